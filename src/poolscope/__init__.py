@@ -1,0 +1,3 @@
+"""poolscope: see what pooling hides."""
+
+__version__ = "0.1.0"

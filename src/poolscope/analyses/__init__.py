@@ -1,0 +1,1 @@
+"""The analyses: each takes clouds and returns a frozen result."""

@@ -1,0 +1,236 @@
+"""SOCM over a corpus: does mean pooling hide differences between these texts? (Hara et al. 2026, arXiv 2604.27398)"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from poolscope.analyses.selection import AllPairs, CrossedPairs, ListedPairs, PairSelection, listed, nearest, sampled
+from poolscope.analyses.socm_result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck, table_metadata
+from poolscope.analyses.socm_score import SocmFormula
+from poolscope.analyses.streaming import Largest, LogHistogram
+from poolscope.bures import native
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+from poolscope.files import atomic_path
+from poolscope.intervals import (
+    Interval,
+    RegressionEstimate,
+    corpus_interval,
+    dyadic_interval,
+    jackknife_interval,
+    regression_estimate,
+)
+from poolscope.moments import TextMoments, text_moments
+from poolscope.results import provenance
+
+Array = NDArray[np.float64]
+
+# Pairs kept in memory (40 bytes each) before the result falls back to a histogram and the worst pairs.
+KEEP_PAIRS = 5_000_000
+
+
+def socm(
+    clouds: TokenClouds,
+    other: TokenClouds | None = None,
+    *,
+    pairs: Any = None,
+    neighbours: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    scale: str = "paper",
+    a: float = 1.0,
+    b: float = 1.0,
+    eps: float = 0.0,
+    top: int = 100,
+    keep: int = KEEP_PAIRS,
+    table: str | os.PathLike[str] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> SocmResult:
+    """SOCM = (1 − d_μ)^a · d_Σ^b of pairs of texts: high where the means agree while the token clouds differ.
+
+    Which pairs: all pairs of `clouds`; with `other`, every text of one with every text of the other; `pairs`, a list of
+    (i, j); `neighbours`, each text with its k nearest by mean vector; `sample`, that many random pairs (`seed`).
+    `scale`, `a`, `b`, `eps`: see `SocmFormula`. At most `keep` pairs stay in memory; beyond, the mean and its interval
+    are still exact, quantiles are good to 0.01 %, and the `top` worst pairs are kept. `table` writes every pair to a
+    Parquet file as it comes. `progress` is called with the number of pairs just done.
+
+    >>> clouds = TokenClouds.from_arrays([[[1, 1], [1, -1]], [[1, 2], [1, -2]], [[1, 0], [1, 0]]])
+    >>> round(socm(clouds).mean, 12)          # (1/4 + 1/4 + 1)/3
+    0.5
+    """
+    formula = SocmFormula(scale=scale, a=a, b=b, eps=eps)
+    if top < 1 or keep < 0:
+        raise InputError(f"received top = {top}, keep = {keep}; top must be at least 1 and keep at least 0.")
+    right = clouds if other is None else other
+    _check_corpora(clouds, right)
+    moments = text_moments(clouds)
+    right_moments = moments if right is clouds else text_moments(right)
+    selection = _select(clouds, right, pairs, neighbours, sample, seed, moments, right_moments)
+    settings = {**formula.to_dict(), "pairs": selection.kind, "sample": sample, "neighbours": neighbours}
+    settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None or eps else "compiled"}
+    origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
+
+    tally = _Tally(selection, top=top, keep=selection.count <= keep)
+    with _table_writer(table, origin) as write:
+        for numbers, found in selection.distances(eps=eps):
+            d_sigma = formula.covariance_distance(found.bures, found.trace_sum)
+            columns = PairColumns(
+                found.i, found.j, found.mean_distance, d_sigma, formula.score(found.mean_distance, d_sigma)
+            )
+            tally.add(numbers, columns)
+            write(columns)
+            if progress is not None:
+                progress(len(found))
+    kept = tally.columns()
+    estimate = None
+    if sample is not None and kept is not None:
+        estimate = _regression(kept, moments, right_moments, clouds, right)
+    return SocmResult(
+        kind=selection.kind,
+        count=selection.count,
+        mean=tally.total / selection.count,
+        interval=tally.interval(),
+        corpus_interval=None if sample is None or kept is None else corpus_interval(kept.socm),
+        regression=estimate,
+        mean_d_mu=tally.total_d_mu / selection.count,
+        mean_d_sigma=tally.total_d_sigma / selection.count,
+        trace_check=_trace_check(clouds, right, moments, right_moments),
+        provenance=origin,
+        pairs=kept,
+        top=tally.worst(),
+        distribution=tally.distribution,
+        left=clouds,
+        right=right,
+    )
+
+
+class _Tally:
+    """Everything that is added up while the distances stream by."""
+
+    def __init__(self, selection: PairSelection, *, top: int, keep: bool) -> None:
+        self._selection = selection
+        self._crossed = selection.left is not selection.right
+        # A list of pairs is in memory anyway, and its interval needs the values.
+        self._keep = keep or isinstance(selection, ListedPairs)
+        self._kept = np.empty((3, selection.count if self._keep else 0))
+        self._largest = Largest(top)
+        self.distribution = LogHistogram()
+        self.total = self.total_d_mu = self.total_d_sigma = 0.0
+        self._sums = [np.zeros(len(selection.left)), np.zeros(len(selection.right) if self._crossed else 0)]
+
+    def add(self, numbers: NDArray[np.int64], columns: PairColumns) -> None:
+        self.total += float(columns.socm.sum())
+        self.total_d_mu += float(columns.d_mu.sum())
+        self.total_d_sigma += float(columns.d_sigma.sum())
+        left, right = self._sums[0], self._sums[1 if self._crossed else 0]
+        left += np.bincount(columns.i, columns.socm, minlength=len(left))
+        right += np.bincount(columns.j, columns.socm, minlength=len(right))
+        if self._keep:
+            self._kept[:, numbers] = columns.d_mu, columns.d_sigma, columns.socm
+        else:
+            self.distribution.add(columns.socm)
+            self._largest.add(columns.socm, columns.i, columns.j, columns.d_mu, columns.d_sigma)
+
+    def columns(self) -> PairColumns | None:
+        return PairColumns(*self._selection.indices(), *self._kept) if self._keep else None
+
+    def worst(self) -> PairColumns:
+        kept = self.columns()
+        if kept is not None:
+            return kept.ranked(self._largest.size)
+        return PairColumns(*self._largest.columns, self._largest.values)
+
+    def interval(self) -> Interval | None:
+        """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""
+        selection, count = self._selection, self._selection.count
+        if isinstance(selection, ListedPairs):
+            return dyadic_interval(self._kept[2], *selection.indices(), crossed=self._crossed)
+        if self._crossed:
+            return jackknife_interval(self._sums, [len(selection.right), len(selection.left)], self.total, count)
+        return jackknife_interval(self._sums[:1], [len(selection.left) - 1], self.total, count)
+
+
+def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:
+    if left.dimension != right.dimension:
+        raise InputError(
+            f"received clouds of dimension {left.dimension} and {right.dimension}; both must come from the same model "
+            f"and layer."
+        )
+    if left is right and len(left) < 2:
+        raise InputError("received one text; SOCM compares pairs, so at least two texts are needed.")
+
+
+def _select(
+    left: TokenClouds,
+    right: TokenClouds,
+    pairs: Any,
+    neighbours: int | None,
+    sample: int | None,
+    seed: int,
+    left_moments: TextMoments,
+    right_moments: TextMoments,
+) -> PairSelection:
+    asked = [
+        name for name, value in (("pairs", pairs), ("neighbours", neighbours), ("sample", sample)) if value is not None
+    ]
+    if len(asked) > 1:
+        raise InputError(f"received {' and '.join(asked)}; they exclude each other. Pass one of them, or none.")
+    if pairs is not None:
+        return listed(left, right, pairs)
+    if neighbours is not None:
+        return nearest(left, right, neighbours, left_moments, right_moments)
+    if sample is not None:
+        return sampled(left, right, sample, seed)
+    return AllPairs(left) if left is right else CrossedPairs(left, right)
+
+
+def _trace_check(left: TokenClouds, right: TokenClouds, moments: TextMoments, right_moments: TextMoments) -> TraceCheck:
+    same = left is right
+    traces = moments.traces if same else np.concatenate([moments.traces, right_moments.traces])
+    lengths = left.lengths if same else np.concatenate([left.lengths, right.lengths])
+    return TraceCheck(len(traces), int((traces > 2).sum()), float(traces.max()), int((lengths == 1).sum()))
+
+
+def _regression(
+    pairs: PairColumns, left: TextMoments, right: TextMoments, clouds: TokenClouds, other: TokenClouds
+) -> RegressionEstimate | None:
+    """Regress SOCM on (1 − d_μ) times sums and products of what is known of each text: trace, its root, log length.
+
+    1 − d_μ = (1 + u·v)/2 with unit means u, v, and every term is a sum of products f(i)·g(j), so the means over all pairs
+    follow from sums over texts, without going through the pairs.
+    """
+    features = [_text_features(moments, part) for moments, part in ((left, clouds), (right, other))]
+    terms = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]
+    same, u, v = left is right, left.unit_means, right.unit_means
+    covariates, means = np.empty((len(pairs.i), len(terms))), np.empty(len(terms))
+    for column, (p, q) in enumerate(terms):
+        f, g = features[0][p], features[1][q]
+        swapped = features[0][q], features[1][p]
+        products = (f[pairs.i] * g[pairs.j] + swapped[0][pairs.i] * swapped[1][pairs.j]) / 2
+        covariates[:, column] = (1 - pairs.d_mu) * products
+        total = sum(x.sum() * y.sum() + (x @ u) @ (y @ v) for x, y in ((f, g), swapped)) / 4
+        # Within one corpus a text is not paired with itself (there 1 − d_μ = 1), and both orders are one pair.
+        means[column] = (total - f @ g) / (len(f) * (len(f) - 1)) if same else total / (len(f) * len(g))
+    return regression_estimate(pairs.socm, covariates, means)
+
+
+def _text_features(moments: TextMoments, clouds: TokenClouds) -> list[Array]:
+    return [np.ones(len(clouds)), moments.traces, np.sqrt(moments.traces), np.log(clouds.lengths)]
+
+
+@contextmanager
+def _table_writer(path: Any, origin: dict[str, Any]) -> Iterator[Callable[[PairColumns], None]]:
+    """Write pairs to a Parquet file as they come, a row group a piece; nothing if no path is given."""
+    if path is None:
+        yield lambda columns: None
+        return
+    schema = PAIR_SCHEMA.with_metadata(table_metadata(origin))
+    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        yield lambda columns: writer.write_table(columns.to_table().cast(schema))

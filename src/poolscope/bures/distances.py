@@ -1,0 +1,108 @@
+"""From the products of reduced factors to the distances of the pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.bures import native
+from poolscope.bures.factors import Panel
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Products = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Distances of some pairs of texts; 1-D arrays of equal length.
+
+    i, j: positions of the texts; mean_distance: d_μ in [0, 1]; bures: BW² of the covariances of the clouds scaled to
+    unit mean; trace_sum: tr Σ₁ + tr Σ₂.
+    """
+
+    i: Index
+    j: Index
+    mean_distance: Array
+    bures: Array
+    trace_sum: Array
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+
+def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array]:
+    """d_μ, BW² and trace sums (left × right) of every text of one panel with every text of another.
+
+    With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root.
+    """
+    row_offsets = np.concatenate([[0], np.cumsum(left.ranks)])
+    products = left.rows_by_text() @ right.rows.T
+    if eps:
+        roots = _published_root_traces(products, row_offsets, left, right, eps)
+    else:
+        norms = _nuclear_norms(products, row_offsets, right.offsets)[:, : len(right)]
+        roots = norms * np.outer(left.scales, right.scales)
+    trace_sum = left.traces[:, None] + right.traces
+    # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
+    # trace is biased upwards, so its distances may really be negative: they are reported as they are.
+    bures = trace_sum - 2 * roots
+    if not eps:
+        bures = np.maximum(bures, 0.0)
+    cosines = (left.means @ right.means.T).clip(-1, 1)
+    return (1 - cosines) / 2, bures, trace_sum
+
+
+def _nuclear_norms(products: Products, left: Index, right: Index) -> Array:
+    """‖C‖_* of every sub-block C: compiled where possible, otherwise by singular values."""
+    if native.kernel() is None:
+        return _plain_nuclear_norms(products, left, right)
+    norms = native.nuclear_norms(products, left, right)
+    for i, j in np.argwhere(np.isnan(norms)):  # pairs that the kernel declined
+        group, lane = divmod(int(j), native.LANES)
+        norms[i, j] = _plain_nuclear_norms(products, left[i : i + 2], right[group : group + 2])[0, lane]
+    return norms
+
+
+def _plain_nuclear_norms(products: Products, left: Index, right: Index) -> Array:
+    """The same as the compiled kernel, by singular values: for every platform, and to check it against."""
+    norms = np.zeros((len(left) - 1, (len(right) - 1) * native.LANES))
+    for i in range(len(left) - 1):
+        for group in range(len(right) - 1):
+            lanes = _lanes(products, left[i : i + 2], right[group : group + 2])
+            if lanes.size:
+                values = np.linalg.svd(lanes, compute_uv=False).sum(axis=1)
+                norms[i, group * native.LANES : (group + 1) * native.LANES] = values
+    return norms
+
+
+def _lanes(products: Products, rows: Index, columns: Index) -> Array:
+    """One left text against one group: LANES matrices (left rows × right rows), in double precision."""
+    block = products[rows[0] : rows[1], columns[0] * native.LANES : columns[1] * native.LANES]
+    return block.astype(np.float64).reshape(len(block), -1, native.LANES).transpose(2, 0, 1)
+
+
+def _published_root_traces(products: Products, row_offsets: Index, left: Panel, right: Panel, eps: float) -> Array:
+    """tr √(√(Σ₁ + εI) Σ₂ √(Σ₁ + εI) + εI) without a d × d matrix.
+
+    Its eigenvalues are those of `CᵀC + ε·F₂F₂ᵀ`, plus ε, with C = F₁F₂ᵀ; the other d − n₂ are ε. The rows of a reduced
+    factor are orthogonal, so F₂F₂ᵀ is diagonal.
+    """
+    d = left.rows.shape[1]
+    energy = np.einsum("ij,ij->i", right.rows, right.rows, dtype=np.float64)
+    traces = np.zeros((len(left), len(right.offsets[1:]) * native.LANES))
+    scales = np.concatenate([right.scales, np.zeros(traces.shape[1] - len(right))])
+    for group in range(len(right.offsets) - 1):
+        columns = right.offsets[group : group + 2]
+        height = int(columns[1] - columns[0])
+        lanes = slice(group * native.LANES, (group + 1) * native.LANES)
+        diagonal = energy[columns[0] * native.LANES : columns[1] * native.LANES].reshape(height, native.LANES).T
+        for i in range(len(left)):
+            C = _lanes(products, row_offsets[i : i + 2], columns) * (left.scales[i] * scales[lanes])[:, None, None]
+            gram = C.transpose(0, 2, 1) @ C
+            gram[:, np.arange(height), np.arange(height)] += eps * diagonal * scales[lanes][:, None] ** 2
+            eigenvalues = np.linalg.eigvalsh(gram).clip(min=0)
+            traces[i, lanes] = np.sqrt(eigenvalues + eps).sum(axis=1) + (d - height) * np.sqrt(eps)
+    return traces[:, : len(right)]

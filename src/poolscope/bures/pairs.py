@@ -1,0 +1,174 @@
+"""Distances of all pairs of a corpus, block by block, or of given pairs.
+
+All pairs: the corpus is sorted by length and cut into tiles whose panels fit the memory budget; each pair of tiles is
+cut into blocks that fit the cache. Blocks are independent: they run on all cores and come out in a fixed order, so the
+results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from poolscope.bures.distances import Distances, Index, grid_distances
+from poolscope.bures.factors import Panel, make_panel
+from poolscope.bures.native import LANES
+from poolscope.clouds import TokenClouds
+
+# A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
+_BLOCK_ROWS, _BLOCK_COLUMNS = 1024, 2048
+# Partners of one text that are treated together when the pairs are given.
+_PARTNERS = 64
+# Two panels of this size are in memory at a time.
+TILE_BYTES = 128 * 2**20
+
+
+def all_pairs(
+    clouds: TokenClouds, other: TokenClouds | None = None, *, eps: float = 0.0, tile_bytes: int = TILE_BYTES
+) -> Iterator[Distances]:
+    """Every pair i < j of `clouds` once, or every text of `clouds` with every text of `other`.
+
+    With eps > 0 (see `grid_distances`) the order of a pair matters a little, so the corpus is then left unsorted.
+    """
+    with _workers() as pool:
+        yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, tile_bytes, pool))
+
+
+def given_pairs(
+    clouds: TokenClouds,
+    pairs: Index,
+    other: TokenClouds | None = None,
+    *,
+    eps: float = 0.0,
+    tile_bytes: int = TILE_BYTES,
+) -> Iterator[tuple[Index, Distances]]:
+    """Distances of the pairs (m × 2), in pieces; each piece comes with the rows of `pairs` that it answers."""
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    with _workers() as pool:
+        for chunk in _chunks(pairs[order], clouds, other or clouds, tile_bytes):
+            rows = order[chunk]
+            jobs = _given_pairs_jobs(clouds, pairs[rows], other or clouds, eps, pool)
+            done = 0
+            for distances in _in_order(pool, jobs):
+                yield rows[done : done + len(distances)], distances
+                done += len(distances)
+
+
+@contextmanager
+def _workers() -> Iterator[ThreadPoolExecutor]:
+    """One thread a core, each with a single-threaded BLAS: blocks in parallel beat parallel products."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool, threadpool_limits(1, user_api="blas"):
+        yield pool
+
+
+def _in_order(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], Distances]]) -> Iterator[Distances]:
+    """Results of the jobs in their order, with a bounded number of them under way or waiting."""
+    waiting: deque[Future[Distances]] = deque()
+    try:
+        for job in jobs:
+            waiting.append(pool.submit(job))
+            if len(waiting) > 2 * pool._max_workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _all_pairs_jobs(
+    clouds: TokenClouds, other: TokenClouds | None, eps: float, tile_bytes: int, pool: ThreadPoolExecutor
+) -> Iterator[Callable[[], Distances]]:
+    left_tiles = _tiles(clouds, tile_bytes, by_length=not eps)
+    right_tiles = left_tiles if other is None else _tiles(other, tile_bytes, by_length=not eps)
+    for t, tile in enumerate(left_tiles):
+        left = make_panel(clouds, tile, pool)
+        for u in range(t if other is None else 0, len(right_tiles)):
+            same = other is None and t == u
+            right = left if same else make_panel(clouds if other is None else other, right_tiles[u], pool)
+            for first, last in _runs(_group_heights(left), _BLOCK_ROWS):
+                start = first if same else 0
+                for begin, end in _runs(_group_heights(right)[start:], _BLOCK_COLUMNS):
+                    block = left.groups(first, last), right.groups(start + begin, start + end)
+                    ahead = begin * LANES if same else None
+                    yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None)
+
+
+def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed: bool) -> Distances:
+    """Distances of a block. If both sides come from one panel, the right side `ahead` texts further on, then only the
+    pairs above the diagonal."""
+    values = grid_distances(left, right, eps=eps)
+    i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
+    if ahead is None:
+        wanted = np.ones(i.shape, dtype=bool)
+    else:
+        wanted = np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
+    if not crossed:
+        i, j = np.minimum(i, j), np.maximum(i, j)
+    return Distances(i[wanted], j[wanted], *(value[wanted] for value in values))
+
+
+def _given_pairs_jobs(
+    clouds: TokenClouds, pairs: Index, other: TokenClouds, eps: float, pool: ThreadPoolExecutor
+) -> Iterator[Callable[[], Distances]]:
+    """One job for each left text and some of its partners; `pairs` are sorted by their left text."""
+    lefts, left_places = np.unique(pairs[:, 0], return_inverse=True)
+    rights, right_places = np.unique(pairs[:, 1], return_inverse=True)
+    left, right = make_panel(clouds, lefts, pool), make_panel(other, rights, pool)
+    starts = [*np.flatnonzero(np.diff(left_places, prepend=-1)).tolist(), len(pairs)]
+    for start, stop in zip(starts, starts[1:], strict=False):
+        for begin in range(start, stop, _PARTNERS):
+            partners = right_places[begin : min(begin + _PARTNERS, stop)]
+            yield partial(_one_with_partners, left, left_places[start : start + 1], right, partners, eps)
+
+
+def _one_with_partners(left: Panel, place: Index, right: Panel, partners: Index, eps: float) -> Distances:
+    values = grid_distances(left.pick(place), right.pick(partners), eps=eps)
+    i = np.full(len(partners), left.texts[place[0]])
+    return Distances(i, right.texts[partners], *(value[0] for value in values))
+
+
+def _chunks(pairs: Index, clouds: TokenClouds, other: TokenClouds, tile_bytes: int) -> Iterator[slice]:
+    """Cut sorted pairs into runs whose distinct texts fit the budget."""
+    left_bytes, right_bytes = _panel_bytes(clouds), _panel_bytes(other)
+    start, used, lefts, rights = 0, 0, set[int](), set[int]()
+    for row, (i, j) in enumerate(pairs.tolist()):
+        cost = (i not in lefts) * int(left_bytes[i]) + (j not in rights) * int(right_bytes[j])
+        if used + cost > 2 * tile_bytes and row > start:
+            yield slice(start, row)
+            start, used, lefts, rights = row, 0, set(), set()
+            cost = int(left_bytes[i] + right_bytes[j])
+        used += cost
+        lefts.add(i)
+        rights.add(j)
+    yield slice(start, len(pairs))
+
+
+def _tiles(clouds: TokenClouds, tile_bytes: int, *, by_length: bool) -> list[Index]:
+    """Texts by rising length, so that neighbours pad each other little, cut where the budget is full."""
+    order = np.argsort(clouds.lengths, kind="stable") if by_length else np.arange(len(clouds))
+    return [order[start:stop] for start, stop in _runs(_panel_bytes(clouds)[order], tile_bytes)]
+
+
+def _panel_bytes(clouds: TokenClouds) -> Index:
+    """Bytes that each text takes in a panel: float32 rows and a float64 mean."""
+    return np.asarray((np.minimum(clouds.lengths, clouds.dimension) * 4 + 8) * clouds.dimension)
+
+
+def _group_heights(panel: Panel) -> Index:
+    return np.diff(panel.offsets) * LANES
+
+
+def _runs(sizes: Index, limit: int) -> list[tuple[int, int]]:
+    """Cut items into consecutive runs of a total size of about `limit`."""
+    run = np.cumsum(sizes) // limit
+    cuts = [0, *(np.flatnonzero(np.diff(run)) + 1).tolist(), len(sizes)]
+    return list(zip(cuts, cuts[1:], strict=False))

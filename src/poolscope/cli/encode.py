@@ -1,0 +1,93 @@
+"""`poolscope encode`: texts into a store of token clouds, to be continued after any interruption."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from poolscope.cli import arguments as given
+from poolscope.cli.progress import encoding_progress
+
+if TYPE_CHECKING:
+    from poolscope.store import Store
+    from poolscope.texts import Texts
+
+INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("encode")(encode)
+
+
+def encode(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
+    model: given.Model = given.MODEL,
+    texts: given.TextSource = given.TEXTS,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    label_column: given.LabelColumn = None,
+    sample: given.Sample = None,
+    seed: given.Seed = 0,
+    layers: Annotated[
+        str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
+    ] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    revision: given.Revision = None,
+    device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
+    shard_texts: Annotated[int | None, typer.Option(min=1, help="Most texts in one file of the store.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """Encode TEXTS with MODEL into a store of token clouds.
+
+    The other commands take the store in place of MODEL and TEXTS. An interrupted run is continued by the same
+    command, and a finished store is recognised.
+    """
+    # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
+    from poolscope.encoders import EncoderOptions, as_encoder
+    from poolscope.store_writer import encode_to_store
+    from poolscope.texts import read_texts
+
+    options = EncoderOptions(
+        prompt=prompt,
+        prompt_name=prompt_name,
+        role=role,
+        max_length=max_length,
+        dtype=dtype,
+        revision=revision,
+        device=device,
+        batch_tokens=batch_tokens,
+        trust_remote_code=trust_remote_code,
+        allow_pickle=allow_pickle,
+    )
+    chosen = given.parse_layers(layers)
+    columns = {"column": column, "id_column": id_column, "label_column": label_column}
+    try:
+        corpus = read_texts(texts, **columns, sample=sample, seed=seed)
+        encoder = as_encoder(model, **asdict(options))
+        with encoding_progress(len(corpus)) as progress:
+            store = encode_to_store(
+                encoder,
+                corpus,
+                output,
+                options=options,
+                layers=chosen,
+                shard_texts=shard_texts,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    _print_summary(store, corpus)

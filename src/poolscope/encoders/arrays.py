@@ -1,0 +1,97 @@
+"""Encoders without a model: ready arrays, and any function from texts to token arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import ModelCard, Progress, check_layers, check_texts
+from poolscope.errors import InputError
+
+# Texts handed to a function at once: few enough to show progress, enough to batch inside.
+_CHUNK = 256
+
+
+class ArrayEncoder:
+    """Clouds that were computed elsewhere. `encode` hands them out for as many texts as there are clouds.
+
+    >>> encoder = ArrayEncoder.from_arrays([[[1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]])
+    >>> encoder.encode(["one", "two tokens"])[-1]
+    TokenClouds(2 texts, 3 tokens, dimension 2, float64)
+    """
+
+    def __init__(self, clouds: TokenClouds) -> None:
+        self._clouds = clouds
+        self.card = ModelCard(
+            name="arrays", kind="arrays", dimension=clouds.dimension, pooling=("mean",), dtype=clouds.dtype.name
+        )
+
+    @classmethod
+    def from_arrays(cls, arrays: Sequence[Any]) -> ArrayEncoder:
+        """From one (tokens × dimensions) array a text."""
+        return cls(TokenClouds.from_arrays(arrays))
+
+    def encode(
+        self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> dict[int, TokenClouds]:
+        """The ready clouds, with these texts beside them."""
+        texts = check_texts(texts)
+        asked = check_layers(layers, None, name=self.card.name)
+        if len(texts) != len(self._clouds):
+            raise InputError(
+                f"received {len(texts)} texts for {len(self._clouds)} ready clouds; one text a cloud is needed."
+            )
+        clouds = self._clouds
+        if clouds.texts is None:
+            column = clouds.to_table().schema.get_field_index("text")
+            clouds = TokenClouds(clouds.to_table().set_column(column, "text", _strings(texts)))
+        elif list(clouds.texts) != texts:
+            first = next(k for k, (own, given) in enumerate(zip(clouds.texts, texts, strict=True)) if own != given)
+            raise InputError(
+                f"text {first} is not the text that its cloud was made of; the clouds carry their own texts. "
+                f"Pass those texts, or encode the new ones with a model."
+            )
+        if progress is not None:
+            progress(len(clouds), int(clouds.lengths.sum()))
+        return dict.fromkeys(asked, clouds)
+
+
+class FunctionEncoder:
+    """Any function from a list of texts to a list of (tokens × dimensions) arrays.
+
+    Truncation and prompts are the function's own affair; poolscope cannot see them.
+    """
+
+    def __init__(self, function: Callable[[list[str]], Sequence[Any]]) -> None:
+        self._function = function
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.card = ModelCard(name=name, kind="function", dimension=0)
+
+    def encode(
+        self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> dict[int, TokenClouds]:
+        """What the function gives for the texts, asked in pieces."""
+        texts = check_texts(texts)
+        asked = check_layers(layers, None, name=self.card.name)
+        arrays: list[Any] = []
+        for start in range(0, len(texts), _CHUNK):
+            chunk = texts[start : start + _CHUNK]
+            found = list(self._function(chunk))
+            if len(found) != len(chunk):
+                raise InputError(
+                    f"{self.card.name} gave {len(found)} arrays for {len(chunk)} texts; it must give one (tokens × "
+                    f"dimensions) array a text, in the same order."
+                )
+            arrays.extend(found)
+            if progress is not None:
+                progress(len(chunk), sum(len(array) for array in found))
+        provenance = {"model": self.card.to_dict(), "options": {}, "layer": -1}
+        clouds = TokenClouds.from_arrays(arrays, texts=texts, provenance=provenance)
+        return dict.fromkeys(asked, clouds)
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(texts, pa.large_string())

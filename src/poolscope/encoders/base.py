@@ -1,0 +1,171 @@
+"""What an encoder is, what a model declares about itself, and the choices of a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+
+ROLES = ("query", "document")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+# The names under which models declare the prompt of a role, in the order sentence-transformers looks for them.
+_ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+# Called after every batch with the number of texts and tokens just encoded.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a model says about itself: enough to pool as it was trained, and to recognise it again.
+
+    `pooling` is the declared mode(s), empty where the model declares none; `after` names the modules
+    between pooling and the final vector (Dense, Normalize, …); `revision` is a commit or a digest of the
+    weights; `max_length` is the declared limit in tokens and `positions` what the weights can take;
+    `default_prompt` names the prompt that is used when the caller asks for none.
+    """
+
+    name: str
+    kind: str
+    dimension: int
+    revision: str | None = None
+    layers: int | None = None
+    max_length: int | None = None
+    pooling: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    include_prompt: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    dtype: str = "float32"
+    positions: int | None = None
+    default_prompt: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, so that the dictionary equals itself after a round trip through JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The choices that change what is encoded (first block) or only how fast (second block).
+
+    `prompt` is a literal prefix, `prompt_name` one of the model's declared prompts, `role` ("query" or
+    "document") picks the declared prompt for that role; at most one of the three. `max_length` overrides what
+    the model declares. `dtype` is the precision of the model's own computation (by default float32, half on a
+    graphics device). `device` may name several, "cuda:0,cuda:1". `batch_tokens` bounds the padded tokens of a
+    batch (by default what suits the device).
+    """
+
+    prompt: str | None = None
+    prompt_name: str | None = None
+    role: str | None = None
+    max_length: int | None = None
+    dtype: str | None = None
+    revision: str | None = None
+
+    device: str | None = None
+    batch_tokens: int | None = None
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        asked = [name for name in ("prompt", "prompt_name", "role") if getattr(self, name) is not None]
+        if len(asked) > 1:
+            raise InputError(f"received {' and '.join(asked)}; at most one of prompt, prompt_name and role is allowed.")
+        if self.role not in (None, *ROLES):
+            raise InputError(f"role: received {self.role!r}; allowed: {', '.join(ROLES)}.")
+        if self.dtype not in (None, *DTYPES):
+            raise InputError(f"dtype: received {self.dtype!r}; allowed: {', '.join(DTYPES)}.")
+        for name in ("max_length", "batch_tokens"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise InputError(f"{name}: received {value!r}; allowed: a whole number of tokens, at least 1.")
+
+    def content(self) -> dict[str, Any]:
+        """The choices that change the result: two stores with equal content may be continued or reused."""
+        return {
+            name: getattr(self, name) for name in ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
+        }
+
+
+@runtime_checkable
+class TokenEncoder(Protocol):
+    """Turns texts into token clouds. Any object with these two members is an encoder; no base class."""
+
+    @property
+    def card(self) -> ModelCard:
+        """What the model declares."""
+        ...
+
+    def encode(
+        self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> dict[int, TokenClouds]:
+        """Clouds of the texts, in their order, for each asked layer (None: the layer that the model pools).
+
+        The keys are layer numbers as asked (0 = embedding output; negative counts from the end) or, for None,
+        the single key -1. Truncation is counted on the clouds. Equal calls give equal bytes.
+        """
+        ...
+
+
+def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
+    """The prefix to put before every text, "" for none; the rules are those of sentence-transformers.
+
+    >>> card = ModelCard("m", "transformers", 2, prompts={"query": "query: "})
+    >>> resolve_prompt(card, EncoderOptions(role="query")), resolve_prompt(card, EncoderOptions(role="document"))
+    ('query: ', '')
+    """
+    if options.prompt is not None:
+        return options.prompt
+    if options.role is not None:
+        return next((card.prompts[name] for name in _ROLE_PROMPTS[options.role] if name in card.prompts), "")
+    name = card.default_prompt if options.prompt_name is None else options.prompt_name
+    if name is None:
+        return ""
+    if name not in card.prompts:
+        declared = ", ".join(sorted(card.prompts)) or "none"
+        raise InputError(
+            f"prompt_name: received {name!r}, which {card.name} does not declare; declared: {declared}. "
+            f"Pass one of these, or the prefix itself as prompt."
+        )
+    return card.prompts[name]
+
+
+def check_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list, or an error that names the first entry that is not a text."""
+    if isinstance(texts, str | bytes):
+        raise InputError("texts: received one string; pass a list of texts, [text] for a single one.")
+    found = list(texts)
+    if not found:
+        raise InputError("texts: received an empty list; at least one text is needed.")
+    for position, text in enumerate(found):
+        if not isinstance(text, str):
+            raise InputError(
+                f"texts: entry {position} is {type(text).__name__}; all entries must be strings. "
+                f"Leave missing texts out, or write them as ''."
+            )
+    return found
+
+
+def check_layers(layers: Sequence[int] | None, depth: int | None, *, name: str) -> dict[int, int]:
+    """From each asked layer to its number counted from 0; {-1: depth} when none is asked.
+
+    `depth` is the number of the last layer (None: unknown, then only the pooled layer can be had).
+
+    >>> check_layers([0, -1, 2], 6, name="m")
+    {0: 0, -1: 6, 2: 2}
+    """
+    last = -1 if depth is None else depth
+    if layers is None:
+        return {-1: last}
+    asked = list(layers)
+    if not asked or not all(isinstance(k, int) and not isinstance(k, bool) for k in asked):
+        raise InputError(f"layers: received {asked!r}; allowed: a non-empty list of whole numbers such as [0, 3, -1].")
+    low, high = (-1, -1) if depth is None else (-depth - 1, depth)
+    if wrong := [k for k in asked if not low <= k <= high]:
+        allowed = "-1 only (the pooled layer)" if low == high else f"0 (embedding output) to {high}, or {low} to -1"
+        raise InputError(f"layers: received {wrong}; {name} has {allowed}. Ask for layers in that range.")
+    return {k: k if k >= 0 or depth is None else depth + 1 + k for k in asked}

@@ -1,0 +1,229 @@
+"""Batches by token budget: texts of like length together, rows selected by the mask, put back in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
+from poolscope.encoders.tokens import Tokens
+from poolscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Padded texts (texts × positions): `mask` marks real tokens, `keep` those that the pooling averages.
+
+    `rows` are the places of the kept tokens in the finished token matrix. Padding is on the right whatever
+    the tokenizer prefers: so no token's position depends on its neighbours, in causal models neither.
+    """
+
+    ids: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+    keep: NDArray[np.bool_]
+    type_ids: NDArray[np.int64] | None
+    rows: NDArray[np.int64]
+
+
+# The kept tokens of a batch, one matrix (kept tokens × dimension) per layer number.
+Forward = Callable[[Batch], dict[int, NDArray[Any]]]
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How to cut tokenised texts into batches.
+
+    `skip` leading tokens of each text (the prompt) take part in attention but not in the cloud. `padding=False`
+    puts only texts of equal length together, for models that cannot be told what is padding.
+    """
+
+    tokens: Tokens
+    budget: int
+    skip: int = 0
+    pad_id: int = 0
+    padding: bool = True
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where the cloud of each text starts and ends in the finished token matrix."""
+        return np.concatenate([[0], np.cumsum(self.tokens.lengths - self.skip)]).astype(np.int64)
+
+    def groups(self) -> Iterator[NDArray[np.int64]]:
+        """Positions of the texts of each batch, longest texts first (ties in the given order)."""
+        lengths = self.tokens.lengths
+        order = np.argsort(-lengths, kind="stable")
+        falling = -lengths[order]
+        start = 0
+        while start < len(order):
+            longest = -int(falling[start])
+            stop = min(start + max(1, self.budget // longest), len(order))
+            if not self.padding:
+                stop = min(stop, int(np.searchsorted(falling, -longest, side="right")))
+            yield order[start:stop]
+            start = stop
+
+    def __iter__(self) -> Iterator[Batch]:
+        offsets = self.offsets
+        for group in self.groups():
+            lengths = self.tokens.lengths[group]
+            positions = np.arange(lengths.max())
+            mask = positions < lengths[:, None]
+            source = _ragged(self.tokens.offsets[group], lengths)
+            ids = np.full(mask.shape, self.pad_id, dtype=np.int64)
+            ids[mask] = self.tokens.ids[source]
+            types = None
+            if self.tokens.type_ids is not None:
+                types = np.zeros(mask.shape, dtype=np.int64)
+                types[mask] = self.tokens.type_ids[source]
+            rows = _ragged(offsets[group], lengths - self.skip)
+            yield Batch(ids, mask, mask & (positions >= self.skip), types, rows)
+
+
+def _ragged(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The whole numbers starts[k] … starts[k] + lengths[k] - 1 of every k, end to end."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+
+
+def run_batches(
+    plan: BatchPlan, workers: Sequence[Forward], *, progress: Progress | None = None
+) -> dict[int, NDArray[Any]]:
+    """All batches through the workers; one token matrix per layer, texts in the given order.
+
+    The memory is that of the result and of one batch per worker (two with several workers).
+    """
+    matrices: dict[int, NDArray[Any]] = {}
+    total = int(plan.offsets[-1])
+    for batch, layers in _results(iter(plan), workers):
+        for number, rows in layers.items():
+            if number not in matrices:
+                matrices[number] = np.empty((total, rows.shape[1]), dtype=rows.dtype)
+            matrices[number][batch.rows] = rows
+        if progress is not None:
+            progress(len(batch.ids), len(batch.rows))
+    return matrices
+
+
+def _results(batches: Iterator[Batch], workers: Sequence[Forward]) -> Iterator[tuple[Batch, dict[int, NDArray[Any]]]]:
+    """Each batch with its result, in order. Batch k always goes to worker k mod n: equal calls, equal bytes."""
+    if len(workers) == 1:
+        for batch in batches:
+            yield batch, workers[0](batch)
+        return
+    with ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
+        waiting: deque[tuple[Batch, Future[dict[int, NDArray[Any]]]]] = deque()
+        stack.callback(lambda: [future.cancel() for _, future in waiting])  # on an error or Ctrl-C
+        for k, batch in enumerate(batches):
+            waiting.append((batch, threads[k % len(workers)].submit(workers[k % len(workers)], batch)))
+            if len(waiting) >= 2 * len(workers):
+                done, future = waiting.popleft()
+                yield done, future.result()
+        while waiting:
+            done, future = waiting.popleft()
+            yield done, future.result()
+
+
+class Backend(Protocol):
+    """What runs padded batches: torch or ONNX. `budget` is the number of padded tokens that suits it."""
+
+    budget: int
+    pad_id: int
+    padding: bool
+
+    def workers(self, numbers: Sequence[int]) -> AbstractContextManager[Sequence[Forward]]:
+        """Functions from a batch to the token rows of the layers `numbers`, one a device."""
+        ...
+
+
+class BatchedEncoder:
+    """An encoder made of a tokenizer and a backend; the order of the steps is the same for all of them."""
+
+    def __init__(
+        self,
+        card: ModelCard,
+        options: EncoderOptions,
+        *,
+        backend: Backend,
+        tokenize: Callable[[Sequence[str], int | None], Tokens],
+        special_ids: Iterable[int],
+    ) -> None:
+        self.card = card
+        self.options = options
+        self.prompt = resolve_prompt(card, options)
+        self.max_length = _max_length(card, options)
+        self._backend = backend
+        self._tokenize = tokenize
+        self._skip = 0 if card.include_prompt else self._prompt_length(frozenset(special_ids))
+
+    def encode(
+        self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
+    ) -> dict[int, TokenClouds]:
+        """Clouds of the texts for each asked layer; see `TokenEncoder.encode`."""
+        texts = check_texts(texts)
+        asked = check_layers(layers, self.card.layers, name=self.card.name)
+        tokens = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
+        _check_not_empty(tokens, texts, skip=self._skip)
+        plan = BatchPlan(
+            tokens,
+            self.options.batch_tokens or self._backend.budget,
+            skip=self._skip,
+            pad_id=self._backend.pad_id,
+            padding=self._backend.padding,
+        )
+        with self._backend.workers(sorted(set(asked.values()))) as workers:
+            matrices = run_batches(plan, workers, progress=progress)
+        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
+
+    def _prompt_length(self, special_ids: frozenset[int]) -> int:
+        """How many leading tokens are the prompt's: its own and the special ones before it, without a special
+        token after it. So sentence-transformers counts what `include_prompt=False` leaves out.
+        """
+        if not self.prompt:
+            return 0
+        ids = self._tokenize([self.prompt], self.max_length).ids
+        return len(ids) - int(len(ids) > 0 and int(ids[-1]) in special_ids)
+
+    def _clouds(
+        self, texts: Sequence[str], plan: BatchPlan, matrices: Mapping[int, NDArray[Any]]
+    ) -> dict[int, TokenClouds]:
+        tokens, offsets = plan.tokens, plan.offsets
+        kept = tokens.ids[_ragged(tokens.offsets[:-1] + plan.skip, tokens.lengths - plan.skip)]
+        return {
+            layer: TokenClouds.from_matrix(
+                matrix,
+                offsets,
+                texts=texts,
+                truncated=tokens.cut,
+                token_ids=np.split(kept, offsets[1:-1]),
+                provenance={"model": self.card.to_dict(), "options": self.options.content(), "layer": layer},
+            )
+            for layer, matrix in matrices.items()
+        }
+
+
+def _max_length(card: ModelCard, options: EncoderOptions) -> int | None:
+    if options.max_length is not None and card.positions is not None and options.max_length > card.positions:
+        raise InputError(
+            f"max_length: received {options.max_length}, but {card.name} has positions for {card.positions} tokens only. "
+            f"Ask for at most {card.positions}, or split the texts."
+        )
+    return card.max_length if options.max_length is None else options.max_length
+
+
+def _check_not_empty(tokens: Tokens, texts: Sequence[str], *, skip: int) -> None:
+    empty = np.flatnonzero(tokens.lengths <= skip)
+    if len(empty):
+        why = "once the prompt's are left out" if skip else "for this tokenizer"
+        raise InputError(
+            f"{len(empty)} of {len(texts)} texts have no token {why} (positions {empty[:10].tolist()}; first: "
+            f"{texts[int(empty[0])][:40]!r}). Leave these texts out, or raise max_length if the prompt fills it."
+        )

@@ -1,0 +1,159 @@
+"""What a model folder declares: pooling, prompts, maximal length (the files of sentence-transformers)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from poolscope.errors import ModelError
+
+# The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """The declarations of one model; every field has the value that stands for "not declared".
+
+    `first` is the class of the first module ("" without a modules.json) and `subfolder` the folder with its
+    weights; the three `*_args` are what the folder asks to be passed on when it is loaded.
+    """
+
+    first: str = ""
+    subfolder: str = ""
+    pooling: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    include_prompt: bool = True
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    max_length: int | None = None
+    lower_case: bool = False
+    model_args: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer_args: Mapping[str, Any] = field(default_factory=dict)
+    config_args: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, None if there is no such file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ModelError(f"{path}: not valid JSON ({error}). Download the model again, or repair the file.") from error
+
+
+def read_declaration(folder: Path, *, name: str) -> Declaration:
+    """Read modules.json, the pooling folder, sentence_bert_config.json and config_sentence_transformers.json."""
+    modules = read_json(folder / "modules.json") or []
+    classes = [str(module["type"]).rpartition(".")[2] for module in modules]
+    pooling_at = classes.index("Pooling") if "Pooling" in classes else None
+    if modules:
+        check_modules(classes, name=name)
+    pooling_folder = "1_Pooling" if pooling_at is None else modules[pooling_at]["path"]
+    pooling = (
+        read_json(_inside(folder, pooling_folder) / "config.json") if pooling_at is not None or not modules else None
+    )
+    subfolder = str(modules[0]["path"]) if modules else ""
+    settings = _transformer_settings(_inside(folder, subfolder))
+    prompts = read_json(folder / "config_sentence_transformers.json") or {}
+    return Declaration(
+        first=classes[0] if classes else "",
+        subfolder=subfolder,
+        pooling=pooling_modes(pooling),
+        after=tuple(classes[1 if pooling_at is None else pooling_at + 1 :]),
+        include_prompt=bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR,
+        prompts={key: text for key, text in (prompts.get("prompts") or {}).items() if text is not None},
+        default_prompt=prompts.get("default_prompt_name"),
+        max_length=settings.get("max_seq_length"),
+        lower_case=bool(settings.get("do_lower_case", False)),
+        model_args=_arguments(settings, "model_args", "model_kwargs"),
+        tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
+        config_args=_arguments(settings, "config_args", "config_kwargs"),
+    )
+
+
+def check_modules(classes: list[str], *, name: str) -> None:
+    """Refuse what would make the tokens of the first module differ from those that the pooling averages."""
+    before = classes[: classes.index("Pooling")] if "Pooling" in classes else classes[:1]
+    if classes[0] not in ("Transformer", "StaticEmbedding"):
+        raise ModelError(
+            f"{name}: its first module is {classes[0]}; allowed: Transformer or StaticEmbedding. "
+            f"Wrap the model in a function from texts to token arrays and pass that function."
+        )
+    if len(before) > 1:
+        raise ModelError(
+            f"{name}: the modules {', '.join(before[1:])} change the tokens between the model and its pooling; "
+            f"allowed: Pooling right after {classes[0]}. Pass a function from texts to the changed token arrays."
+        )
+
+
+def pooling_modes(config: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The declared modes of a pooling configuration, in the newer or the older form; () for none.
+
+    >>> pooling_modes({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    ('cls',)
+    >>> pooling_modes({"pooling_mode": "lasttoken"}), pooling_modes(None)
+    (('lasttoken',), ())
+    """
+    if config is None:
+        return ()
+    declared = config.get("pooling_mode")
+    if declared is not None:
+        return (declared,) if isinstance(declared, str) else tuple(declared)
+    return tuple(mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)) or ("mean",)
+
+
+def _transformer_settings(folder: Path) -> dict[str, Any]:
+    """sentence_bert_config.json, or its older names for other architectures."""
+    names = ["sentence_bert_config.json", *sorted(path.name for path in folder.glob("sentence_*_config.json"))]
+    settings: dict[str, Any] = next((found for name in names if (found := read_json(folder / name))), {})
+    task = settings.get("transformer_task", "feature-extraction")
+    output = settings.get("module_output_name", "token_embeddings")
+    if task != "feature-extraction" or output != "token_embeddings" or "message" in settings.get("modality_config", {}):
+        raise ModelError(
+            f"{folder}: the model is declared for the task {task!r} with output {output!r}, or wraps texts in a chat "
+            f"template; allowed: plain texts to token embeddings. Pass a function from texts to token arrays."
+        )
+    return settings
+
+
+def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Loading arguments of the folder, without those that are the caller's to decide."""
+    found = next((settings[name] for name in names if settings.get(name)), {})
+    callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
+    return {key: value for key, value in found.items() if key not in callers}
+
+
+def _inside(folder: Path, part: str) -> Path:
+    if not (folder / part).resolve().is_relative_to(folder.resolve()):
+        raise ModelError(
+            f"{folder}: modules.json points outside its folder ({part!r}); refused. Check the model's source."
+        )
+    return folder / part
+
+
+def digest_files(files: Iterable[Path]) -> str:
+    """sha256 over the names and contents of files: equal for equal models wherever they lie."""
+    digest = hashlib.sha256()
+    for path in sorted(files, key=lambda path: path.name):
+        digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of one file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

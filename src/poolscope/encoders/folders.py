@@ -1,0 +1,52 @@
+"""Which family a file or folder belongs to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from poolscope.encoders.base import EncoderOptions, TokenEncoder
+from poolscope.encoders.declaration import read_declaration, read_json
+from poolscope.errors import ModelError
+
+
+def load_path(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:
+    """The encoder of a file (`.onnx`, word vectors) or folder (static table, transformers, ONNX)."""
+    if path.is_file():
+        return _load_file(path, name=name, options=options)
+    if _is_static(path, name=name):
+        from poolscope.encoders.static import load_static_folder
+
+        return load_static_folder(path, name=name, revision=revision, options=options)
+    place = path / read_declaration(path, name=name).subfolder
+    if not any(place.glob("*.safetensors")) and not any(place.glob("*.bin")) and any(path.glob("**/*.onnx")):
+        from poolscope.encoders.onnx import load_onnx
+
+        return load_onnx(path, name=name, options=options)
+    if not (place / "config.json").is_file():
+        raise ModelError(
+            f"{name}: the folder holds no model that poolscope knows; needed: config.json with weights (transformers), "
+            f"modules.json (sentence-transformers), model.onnx or a static table, each with its tokenizer."
+        )
+    from poolscope.encoders.transformers import load_folder
+
+    return load_folder(path, name=name, revision=revision, options=options)
+
+
+def _load_file(path: Path, *, name: str, options: EncoderOptions) -> TokenEncoder:
+    if path.suffix == ".onnx":
+        from poolscope.encoders.onnx import load_onnx
+
+        return load_onnx(path, name=name, options=options)
+    if path.suffix in (".txt", ".vec"):
+        from poolscope.encoders.word_vectors import load_word_vectors
+
+        return load_word_vectors(path, name=name, options=options)
+    raise ModelError(
+        f"{name}: a file of type {path.suffix or 'unknown'!r} is no model; allowed files: .onnx, and .txt or .vec with a word "
+        f"and its vector on each line. Pass the model's folder."
+    )
+
+
+def _is_static(folder: Path, *, name: str) -> bool:
+    config = read_json(folder / "config.json") or {}
+    return config.get("model_type") == "model2vec" or read_declaration(folder, name=name).first == "StaticEmbedding"

@@ -1,0 +1,139 @@
+"""From texts to vocabulary ids: tokenised once, in bulk, with what truncation cut off counted exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.errors import InputError
+
+# Texts handed to the tokenizer at once: enough for its threads, few enough to stop soon on Ctrl-C.
+_CHUNK = 1024
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The ids of all texts end to end: text k is `ids[offsets[k]:offsets[k+1]]`, after `cut[k]` were cut off.
+
+    `type_ids` (segment ids) are kept only where a tokenizer gives other values than zero.
+    """
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    cut: NDArray[np.int32]
+    type_ids: NDArray[np.int32] | None = None
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each text."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def join(cls, ids: Sequence[Sequence[int]], cut: Sequence[int], type_ids: Sequence[Sequence[int]] = ()) -> Tokens:
+        """From one list of ids a text."""
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
+        types = _flat(type_ids)
+        return cls(_flat(ids), offsets, np.asarray(cut, dtype=np.int32), types if types.any() else None)
+
+
+def _flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
+    return np.concatenate([np.zeros(0, np.int32), *(np.asarray(row, dtype=np.int32) for row in rows)])
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str], max_length: int | None) -> Tokens:
+    """With a tokenizer of transformers, its own special tokens and its own side of truncation."""
+    run = _fast if getattr(tokenizer, "is_fast", False) else _slow
+    return _in_chunks(texts, lambda chunk: run(tokenizer, chunk, max_length))
+
+
+def tokenize_plain(tokenizer: Any, texts: Sequence[str], max_length: int | None, *, special: bool = True) -> Tokens:
+    """With a `tokenizers.Tokenizer`; the padding and truncation stored in its file are put aside."""
+    direction = (tokenizer.truncation or {}).get("direction", "right")
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if max_length is not None:
+        tokenizer.enable_truncation(max_length, direction=direction)
+    added = tokenizer.num_special_tokens_to_add(False) if special else 0
+
+    def run(chunk: list[str]) -> Tokens:
+        encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=special)
+        types = [encoding.type_ids for encoding in encodings]
+        return Tokens.join([encoding.ids for encoding in encodings], _overflow(encodings, max_length, added), types)
+
+    return _in_chunks(texts, run)
+
+
+def _in_chunks(texts: Sequence[str], run: Callable[[list[str]], Tokens]) -> Tokens:
+    parts = []
+    for start in range(0, len(texts), _CHUNK):
+        chunk = list(texts[start : start + _CHUNK])
+        try:
+            parts.append(run(chunk))
+        except (TypeError, UnicodeError):
+            _name_unreadable(chunk, start)
+            raise
+    types = [np.zeros_like(part.ids) if part.type_ids is None else part.type_ids for part in parts]
+    return Tokens(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]).astype(np.int64),
+        np.concatenate([part.cut for part in parts]),
+        np.concatenate(types) if any(part.type_ids is not None for part in parts) else None,
+    )
+
+
+def _fast(tokenizer: Any, texts: list[str], max_length: int | None) -> Tokens:
+    encoded = tokenizer(
+        texts,
+        truncation=max_length is not None,
+        max_length=max_length,
+        padding=False,
+        return_attention_mask=False,
+        verbose=False,
+    )
+    added = tokenizer.num_special_tokens_to_add(False)
+    cut = _overflow(encoded.encodings, max_length, added)
+    return Tokens.join(encoded["input_ids"], cut, encoded.get("token_type_ids", ()))
+
+
+def _overflow(encodings: Sequence[Any], max_length: int | None, added: int) -> list[int]:
+    """Tokens that truncation cut off each text. The tokenizer keeps them as further pieces of the text,
+    each with the `added` special tokens of its own; only a text that fills `max_length` can have any.
+    """
+    if max_length is None:
+        return [0] * len(encodings)
+    return [
+        sum(len(piece) - added for piece in encoding.overflowing) if len(encoding) >= max_length else 0
+        for encoding in encodings
+    ]
+
+
+def _slow(tokenizer: Any, texts: list[str], max_length: int | None) -> Tokens:
+    """Tokenizers written in Python: they count what they cut, one text at a time."""
+    rows = [
+        tokenizer(
+            text,
+            truncation=max_length is not None,
+            max_length=max_length,
+            return_overflowing_tokens=max_length is not None,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        for text in texts
+    ]
+    types = [row["token_type_ids"] for row in rows if "token_type_ids" in row]
+    return Tokens.join([row["input_ids"] for row in rows], [row.get("num_truncated_tokens", 0) for row in rows], types)
+
+
+def _name_unreadable(texts: list[str], start: int) -> None:
+    for position, text in enumerate(texts, start):
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"texts: entry {position} holds a lone surrogate ({error.reason}), which is no valid Unicode. "
+                f"Read the file with errors='replace', or leave the text out."
+            ) from error

@@ -1,0 +1,137 @@
+"""Running a transformers model: batches, hidden states, devices, and how long a text may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.encoders.base import ModelCard
+from poolscope.encoders.batching import Batch, Forward
+from poolscope.errors import InputError, ModelError, require
+
+# Padded tokens a batch. On a CPU small batches stay in the caches; a graphics device wants to be filled.
+_BUDGET_CPU = 4_096
+_BUDGET_DEVICE = 32_768
+
+_POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
+
+
+class TorchBackend:
+    """Runs batches on one model, or on one copy of it per device."""
+
+    def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int) -> None:
+        accepted = signature(models[0].forward).parameters
+        self._models = models
+        self._card = card
+        self._accepted = set(accepted)
+        self.pad_id = pad_id
+        # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
+        self.padding = "attention_mask" in accepted
+        self.budget = _BUDGET_CPU if models[0].device.type == "cpu" else _BUDGET_DEVICE
+
+    @contextmanager
+    def workers(self, numbers: Sequence[int]) -> Iterator[list[Forward]]:
+        """One function per device, with the models out of training mode (dropout) for the time being."""
+        training = [module for model in self._models for module in model.modules() if module.training]
+        for module in training:
+            module.training = False
+        try:
+            yield [partial(self._forward, model, frozenset(numbers)) for model in self._models]
+        finally:
+            for module in training:
+                module.training = True
+
+    def _forward(self, model: Any, numbers: frozenset[int], batch: Batch) -> dict[int, NDArray[Any]]:
+        import torch
+
+        last = -1 if self._card.layers is None else self._card.layers
+        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(batch.ids).to(model.device)}
+        if self.padding:
+            inputs["attention_mask"] = torch.from_numpy(batch.mask.astype(np.int64)).to(model.device)
+        if batch.type_ids is not None and "token_type_ids" in self._accepted:
+            inputs["token_type_ids"] = torch.from_numpy(batch.type_ids).to(model.device)
+        if "use_cache" in self._accepted:
+            inputs["use_cache"] = False
+        with torch.inference_mode():
+            output = model(**inputs, output_hidden_states=bool(numbers - {last}), return_dict=True)
+            keep = torch.from_numpy(batch.keep).to(model.device)
+            states = {k: self._state(output, k, last) for k in numbers}
+            return {k: _rows(state, keep, full=bool(batch.keep.all()), card=self._card) for k, state in states.items()}
+
+    def _state(self, output: Any, number: int, last: int) -> Any:
+        if number == last:
+            return output.last_hidden_state
+        if len(output.hidden_states) != last + 1:
+            raise ModelError(
+                f"{self._card.name} declares {last} layers and gave {len(output.hidden_states)} hidden states; one more "
+                f"than layers is expected. Its layers cannot be told apart: leave layers= out."
+            )
+        return output.hidden_states[number]
+
+
+def _rows(state: Any, keep: Any, *, full: bool, card: ModelCard) -> NDArray[Any]:
+    """The kept tokens of a padded batch as numpy; bfloat16, unknown to numpy, becomes float32."""
+    import torch
+
+    rows = state.reshape(-1, state.shape[-1]) if full else state[keep]
+    if not bool(torch.isfinite(rows).all()):
+        raise ModelError(
+            f"{card.name} gave NaN or infinite token vectors in {card.dtype}; they must be finite. "
+            f"Try dtype='float32', or check the weights."
+        )
+    rows = rows.float() if rows.dtype == torch.bfloat16 else rows
+    result: NDArray[Any] = rows.cpu().numpy()
+    return result
+
+
+def length_limits(model: Any, tokenizer: Any, declared: int | None) -> tuple[int | None, int | None]:
+    """(the longest text in tokens that the model declares, the most its positions can take); None: no limit.
+
+    A table of learned positions is a hard limit, less the rows that RoBERTa-like models keep for padding.
+    Rotary and relative positions have only what the configuration says, which a declaration may exceed.
+    """
+    torch = require("torch", "torch")
+    tables = [
+        module.num_embeddings - _position_offset(module)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES
+    ]
+    configured = getattr(model.config, "max_position_embeddings", None)
+    configured = None if configured is None or configured < 1 else int(configured)
+    named = [length for length in (declared, configured) if length is not None]
+    positions = min(tables) if tables else max(named, default=None)
+    if declared is None:
+        declared = min(tokenizer.model_max_length, configured or tokenizer.model_max_length)
+    longest = min(declared, positions or declared)
+    return (longest if longest < 10**9 else None), positions  # transformers writes "no limit" as a huge number
+
+
+def _position_offset(table: Any) -> int:
+    if hasattr(table, "offset"):  # BART and its relatives
+        return int(table.offset)
+    return 0 if table.padding_idx is None else int(table.padding_idx) + 1
+
+
+def choose_devices(asked: str | None) -> list[Any]:
+    """The devices to run on: those asked for, else every CUDA device, else MPS, else the CPU."""
+    torch = require("torch", "torch")
+    if asked is None:
+        if torch.cuda.is_available():
+            return [torch.device("cuda", k) for k in range(torch.cuda.device_count())]
+        return [torch.device("mps" if torch.backends.mps.is_available() else "cpu")]
+    try:
+        devices = [torch.device(part.strip()) for part in asked.split(",")]
+        for device in devices:
+            torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
+        raise InputError(
+            f"device: received {asked!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, cuda, "
+            f"cuda:N, mps, or several with commas between them."
+        ) from error
+    return devices

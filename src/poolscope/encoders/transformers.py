@@ -1,0 +1,189 @@
+"""Encoders on transformers: a folder, or a loaded model with its tokenizer."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from poolscope.encoders.base import EncoderOptions, ModelCard
+from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
+from poolscope.encoders.tokens import tokenize
+from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
+from poolscope.errors import InputError, ModelError, PoolscopeError, require
+
+_TOKENIZER_FILES = (".json", ".txt", ".model")
+
+
+def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
+    """The encoder of a model folder, with or without the declarations of sentence-transformers."""
+    declared = read_declaration(folder, name=name)
+    place = folder / declared.subfolder
+    weights = _weight_files(place, name=name, allow_pickle=options.allow_pickle)
+    devices = choose_devices(options.device)
+    with _quiet_and_explained(name, place):
+        model, tokenizer = _load(place, declared, options, device=devices[0])
+    if declared.lower_case:
+        _add_lower_case(tokenizer)
+    if revision is None:
+        revision = digest_files([*weights, *(path for path in place.iterdir() if path.suffix in _TOKENIZER_FILES)])
+    models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
+    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+
+
+def wrap_loaded(
+    model: Any, tokenizer: Any, *, options: EncoderOptions, declared: Declaration | None = None, name: str = ""
+) -> BatchedEncoder:
+    """The encoder of a loaded model, used where it lies; another device or dtype is given to a copy.
+
+    Its revision is a digest of its parameters and its tokenizer: a loaded model may have been trained further.
+    """
+    torch = require("torch", "torch")
+    if options.revision is not None:
+        raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
+    if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
+        model = model.get_encoder()
+    dtype = model.dtype if options.dtype is None else getattr(torch, options.dtype)
+    devices = [model.device] if options.device is None else choose_devices(options.device)
+    same = dtype == model.dtype and devices[0] == model.device
+    first = model if same else copy.deepcopy(model).to(devices[0], dtype)
+    models = [first, *(copy.deepcopy(model).to(device, dtype) for device in devices[1:])]
+    name = name or getattr(model, "name_or_path", "") or type(model).__name__
+    revision = _digest_loaded(model, tokenizer)
+    declared = Declaration() if declared is None else declared
+    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+
+
+def _encoder(
+    models: Sequence[Any],
+    tokenizer: Any,
+    *,
+    declared: Declaration,
+    name: str,
+    revision: str,
+    options: EncoderOptions,
+) -> BatchedEncoder:
+    model = models[0]
+    longest, positions = length_limits(model, tokenizer, declared.max_length)
+    card = ModelCard(
+        name=name,
+        kind="transformers",
+        dimension=int(model.config.hidden_size),
+        revision=revision,
+        layers=getattr(model.config, "num_hidden_layers", None),
+        max_length=longest,
+        pooling=declared.pooling,
+        after=declared.after,
+        include_prompt=declared.include_prompt,
+        prompts=dict(declared.prompts),
+        dtype=str(model.dtype).removeprefix("torch."),
+        positions=positions,
+        default_prompt=declared.default_prompt,
+    )
+    return BatchedEncoder(
+        card,
+        options,
+        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0),
+        tokenize=partial(tokenize, tokenizer),
+        special_ids=tokenizer.all_special_ids,
+    )
+
+
+def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
+    safe, pickled = sorted(folder.glob("*.safetensors")), sorted(folder.glob("*.bin"))
+    if safe or (pickled and allow_pickle):
+        return safe or pickled
+    if pickled:
+        raise ModelError(
+            f"{name}: its weights ({pickled[0].name}) are pickled, and loading a pickle can run any code; allowed: "
+            f"safetensors. Use a revision with model.safetensors, or allow_pickle=True if you trust the source."
+        )
+    raise ModelError(
+        f"{name}: no weights in {folder}; needed: model.safetensors (or its shards). Download the model again."
+    )
+
+
+def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, device: Any) -> tuple[Any, Any]:
+    torch, library = require("torch", "torch"), require("transformers", "torch")
+    common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
+    config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
+    half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
+    dtype = options.dtype or ("float32" if device.type == "cpu" else half)
+    loader = library.AutoModel
+    if getattr(config, "is_encoder_decoder", False):
+        # The encoder half has a class of its own in the T5 family; elsewhere it is taken out of the whole.
+        loader = getattr(library, type(config).__name__.removesuffix("Config") + "EncoderModel", library.AutoModel)
+        config.is_encoder_decoder = loader is library.AutoModel
+    model, report = loader.from_pretrained(
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        use_safetensors=None if options.allow_pickle else True,
+        output_loading_info=True,
+        **common,
+        **declared.model_args,
+    )
+    _check_complete(report, folder)
+    if getattr(config, "is_encoder_decoder", False):
+        model = model.get_encoder()
+    tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
+    return model.eval(), tokenizer
+
+
+def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
+    """Missing weights would be random numbers. The pooler of BERT is the exception: no token depends on it."""
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise ModelError(
+            f"{folder}: {len(missing)} weights are not in the file (first: {missing[0]}) and would be random; all are "
+            f"needed. Check that config.json and the weights belong together."
+        )
+
+
+@contextmanager
+def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
+    """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
+    logging = require("transformers", "torch").utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except PoolscopeError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, ImportError) as error:
+        own_code = "auto_map" in ((folder / "config.json").read_text() if (folder / "config.json").exists() else "")
+        remedy = (
+            "The model brings its own code: pass trust_remote_code=True if you have read it."
+            if own_code
+            else "Check that the folder holds config.json, tokenizer files and weights of one model."
+        )
+        raise ModelError(f"{name}: cannot be loaded by transformers ({error}). {remedy}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _add_lower_case(tokenizer: Any) -> None:
+    """`do_lower_case` of sentence-transformers: lower-case first, then what the tokenizer does anyway."""
+    normalizers = require("tokenizers", "torch").normalizers
+    own = tokenizer.backend_tokenizer.normalizer
+    steps = [normalizers.Lowercase(), *([] if own is None else [own])]
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(steps)
+
+
+def _digest_loaded(model: Any, tokenizer: Any) -> str:
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    digest.update(repr(sorted(tokenizer.get_vocab().items())).encode())
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""Plain text: lines of a file or of standard input, and folders with one text per file.
+
+Lines end at LF, CRLF or CR only. `str.splitlines` also cuts at U+2028, form feeds and other separators,
+which are ordinary characters inside a text. Bytes that are not valid in the encoding become a lone
+surrogate while reading; `tally.scrub` turns it into U+FFFD, so that a U+FFFD which stood in the file
+itself is not mistaken for damage.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from poolscope.errors import InputError
+
+DOCUMENT_SUFFIXES = (".txt", ".md")
+_MARKING = "poolscope.mark"
+
+
+def _mark(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udfff", error.end
+
+
+codecs.register_error(_MARKING, _mark)
+
+
+def decode(data: bytes) -> str:
+    r"""UTF-8 bytes as text, with a lone surrogate for what is not valid.
+
+    >>> decode(b"a\xff")
+    'a\udfff'
+    """
+    return data.decode("utf-8", _MARKING)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Turn what the system or a codec says about an unreadable source into an `InputError`."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{name} cannot be read: {reason}. Check the path, the permissions and the encoding."
+        ) from error
+
+
+def _text_stream(binary: BinaryIO, encoding: str, *, name: str, newline: str | None = None) -> io.TextIOWrapper:
+    try:
+        codec = codecs.lookup(encoding).name
+        if codec == "utf-8":
+            _refuse_utf16(binary, name)
+            codec = "utf-8-sig"  # a byte order mark is no part of the first text
+        return io.TextIOWrapper(binary, encoding=codec, errors=_MARKING, newline=newline)
+    except LookupError as error:
+        raise InputError(
+            f"received the encoding {encoding!r}; Python knows no text encoding of that name. "
+            "Try utf-8, utf-16, cp1252 or latin-1."
+        ) from error
+
+
+def _refuse_utf16(binary: BinaryIO, name: str) -> None:
+    """Most of a UTF-16 file passes as valid UTF-8 with NUL characters: better to stop at once."""
+    start = binary.peek(2)[:2] if isinstance(binary, io.BufferedReader) else b""
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise InputError(
+            f"{name}: received UTF-16 (its byte order mark says so) where UTF-8 is expected. Pass the encoding utf-16."
+        )
+
+
+@contextmanager
+def open_text(path: Path, encoding: str, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
+    """A text file for reading; `newline` as in `open` (None: line ends become LF)."""
+    with readable(path.name), path.open("rb") as binary:
+        yield _text_stream(binary, encoding, name=path.name, newline=newline)
+
+
+def lines(path: Path, encoding: str) -> Iterator[str]:
+    """The lines of a file without their line ends, one at a time."""
+    with open_text(path, encoding) as stream:
+        for line in stream:
+            yield line.removesuffix("\n")
+
+
+def standard_input(encoding: str) -> Iterator[str]:
+    """The lines of standard input, which stays open."""
+    if sys.stdin is None:
+        raise InputError("received '-', but there is no standard input. Pass a file instead.")
+    with readable("standard input"):
+        stream = _text_stream(cast(BinaryIO, sys.stdin.buffer), encoding, name="standard input")
+        try:
+            for line in stream:
+                yield line.removesuffix("\n")
+        finally:
+            stream.detach()
+
+
+def folder_files(folder: Path) -> tuple[list[Path], int]:
+    """The .txt and .md files below a folder, sorted by relative path, and how many others there are.
+
+    Hidden files and folders (a name that starts with a dot) are ignored; links to folders not followed.
+    """
+    documents, others = [], 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if name.startswith("."):
+                continue
+            if Path(name).suffix.lower() in DOCUMENT_SUFFIXES:
+                documents.append(Path(parent, name))
+            else:
+                others += 1
+    return sorted(documents, key=lambda path: path.relative_to(folder).as_posix()), others
+
+
+def whole_file(path: Path, encoding: str) -> str:
+    """The text of one file, with LF as line end."""
+    with open_text(path, encoding) as stream:
+        return stream.read()

@@ -1,0 +1,53 @@
+"""One writer at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from poolscope.errors import StoreError
+from poolscope.locks import LOCK, StoreBusyError, folder_lock
+from store_fakes import FakeEncoder, fill, never
+
+
+def test_a_second_writer_is_refused_and_a_dead_one_succeeded(tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from poolscope.locks import folder_lock\n"
+    code += f"with folder_lock(Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(StoreBusyError, match=rf"process {process.pid} on \S+ is writing here now"):
+            fill(tmp_path)
+        process.kill()
+    assert (tmp_path / LOCK).exists()
+    fill(tmp_path)
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_the_same_process_cannot_write_twice_at_once(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(StoreBusyError), folder_lock(tmp_path):
+        pass
+    with folder_lock(tmp_path):
+        pass
+
+
+def test_a_lock_file_without_a_signature_is_explained_all_the_same(tmp_path: Path) -> None:
+    with folder_lock(tmp_path):
+        (tmp_path / LOCK).write_text("")
+        with pytest.raises(StoreBusyError, match="another process is writing here now"), folder_lock(tmp_path):
+            pass
+
+
+def test_a_finished_store_opens_while_it_is_locked(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with folder_lock(tmp_path):
+        assert fill(tmp_path, encoder=FakeEncoder(before=never)).reused == 10
+
+
+def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        fill(tmp_path / "file" / "store")

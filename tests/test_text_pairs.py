@@ -1,0 +1,145 @@
+"""Pairs of texts and pairs of positions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from poolscope.errors import InputError
+from poolscope.texts import Pairs, ReadReport, read_index_pairs, read_pairs, read_texts
+
+ROWS = {
+    "query": ["q1", "q1", "q2", "", "q1", "q3"],
+    "document": ["d1", "d2", "d1", "d9", "d1", None],
+    "score": [1, 0, 1, 1, 1, 0],
+}
+
+
+def save(path: Path, columns: dict[str, list[object]]) -> Path:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        mark = "\t" if path.suffix == ".tsv" else ","
+        lines = [mark.join("" if value is None else str(value) for value in row.values()) for row in rows]
+        path.write_text("\n".join([mark.join(columns), *lines]))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_equal_texts_are_shared(tmp_path: Path, suffix: str) -> None:
+    pairs = read_pairs(save(tmp_path / f"pairs.{suffix}", ROWS), label_column="score")
+    assert (pairs.queries.ids, pairs.queries.texts) == (("0", "2"), ("q1", "q2"))
+    assert (pairs.documents.ids, pairs.documents.texts) == (("0", "1"), ("d1", "d2"))
+    assert pairs.index.dtype == np.int64
+    assert pairs.index.tolist() == [[0, 0], [0, 1], [1, 0], [0, 0]]
+    assert pairs.labels is not None
+    assert pairs.labels.tolist() == [1.0, 0.0, 1.0, 1.0]
+    assert pairs.report == ReadReport(read=6, kept=4, empty=2, duplicates=1)
+    assert pairs.report.notes("pair")[0] == "2 pairs are empty and left out (6 read)."
+    assert (len(pairs), repr(pairs)) == (4, f"Pairs(4 pairs from pairs.{suffix})")
+
+
+def test_other_columns_and_no_labels(tmp_path: Path) -> None:
+    path = tmp_path / "faq.csv"
+    path.write_bytes(b"question,answer\na,x\nb,bad \xff\n")
+    pairs = read_pairs(path, query_column="question", document_column="answer")
+    assert pairs.labels is None
+    assert pairs.documents.texts == ("x", "bad \ufffd")
+    assert pairs.report == ReadReport(read=2, kept=2, undecodable=1)
+
+
+def test_sample_of_pairs() -> None:
+    columns = {"query": [f"q{i // 3}" for i in range(60)], "document": [f"d{i % 20}" for i in range(60)]}
+    columns["label"] = [float(i) for i in range(60)]
+    everything = read_pairs(columns, label_column="label")
+    drawn = everything.sample(10, seed=3)
+    while_reading = read_pairs(columns, label_column="label", sample=10, seed=3)
+    assert drawn.report == while_reading.report
+    assert drawn.report is not None
+    assert drawn.report.selected == 10
+    for pairs in (drawn, while_reading):
+        assert pairs.labels is not None
+        assert len(pairs) == len(set(pairs.labels)) == 10
+        assert sorted(pairs.labels) == list(pairs.labels)
+        assert set(pairs.index[:, 0]) == set(range(len(pairs.queries)))  # no text without a pair
+        assert set(pairs.index[:, 1]) == set(range(len(pairs.documents)))
+        for (query, document), label in zip(pairs.index, pairs.labels, strict=True):
+            assert pairs.queries[query] == columns["query"][int(label)]
+            assert pairs.documents[document] == columns["document"][int(label)]
+    assert drawn.labels is not None
+    assert drawn.labels.tolist() == while_reading.labels.tolist()
+    assert everything.sample(60) is everything
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"q": ["a"], "document": ["b"]}, {}, "no column 'query'; the columns are 'q', 'document'.*--query-column"),
+        ({"query": ["a"], "d": ["b"]}, {}, "no column 'document'.*--document-column NAME"),
+        (ROWS, {"label_column": "gold"}, "no column 'gold'.*--label-column NAME"),
+        (ROWS, {"label_column": "query"}, "each part needs its own"),
+        ({"query": [1], "document": ["b"]}, {}, r"row 0 holds 1 \(int\) where a text"),
+        ({"query": ["a"], "document": [""]}, {}, "1 rows, every one empty"),
+        ({"query": ["a"], "document": ["b"], "y": ["high"]}, {"label_column": "y"}, "row 0 holds 'high' as its label"),
+        ({"query": ["a"], "document": ["b"], "y": [None]}, {"label_column": "y"}, "row 0 holds None as its label"),
+        (["a", "b"], {}, "a table is a path"),
+    ],
+)
+def test_pairs_that_cannot_be_read(columns: object, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_pairs(columns, **options)
+
+
+def test_pairs_check_their_parts() -> None:
+    queries, documents = read_texts(["a", "b"]), read_texts(["x"])
+    index = np.array([[0, 0], [1, 0]])
+    assert len(Pairs(queries, documents, index)) == 2
+    with pytest.raises(InputError, match=r"index of shape \(2,\)"):
+        Pairs(queries, documents, index[0])
+    with pytest.raises(InputError, match="type float64"):
+        Pairs(queries, documents, index.astype(float))
+    for wrong in (index[:, ::-1], index - 1):
+        with pytest.raises(InputError, match="beyond the 2 queries or 1 documents"):
+            Pairs(queries, documents, wrong)
+    with pytest.raises(InputError, match=r"labels of shape \(1,\) for 2 pairs"):
+        Pairs(queries, documents, index, np.ones(1))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("names", [("i", "j", "note"), ("left", "right", "note"), ("j", "x", "i")])
+def test_index_pairs(tmp_path: Path, suffix: str, names: tuple[str, str, str]) -> None:
+    last = ["n", "m"] if names[2] == "note" else [7, 8]
+    path = save(tmp_path / f"index.{suffix}", dict(zip(names, ([0, 3], [12, 0], last), strict=True)))
+    found = read_index_pairs(path)
+    assert found.dtype == np.int64
+    assert found.tolist() == ([[0, 12], [3, 0]] if names[2] == "note" else [[7, 0], [8, 3]])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "0,1\n2,3\n", "Add the line i,j"),
+        ("a.csv", "a,b,c\n0,1,2\n", "columns 'a', 'b', 'c'; pairs are read from the columns 'i' and 'j'"),
+        ("a.csv", "a,b\nx,y\n", "exactly two columns of whole numbers"),
+        ("a.csv", "i,j\n", "received no pairs"),
+        ("a.csv", "i,j\n0,1\n0,-1\n", "row 1 holds '-1'; the position of a text is 0, 1, 2"),
+        ("a.csv", "i,j\n0,1.0\n", "row 0 holds '1.0'"),
+        ("a.csv", "i,j\n0,\n", "row 0 holds ''"),
+        ("a.jsonl", '{"i": 0, "j": 1.0}', "row 0 holds 1.0"),
+        ("a.jsonl", '{"i": 0, "j": true}', "row 0 holds True"),
+        ("a.jsonl", '{"i": 0, "j": 1}\n{"i": 0}', "row 1 holds None"),
+        ("a.jsonl", '{"i": 0, "j": 9223372036854775808}', "row 0 holds 9223372036854775808"),
+    ],
+)
+def test_index_pairs_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_index_pairs(tmp_path / name)

@@ -1,0 +1,428 @@
+"""Texts from every source, and what is counted on the way."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from poolscope.errors import InputError, MissingExtraError
+from poolscope.texts import ReadReport, Texts, read_texts
+
+ROWS = [
+    {"key": "k1", "text": 'first\ntext, with "quotes"', "label": "a", "size": 3},
+    {"key": "k2", "text": None, "label": "b", "size": 4},
+    {"key": "k3", "text": "zweiter Text: ü\u2028ö", "label": "a", "size": 5},
+]
+
+
+def write_csv(path: Path, rows: list[dict[str, object]], delimiter: str = ",") -> Path:
+    with path.open("w", newline="", encoding="utf-8-sig") as stream:  # BOM and CRLF, as spreadsheets write
+        writer = csv.DictWriter(stream, rows[0], delimiter=delimiter, lineterminator="\r\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_parquet(path: Path, rows: list[dict[str, object]]) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def write_ipc(path: Path, rows: list[dict[str, object]]) -> Path:
+    table = pa.Table.from_pylist(rows)
+    opener = pa.ipc.new_stream if path.suffix == ".arrow" else pa.ipc.new_file  # data sets are streams
+    with opener(str(path), table.schema) as sink:
+        sink.write_table(table)
+    return path
+
+
+WRITERS = {
+    "csv": write_csv,
+    "tsv": lambda path, rows: write_csv(path, rows, delimiter="\t"),
+    "jsonl": write_jsonl,
+    "ndjson": write_jsonl,
+    "parquet": write_parquet,
+    "arrow": write_ipc,
+    "feather": write_ipc,
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_table_format_reads_the_same(tmp_path: Path, suffix: str) -> None:
+    path = WRITERS[suffix](tmp_path / f"rows.{suffix}", ROWS)
+    texts = read_texts(path, id_column="key", label_column="label")
+    assert texts.ids == ("k1", "k3")
+    assert texts.texts == (ROWS[0]["text"], ROWS[2]["text"])
+    assert texts.labels == ("a", "a")
+    assert texts.source == path.name
+    assert texts.report == ReadReport(read=3, kept=2, empty=1)
+    assert read_texts(str(path)).ids == ("0", "2")  # ids point at the rows of the file
+    assert read_texts(path, column="label").texts == ("a", "b", "a")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(rows=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8))
+def test_tables_keep_every_character(tmp_path: Path, suffix: str, rows: list[str]) -> None:
+    path = WRITERS[suffix](tmp_path / f"any.{suffix}", [{"n": i, "text": row} for i, row in enumerate(rows)])
+    expected = [row for row in rows if row.strip()]
+    if expected:
+        assert list(read_texts(path)) == expected
+    else:
+        with pytest.raises(InputError, match=f"{len(rows)} rows, every one empty"):
+            read_texts(path)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    rows=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=1),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+)
+def test_lines_end_at_line_ends_only(tmp_path: Path, rows: list[str], end: str) -> None:
+    rows[0] = "x"  # neither a byte order mark nor an empty file
+    path = tmp_path / "lines.txt"
+    path.write_bytes(end.join(rows).encode())
+    texts = read_texts(path)
+    assert list(zip(texts.ids, texts, strict=True)) == [(str(i), r) for i, r in enumerate(rows) if r.strip()]
+
+
+def test_separators_inside_a_line_stay(tmp_path: Path) -> None:
+    line = "a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i"
+    path = tmp_path / "lines.txt"
+    path.write_bytes(f"\ufeff{line}\r\nlast".encode())
+    assert read_texts(path).texts == (line, "last")
+
+
+def test_ten_megabyte_texts(tmp_path: Path) -> None:
+    long = "word " * 2_000_000
+    (tmp_path / "long.txt").write_text(f"{long}\nshort\n")
+    write_csv(tmp_path / "long.csv", [{"text": long}, {"text": "short"}])
+    for name in ("long.txt", "long.csv"):
+        texts = read_texts(tmp_path / name)
+        assert texts.texts == (long, "short")
+        assert texts.report.long == 1
+        assert texts.report.notes() == ["1 text longer than 1,000,000 characters."]
+
+
+def test_undecodable_bytes_are_replaced_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "bytes.txt"
+    path.write_bytes("bad \xff\xfe here\ngood \ufffd\nü\n".encode("latin-1", "replace"))
+    assert read_texts(path, encoding="latin-1").report.undecodable == 0
+    path.write_bytes(b"bad \xff\xfe here\ngood \xef\xbf\xbd\n\xc3\xbc\ncut \xe2\x82")
+    texts = read_texts(path)
+    assert texts.texts == ("bad \ufffd\ufffd here", "good \ufffd", "ü", "cut \ufffd")
+    assert texts.report.undecodable == 2  # a U+FFFD that stands in the file is no damage
+    assert "U+FFFD" in texts.report.notes()[0]
+
+
+def test_undecodable_bytes_in_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"text\nbad \xff\n")
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "bad \xff"}\n{"text": "half \\ud83d pair"}\n')
+    offsets = pa.array([0, 5], pa.int32()).buffers()[1]
+    damaged = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"bad \xff")])
+    encoded = pa.DictionaryArray.from_arrays(pa.array([0]), damaged)
+    pq.write_table(pa.table({"text": damaged}), tmp_path / "a.parquet")
+    for source in (tmp_path / "a.csv", tmp_path / "a.parquet", damaged, pa.table({"text": encoded})):
+        texts = read_texts(source)
+        assert (texts.texts, texts.report.undecodable) == (("bad \ufffd",), 1)
+    texts = read_texts(tmp_path / "a.jsonl")
+    assert (texts.texts, texts.report.undecodable) == (("bad \ufffd", "half \ufffd pair"), 2)
+
+
+def test_encodings(tmp_path: Path) -> None:
+    path = tmp_path / "wide.txt"
+    path.write_text("eins\nzwei ü\n", encoding="utf-16")
+    assert read_texts(path, encoding="utf-16").texts == ("eins", "zwei ü")
+    with pytest.raises(InputError, match=r"wide.txt: received UTF-16 .* Pass the encoding utf-16"):
+        read_texts(path)
+    for unknown in ("utf-99", "rot13"):
+        with pytest.raises(InputError, match="no text encoding of that name"):
+            read_texts(path, encoding=unknown)
+
+
+def test_duplicates_are_kept_and_counted() -> None:
+    texts = read_texts(["a", "b", "a", "a", " ", None])
+    assert texts.texts == ("a", "b", "a", "a")
+    assert texts.report == ReadReport(read=6, kept=4, empty=2, duplicates=2)
+    assert texts.report.notes() == [
+        "2 texts are empty and left out (6 read).",
+        "2 texts equal an earlier one; all are kept.",
+    ]
+    assert read_texts(["a", "b"]).report.notes() == []
+
+
+def test_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    for name, content in {
+        "b.txt": "b\r\nsecond line",
+        "a/z.md": "# z",
+        "a/Y.TXT": "y",
+        "a/empty.md": " \n",
+        "image.png": "no",
+        "a/data.csv": "no",
+        ".hidden.txt": "no",
+        ".git/x.txt": "no",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode())
+    texts = read_texts(folder)
+    assert texts.ids == ("a/Y.TXT", "a/z.md", "b.txt")
+    assert texts.texts == ("y", "# z", "b\nsecond line")
+    assert texts.source == "notes"
+    assert texts.report == ReadReport(read=4, kept=3, empty=1, other_files=2)
+    assert texts.report.notes()[0] == "2 files not ending in .txt or .md left unread."
+    for name in ("b.txt", "a/z.md", "a/Y.TXT"):
+        (folder / name).unlink()
+    with pytest.raises(InputError, match="2 files, none of them with text"):
+        read_texts(folder)
+
+
+def test_standard_input_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"\xef\xbb\xbfone\r\n\xff\rthree")))
+    monkeypatch.setattr(sys, "stdin", stdin)
+    texts = read_texts("-")
+    assert (texts.texts, texts.source, texts.report.undecodable) == (("one", "\ufffd", "three"), "stdin", 1)
+    assert not stdin.buffer.closed
+    with pytest.raises(InputError, match="stdin: received nothing"):
+        read_texts("-")
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected", "note"),
+    [
+        ({"text": "t", "title": "x"}, "t", None),
+        ({"Body": "t", "title": "x"}, "t", None),
+        ({"review": "t", "stars": "5", "price": "1.5"}, "t", "review"),
+        ({"only": "7"}, "7", "only"),
+    ],
+)
+def test_column_is_guessed(tmp_path: Path, columns: dict[str, str], expected: str, note: str | None) -> None:
+    texts = read_texts(write_csv(tmp_path / "guess.csv", [columns]))
+    assert texts.texts == (expected,)
+    assert texts.report.guessed_column == note
+    assert len(texts.report.notes()) == (note is not None)
+
+
+def test_id_and_label_columns_are_no_text_columns(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", [{"name": "n", "topic": "t", "review": "r"}])
+    assert read_texts(path, id_column="name", label_column="topic").texts == ("r",)
+
+
+@pytest.mark.parametrize("columns", [["text", "content"], ["question", "answer"], ["x", "y"]])
+def test_column_that_cannot_be_guessed(tmp_path: Path, columns: list[str]) -> None:
+    value = 1 if columns[0] == "x" else "words"
+    path = write_jsonl(tmp_path / "a.jsonl", [dict.fromkeys(columns, value)])
+    with pytest.raises(InputError, match=f"'{columns[0]}', '{columns[1]}'.*--column NAME"):
+        read_texts(path)
+
+
+def test_csv_with_semicolons_and_empty_lines(tmp_path: Path) -> None:
+    path = tmp_path / "europe.csv"
+    path.write_text("id;text\n1;one, two\n\n2;three\n")
+    texts = read_texts(path)
+    assert list(zip(texts.ids, texts, strict=True)) == [("0", "one, two"), ("2", "three")]
+    assert texts.report.empty == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"", "the first line is empty"),
+        ("a.csv", b"text,text\na,b\n", "two columns share a name"),
+        ("a.csv", b"text\na\nb, c\n", r"row 1 has 2 fields where the header has 1"),
+        ("a.csv", b'text\n"a\nb', "line 3 breaks the rules of CSV"),
+        ("a.csv", b'text\n"a" b\n', "line 2 breaks the rules of CSV"),
+        ("a.csv", b"text\n", "received nothing"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a.jsonl: line 1 is not valid JSON"),
+        ("a.jsonl", b'["a"]\n', "line 0 holds .* expected an object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"row 1 holds 5 \(int\) where a text is expected"),
+        ("a.jsonl", b'{"text": ["a"]}\n', r"row 0 holds \['a'\] \(list\)"),
+        ("a.parquet", b"PAR1 no", "a.parquet .*Write or fetch it again|cannot be read"),
+        ("a.arrow", b"ARROW1 no", "a.arrow is damaged"),
+        ("a.feather", b"x", "a.feather is damaged"),
+        ("a.xlsx", b"x", r"type '.xlsx'; tables are read from .csv"),
+        ("a.txt", b"\n \n", "2 rows, every one empty"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_texts(tmp_path / name)
+
+
+def test_columns_that_do_not_fit(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}])
+    with pytest.raises(InputError, match=r"no column 'body'; the columns are 'id', 'text'.*--column NAME"):
+        read_texts(path, column="body")
+    with pytest.raises(InputError, match="rows 0 and 1 share the id '1'"):
+        read_texts(path, id_column="id")
+    with pytest.raises(InputError, match="row 2 holds None as its label"):
+        read_texts(path, label_column="id")
+    with pytest.raises(InputError, match=r"row 0 holds 0\.5 as its id"):
+        read_texts({"text": ["a"], "id": [0.5]}, id_column="id")
+    (tmp_path / "a.txt").write_text("a")
+    for source in (tmp_path, tmp_path / "a.txt", ["a"], read_texts(["a"])):
+        with pytest.raises(InputError, match="has no columns"):
+            read_texts(source, label_column="label")
+
+
+def test_missing_paths_and_foreign_objects(tmp_path: Path) -> None:
+    for source in (tmp_path / "none.csv", "data/none.csv", "a sentence " * 1000, "nul\0"):
+        with pytest.raises(InputError, match="no such file or folder"):
+            read_texts(source)
+    for source in (b"bytes", 3, None):
+        with pytest.raises(InputError, match="a path, a table or an iterable of strings"):
+            read_texts(source)
+    with pytest.raises(InputError, match="only built-in corpus is builtin:docstrings"):
+        read_texts("builtin:novels")
+
+
+def test_objects_in_memory() -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    rows = {"n": [1, 2, 3], "text": ["a", None, "b"]}
+    frame = pandas.DataFrame(rows, index=["x", "y", "z"])
+    for source in (
+        frame,
+        frame["text"],
+        frame["text"].astype("string"),
+        frame["text"].astype(object),
+        polars.DataFrame(rows),
+        polars.Series(rows["text"]),
+        pa.table(rows),
+        pa.chunked_array([["a"], [None, "b"]]),
+        rows,
+        iter(rows["text"]),
+        np.array(["a", "", "b"]),
+    ):
+        texts = read_texts(source)
+        assert (texts.ids, texts.texts, texts.report.empty) == (("0", "2"), ("a", "b"), 1), type(source)
+        assert {type(text) for text in texts} == {str}
+    with pytest.raises(InputError, match=r"row 0 holds 1 .*where a text is expected"):
+        read_texts(frame["n"])
+    with pytest.raises(InputError, match="Arrow cannot read as a table"):
+        read_texts({"text": ["a", 1, []]})
+
+
+def fake_hub(monkeypatch: pytest.MonkeyPatch, result: object) -> list[tuple[object, ...]]:
+    calls: list[tuple[object, ...]] = []
+
+    def load_dataset(name: str, config: str | None, **options: object) -> object:
+        calls.append((name, config, options.pop("split")))
+        assert options == {"streaming": False, "trust_remote_code": False}
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return calls
+
+
+def test_hub_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    labels = datasets.ClassLabel(names=["bad", "good"])
+    features = datasets.Features({"sentence": datasets.Value("string"), "label": labels})
+    data = datasets.Dataset.from_dict({"sentence": ["s", "t", "u"], "label": [1, 0, -1]}, features=features)
+    calls = fake_hub(monkeypatch, data)
+    texts = read_texts("hub:org/name/config:test[:3]", label_column="label")
+    assert calls == [("org/name", "config", "test[:3]")]
+    assert (texts.texts, texts.labels) == (("s", "t", "u"), ("good", "bad", "-1"))
+    assert texts.source == "hub:org/name/config:test[:3]"
+    assert read_texts("org/name:train").source == "hub:org/name:train"
+    assert calls[1] == ("org/name", None, "train")
+    assert read_texts(data.select([2, 0])).texts == ("u", "s")
+    fake_hub(monkeypatch, datasets.DatasetDict(only=data))
+    assert len(read_texts("hub:name")) == 3
+    fake_hub(monkeypatch, datasets.DatasetDict(train=data, test=data))
+    with pytest.raises(InputError, match=r"splits 'train', 'test'.*hub:NAME:SPLIT"):
+        read_texts("hub:name")
+    with pytest.raises(InputError, match="streamed data set"):
+        read_texts(data.to_iterable_dataset())
+
+
+def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    fake_hub(monkeypatch, ConnectionError("no route\ndetails"))
+    with pytest.raises(InputError, match=r"org/name: no such file, and as .* loaded \(no route\)\. Check the name"):
+        read_texts("org/name")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=r"hub:org/name cannot be loaded .* HF_HUB_OFFLINE is set"):
+        read_texts("hub:org/name")
+    with pytest.raises(InputError, match="received the data set name 'hub:a/b/c/d'"):
+        read_texts("hub:a/b/c/d")
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no such file or folder"):
+        read_texts("data/mistyped")
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingExtraError, match=r"poolscope\[hub\]"):
+        read_texts("hub:org/name")
+
+
+def test_texts_is_a_sequence_of_its_texts() -> None:
+    texts = read_texts({"text": ["a", "b", "c"], "label": [1, 2, 3]}, label_column="label")
+    assert (len(texts), texts[-1], list(texts), "b" in texts) == (3, "c", ["a", "b", "c"], True)
+    assert (texts[1:].ids, texts[1:].texts, texts[1:].labels) == (("1", "2"), ("b", "c"), ("2", "3"))
+    assert repr(texts) == "Texts(3 texts from memory)"
+    assert texts[1:].report.notes() == ["2 of 3 texts selected."]
+    assert read_texts(texts) is texts
+    report = ReadReport(read=2, kept=2)
+    with pytest.raises(InputError, match="2 texts, 1 ids and no labels"):
+        Texts(("0",), ("a", "b"), None, "memory", report)
+    with pytest.raises(InputError, match="2 texts, 2 ids and 1 labels"):
+        Texts(("0", "1"), ("a", "b"), ("x",), "memory", report)
+    with pytest.raises(InputError, match="2 ids of which 1 are distinct"):
+        Texts(("0", "0"), ("a", "b"), None, "memory", report)
+
+
+def test_digest_frames_ids_and_texts() -> None:
+    def digest(*pairs: tuple[str, str]) -> str:
+        ids, texts = zip(*pairs, strict=True)
+        return Texts(ids, texts, None, "memory", ReadReport(len(ids), len(ids))).digest
+
+    framed = b"".join(len(s.encode()).to_bytes(8, "little") + s.encode() for s in ("1", "ü", "2", "b"))
+    assert digest(("1", "ü"), ("2", "b")) == hashlib.sha256(framed).hexdigest()
+    others = [digest(("2", "b"), ("1", "ü")), digest(("1ü", ""), ("2", "b")), digest(("1", "ü2"), ("b", ""))]
+    assert len({digest(("1", "ü"), ("2", "b")), *others}) == 4
+
+
+@given(size=st.integers(1, 40), small=st.integers(1, 50), more=st.integers(0, 10), seed=st.integers(0, 99))
+def test_samples_are_ordered_nested_and_repeatable(size: int, small: int, more: int, seed: int) -> None:
+    texts = read_texts([f"text {i}" for i in range(size)])
+    sample = texts.sample(small, seed)
+    assert len(sample) == min(small, size)
+    positions = [int(i) for i in sample.ids]
+    assert positions == sorted(set(positions))
+    assert all(texts[p] == text for p, text in zip(positions, sample, strict=True))
+    assert set(sample) <= set(texts.sample(small + more, seed))
+    assert texts.sample(small, seed) == sample
+    assert read_texts(list(texts), sample=small, seed=seed) == sample  # drawn while reading: the same
+
+
+def test_sample_is_the_same_on_every_machine_and_even() -> None:
+    texts = read_texts([str(i) for i in range(1000)])
+    assert texts.sample(5).texts == ("40", "186", "402", "583", "993")
+    drawn = [int(text) for seed in range(200) for text in texts.sample(10, seed)]
+    assert abs(np.mean(drawn) - 499.5) < 4 * 1000 / np.sqrt(12 * len(drawn))
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(InputError, match="whole number of at least 1"):
+            texts.sample(wrong)
+        with pytest.raises(InputError, match="whole number of at least 1"):
+            read_texts(["a"], sample=wrong)
