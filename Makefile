@@ -37,6 +37,5 @@ $(VENV)/.demo-ready: $(SETUP)
 	touch $@
 
 $(VENV)/.test-ready: $(VENV)/.demo-ready
-	$(INSTALL) --editable '.[all]'
-	$(INSTALL) --requirement requirements-test.txt
+	$(INSTALL) --editable '.[all,test]'
 	touch $@

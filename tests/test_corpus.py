@@ -155,6 +155,8 @@ def test_changed_files_are_noticed(package: Path) -> None:
     before = read_fixture()
     (package / "new.py").write_text('"""A module that came later."""')
     assert set(read_fixture()) - set(before) == {"A module that came later."}
+    (package / "new.py").write_text('"""A module that was edited later."""')
+    assert set(read_fixture()) - set(before) == {"A module that was edited later."}
 
 
 def rewrite(change: Callable[[dict[str, list[str]]], None]) -> Callable[[Path], None]:

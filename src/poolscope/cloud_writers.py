@@ -58,9 +58,10 @@ class CloudWriter:
     ) -> None:
         if self._writer is not None:
             self._writer.close()
-        elif error is None:
-            error = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
-            self._atomic.__exit__(InputError, error, None)
+        if self._writer is None and error is None:
+            problem = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
+            self._atomic.__exit__(InputError, problem, None)
+            raise problem
         self._atomic.__exit__(kind, error, trace)
 
 

@@ -4,7 +4,7 @@ A `TokenClouds` is a thin view of an Arrow table with one row a text:
 
 | column      | type                                  | meaning                                            |
 |-------------|---------------------------------------|----------------------------------------------------|
-| `id`        | string                                | name of the text, unique                           |
+| `id`        | string                                | name of the text, for people                       |
 | `text`      | large_string, may be null             | the text itself                                    |
 | `truncated` | int32                                 | tokens cut off because the text was too long       |
 | `token_ids` | large_list<int32>, may be null        | vocabulary ids of the tokens                       |
@@ -325,8 +325,6 @@ def _named(values: Any, count: int, name: str) -> list[Any] | None:
     found = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(found) != count:
         raise InputError(f"{name}: received {len(found)} entries for {count} texts; one per text is needed.")
-    if name == "ids" and len(set(found)) < count:
-        raise InputError(f"ids: {count - len(set(found))} of {count} repeat an earlier one; ids must be unique.")
     return found
 
 

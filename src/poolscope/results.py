@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-import poolscope
+from poolscope import __version__
 from poolscope.clouds import TokenClouds
 
 
 def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Versions, date, settings, and what is known of the model and the texts behind each set of clouds."""
     return {
-        "poolscope": poolscope.__version__,
+        "poolscope": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -111,6 +111,17 @@ def socm(
     )
 
 
+def pair_count(
+    clouds: TokenClouds, other: TokenClouds | None, pairs: Any, neighbours: int | None, sample: int | None
+) -> int | None:
+    """How many pairs `socm` will compute for this choice, or None where that is known only later (neighbours)."""
+    if pairs is not None:
+        return len(pairs)
+    if sample is not None or neighbours is not None:
+        return sample
+    return CrossedPairs(clouds, other).count if other is not None else AllPairs(clouds).count
+
+
 class _Tally:
     """Everything that is added up while the distances stream by."""
 
@@ -203,8 +214,8 @@ def _regression(
 ) -> RegressionEstimate | None:
     """Regress SOCM on (1 − d_μ) times sums and products of what is known of each text: trace, its root, log length.
 
-    1 − d_μ = (1 + u·v)/2 with unit means u, v, and every term is a sum of products f(i)·g(j), so the means over all pairs
-    follow from sums over texts, without going through the pairs.
+    1 − d_μ = (1 + u·v)/2 with unit means u, v, and every term is a sum of products f(i)·g(j), so the means over all
+    pairs follow from sums over texts, without going through the pairs.
     """
     features = [_text_features(moments, part) for moments, part in ((left, clouds), (right, other))]
     terms = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]

@@ -141,8 +141,8 @@ class SocmResult:
         """All pairs as an Arrow table with columns i, j, d_mu, d_sigma, socm, and the provenance as metadata."""
         if self.pairs is None:
             raise InputError(
-                f"the {self.count:,} pairs were too many to keep. Compute again with table='pairs.parquet', which writes "
-                f"them as they come, or with keep={self.count}."
+                f"the {self.count:,} pairs were too many to keep. Compute again with table='pairs.parquet', which "
+                f"writes them as they come, or with keep={self.count}."
             )
         return self.pairs.to_table().replace_schema_metadata(table_metadata(self.provenance))
 

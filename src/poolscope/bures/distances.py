@@ -81,7 +81,8 @@ def _plain_nuclear_norms(products: Products, left: Index, right: Index) -> Array
 def _lanes(products: Products, rows: Index, columns: Index) -> Array:
     """One left text against one group: LANES matrices (left rows × right rows), in double precision."""
     block = products[rows[0] : rows[1], columns[0] * native.LANES : columns[1] * native.LANES]
-    return block.astype(np.float64).reshape(len(block), -1, native.LANES).transpose(2, 0, 1)
+    height = int(columns[1] - columns[0])
+    return block.astype(np.float64).reshape(len(block), height, native.LANES).transpose(2, 0, 1)
 
 
 def _published_root_traces(products: Products, row_offsets: Index, left: Panel, right: Panel, eps: float) -> Array:

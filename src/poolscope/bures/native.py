@@ -47,7 +47,7 @@ def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: ND
     function = kernel()
     assert function is not None, "the caller checks kernel() first"
     assert block.dtype == np.float32
-    assert block.strides[1] == 4
+    assert block.flags.c_contiguous
     poles, weights = square_root_poles()
     lefts, groups = len(left) - 1, len(right) - 1
     side = int(min(np.diff(left).max(initial=0), np.diff(right).max(initial=0)))
@@ -56,7 +56,7 @@ def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: ND
     norms = np.empty((lefts, groups * LANES))
     function(
         block.ctypes.data,
-        block.strides[0] // 4,
+        block.shape[1],
         left.ctypes.data,
         lefts,
         right.ctypes.data,

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from poolscope.bures.distances import Distances, Index, grid_distances
-from poolscope.bures.factors import Panel, make_panel
+from poolscope.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
 from poolscope.bures.native import LANES
 from poolscope.clouds import TokenClouds
 
@@ -47,18 +48,27 @@ def given_pairs(
     other: TokenClouds | None = None,
     *,
     eps: float = 0.0,
-    tile_bytes: int = TILE_BYTES,
+    caches: tuple[ReducedCache, ReducedCache] | None = None,
 ) -> Iterator[tuple[Index, Distances]]:
-    """Distances of the pairs (m × 2), in pieces; each piece comes with the rows of `pairs` that it answers."""
+    """Distances of the pairs (m × 2), in pieces; each piece comes with the rows of `pairs` that it answers.
+
+    Callers that ask again and again about the same corpora pass the `caches` of `reduced_caches`.
+    """
+    left, right = caches or reduced_caches(clouds, other)
     order = np.lexsort((pairs[:, 1], pairs[:, 0]))
     with _workers() as pool:
-        for chunk in _chunks(pairs[order], clouds, other or clouds, tile_bytes):
+        for chunk in _chunks(pairs[order], left.bytes.tolist(), right.bytes.tolist()):
             rows = order[chunk]
-            jobs = _given_pairs_jobs(clouds, pairs[rows], other or clouds, eps, pool)
             done = 0
-            for distances in _in_order(pool, jobs):
+            for distances in _in_order(pool, _given_pairs_jobs(left, right, pairs[rows], eps, pool)):
                 yield rows[done : done + len(distances)], distances
                 done += len(distances)
+
+
+def reduced_caches(clouds: TokenClouds, other: TokenClouds | None = None) -> tuple[ReducedCache, ReducedCache]:
+    """Caches of the left and the right corpus; one and the same within a single corpus."""
+    left = ReducedCache(clouds, TILE_BYTES)
+    return left, left if other is None or other is clouds else ReducedCache(other, TILE_BYTES)
 
 
 @contextmanager
@@ -90,10 +100,10 @@ def _all_pairs_jobs(
     left_tiles = _tiles(clouds, tile_bytes, by_length=not eps)
     right_tiles = left_tiles if other is None else _tiles(other, tile_bytes, by_length=not eps)
     for t, tile in enumerate(left_tiles):
-        left = make_panel(clouds, tile, pool)
+        left = make_panel(tile, reduce_texts(clouds, tile, pool))
         for u in range(t if other is None else 0, len(right_tiles)):
             same = other is None and t == u
-            right = left if same else make_panel(clouds if other is None else other, right_tiles[u], pool)
+            right = left if same else make_panel(right_tiles[u], reduce_texts(other or clouds, right_tiles[u], pool))
             for first, last in _runs(_group_heights(left), _BLOCK_ROWS):
                 start = first if same else 0
                 for begin, end in _runs(_group_heights(right)[start:], _BLOCK_COLUMNS):
@@ -103,8 +113,10 @@ def _all_pairs_jobs(
 
 
 def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed: bool) -> Distances:
-    """Distances of a block. If both sides come from one panel, the right side `ahead` texts further on, then only the
-    pairs above the diagonal."""
+    """Distances of a block; only pairs above the diagonal if both sides come from one panel.
+
+    `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
+    """
     values = grid_distances(left, right, eps=eps)
     i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
     if ahead is None:
@@ -117,36 +129,38 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
 
 
 def _given_pairs_jobs(
-    clouds: TokenClouds, pairs: Index, other: TokenClouds, eps: float, pool: ThreadPoolExecutor
+    left: ReducedCache, right: ReducedCache, pairs: Index, eps: float, pool: ThreadPoolExecutor
 ) -> Iterator[Callable[[], Distances]]:
     """One job for each left text and some of its partners; `pairs` are sorted by their left text."""
-    lefts, left_places = np.unique(pairs[:, 0], return_inverse=True)
-    rights, right_places = np.unique(pairs[:, 1], return_inverse=True)
-    left, right = make_panel(clouds, lefts, pool), make_panel(other, rights, pool)
-    starts = [*np.flatnonzero(np.diff(left_places, prepend=-1)).tolist(), len(pairs)]
-    for start, stop in zip(starts, starts[1:], strict=False):
+    if left is right:
+        lefts = rights = left.fetch(np.unique(pairs), pool)
+    else:
+        lefts, rights = left.fetch(np.unique(pairs[:, 0]), pool), right.fetch(np.unique(pairs[:, 1]), pool)
+    starts = [*np.flatnonzero(np.diff(pairs[:, 0], prepend=-1)).tolist(), len(pairs)]
+    for start, stop in pairwise(starts):
         for begin in range(start, stop, _PARTNERS):
-            partners = right_places[begin : min(begin + _PARTNERS, stop)]
-            yield partial(_one_with_partners, left, left_places[start : start + 1], right, partners, eps)
+            yield partial(_one_with_partners, lefts, rights, pairs[begin : min(begin + _PARTNERS, stop)], eps)
 
 
-def _one_with_partners(left: Panel, place: Index, right: Panel, partners: Index, eps: float) -> Distances:
-    values = grid_distances(left.pick(place), right.pick(partners), eps=eps)
-    i = np.full(len(partners), left.texts[place[0]])
-    return Distances(i, right.texts[partners], *(value[0] for value in values))
+def _one_with_partners(
+    lefts: Mapping[int, ReducedText], rights: Mapping[int, ReducedText], pairs: Index, eps: float
+) -> Distances:
+    left = make_panel(pairs[:1, 0], [lefts[int(pairs[0, 0])]])
+    right = make_panel(pairs[:, 1], [rights[text] for text in pairs[:, 1].tolist()])
+    return Distances(pairs[:, 0], pairs[:, 1], *(value[0] for value in grid_distances(left, right, eps=eps)))
 
 
-def _chunks(pairs: Index, clouds: TokenClouds, other: TokenClouds, tile_bytes: int) -> Iterator[slice]:
+def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iterator[slice]:
     """Cut sorted pairs into runs whose distinct texts fit the budget."""
-    left_bytes, right_bytes = _panel_bytes(clouds), _panel_bytes(other)
-    start, used, lefts, rights = 0, 0, set[int](), set[int]()
+    lefts, rights = set[int](), set[int]()
+    start = used = 0
     for row, (i, j) in enumerate(pairs.tolist()):
-        cost = (i not in lefts) * int(left_bytes[i]) + (j not in rights) * int(right_bytes[j])
-        if used + cost > 2 * tile_bytes and row > start:
+        if used > TILE_BYTES:
             yield slice(start, row)
-            start, used, lefts, rights = row, 0, set(), set()
-            cost = int(left_bytes[i] + right_bytes[j])
-        used += cost
+            start, used = row, 0
+            lefts.clear()
+            rights.clear()
+        used += (i not in lefts) * left_bytes[i] + (j not in rights) * right_bytes[j]
         lefts.add(i)
         rights.add(j)
     yield slice(start, len(pairs))
@@ -155,12 +169,7 @@ def _chunks(pairs: Index, clouds: TokenClouds, other: TokenClouds, tile_bytes: i
 def _tiles(clouds: TokenClouds, tile_bytes: int, *, by_length: bool) -> list[Index]:
     """Texts by rising length, so that neighbours pad each other little, cut where the budget is full."""
     order = np.argsort(clouds.lengths, kind="stable") if by_length else np.arange(len(clouds))
-    return [order[start:stop] for start, stop in _runs(_panel_bytes(clouds)[order], tile_bytes)]
-
-
-def _panel_bytes(clouds: TokenClouds) -> Index:
-    """Bytes that each text takes in a panel: float32 rows and a float64 mean."""
-    return np.asarray((np.minimum(clouds.lengths, clouds.dimension) * 4 + 8) * clouds.dimension)
+    return [order[start:stop] for start, stop in _runs(reduced_bytes(clouds)[order], tile_bytes)]
 
 
 def _group_heights(panel: Panel) -> Index:
@@ -171,4 +180,4 @@ def _runs(sizes: Index, limit: int) -> list[tuple[int, int]]:
     """Cut items into consecutive runs of a total size of about `limit`."""
     run = np.cumsum(sizes) // limit
     cuts = [0, *(np.flatnonzero(np.diff(run)) + 1).tolist(), len(sizes)]
-    return list(zip(cuts, cuts[1:], strict=False))
+    return list(pairwise(cuts))

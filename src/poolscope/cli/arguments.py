@@ -11,15 +11,22 @@ from poolscope.errors import InputError
 MODEL = "builtin:minilm"
 TEXTS = "builtin:docstrings"
 
-Model = Annotated[str, typer.Argument(help="Hub name, folder, ONNX file or built-in model.")]
-TextSource = Annotated[
-    str, typer.Argument(metavar="[TEXTS]", help="File, folder, hub data set, built-in texts, or - for standard input.")
+Model = Annotated[str, typer.Argument(metavar="[MODEL]", help="Hub name, folder, ONNX file or built-in model.")]
+ModelOrClouds = Annotated[
+    str, typer.Argument(metavar="[MODEL|CLOUDS]", help="Model, or clouds that `poolscope encode` wrote.")
 ]
+Texts = Annotated[
+    str | None, typer.Argument(metavar="[TEXTS]", help="File, folder, hub data set, built-in texts, or - (stdin).")
+]
+Limit = Annotated[int | None, typer.Option(min=0, metavar="N", help="Draw N of the texts (0: all).")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and keep nothing.")]
 
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
-Sample = Annotated[int | None, typer.Option(min=1, help="Draw that many texts.")]
+Sample = Annotated[
+    int | None, typer.Option("--sample", "--limit", min=0, metavar="N", help="Draw N of the texts (0: all).")
+]
 Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
 
 Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]
@@ -27,7 +34,9 @@ PromptName = Annotated[str | None, typer.Option(metavar="NAME", help="A prompt t
 Role = Annotated[
     str | None, typer.Option(metavar="query|document", help="Take the prompt that the model declares for this role.")
 ]
-MaxLength = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Cut texts here, not where the model says.")]
+MaxLength = Annotated[
+    int | None, typer.Option(min=1, metavar="TOKENS", help="Cut texts here, not where the model says.")
+]
 Dtype = Annotated[str | None, typer.Option(metavar="NAME", help="float32, float16, bfloat16 or float64.")]
 Revision = Annotated[str | None, typer.Option(metavar="NAME", help="Revision of a hub model.")]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, mps, or several: cuda:0,cuda:1.")]
@@ -48,5 +57,5 @@ def parse_layers(given: str | None) -> list[int] | None:
         return [int(part) for part in given.split(",")]
     except ValueError:
         raise InputError(
-            f"--layers: received {given!r}; allowed: whole numbers with commas, such as 0,3,6 (0 is the embedding output)."
+            f"--layers: received {given!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
         ) from None

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from poolscope.cli import arguments as given
 from poolscope.cli.progress import encoding_progress
 
 if TYPE_CHECKING:
     from poolscope.store import Store
-    from poolscope.texts import Texts
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
@@ -27,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
     model: given.Model = given.MODEL,
-    texts: given.TextSource = given.TEXTS,
+    texts: given.Texts = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
@@ -52,10 +51,11 @@ def encode(
     """Encode TEXTS with MODEL into a store of token clouds.
 
     The other commands take the store in place of MODEL and TEXTS. An interrupted run is continued by the same
-    command, and a finished store is recognised.
+    command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.encoders import EncoderOptions, as_encoder
+    from poolscope.cli.inputs import DEFAULT_LIMIT
+    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.store_writer import encode_to_store
     from poolscope.texts import read_texts
 
@@ -72,9 +72,17 @@ def encode(
         allow_pickle=allow_pickle,
     )
     chosen = given.parse_layers(layers)
-    columns = {"column": column, "id_column": id_column, "label_column": label_column}
+    if texts is None and sample is None:
+        sample = DEFAULT_LIMIT
     try:
-        corpus = read_texts(texts, **columns, sample=sample, seed=seed)
+        corpus = read_texts(
+            texts or given.TEXTS,
+            column=column,
+            id_column=id_column,
+            label_column=label_column,
+            sample=sample or None,
+            seed=seed,
+        )
         encoder = as_encoder(model, **asdict(options))
         with encoding_progress(len(corpus)) as progress:
             store = encode_to_store(
@@ -90,4 +98,27 @@ def encode(
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    _print_summary(store, corpus)
+    notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
+    _print_summary(store, notes)
+
+
+def _print_summary(store: Store, notes: list[str]) -> None:
+    from rich.console import Console
+    from rich.filesize import decimal
+
+    from poolscope.encoders import truncation_report
+
+    screen = Console(highlight=False, markup=False, soft_wrap=True)
+    layers = store.manifest.keys
+    clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
+    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    screen.print(
+        f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
+        f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+    )
+    for note in [*notes, *truncation_report(clouds).notes()]:
+        screen.print(f"  {note}", style="dim")
+    kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
+    shards = len(store.manifest.shard_sizes)
+    screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
+    screen.print(f"next:   poolscope socm {shlex.quote(str(store.folder))}")

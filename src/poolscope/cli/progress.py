@@ -1,9 +1,9 @@
-"""The bar that is shown while texts are encoded: texts, speed, time left."""
+"""The bars that are shown while a command works: how much, how fast, how long to go."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,5 +44,29 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
             seconds = time.perf_counter() - began
             speed = f"· {texts_done / seconds:,.0f} texts/s · {tokens_done / seconds:,.0f} tokens/s"
             bar.update(task, advance=texts, speed=speed)
+
+        yield advance
+
+
+@contextmanager
+def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show a bar for `total` items (None: not known) on standard error; yields what to call with the number just done."""
+    screen = Console(stderr=True)
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(name, total=total, state="")
+        began, done = time.perf_counter(), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            rate = done / (time.perf_counter() - began)
+            of = "" if total is None else f" of {total:,}"
+            bar.update(task, advance=count, state=f"{done:,}{of} {unit} · {rate:,.0f} {unit}/s")
 
         yield advance

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder
 from poolscope.encoders.door import as_encoder, encode
+from poolscope.encoders.reports import PoolingReport, TruncationReport, pooling_report, truncation_report
 
 __all__ = [
     "EncoderOptions",
     "ModelCard",
+    "PoolingReport",
     "Progress",
     "TokenEncoder",
+    "TruncationReport",
     "as_encoder",
     "encode",
+    "pooling_report",
+    "truncation_report",
 ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.tokens import Tokens
-from poolscope.errors import InputError
+from poolscope.errors import InputError, ModelError
 
 
 @dataclass(frozen=True)
@@ -213,10 +213,18 @@ class BatchedEncoder:
 def _max_length(card: ModelCard, options: EncoderOptions) -> int | None:
     if options.max_length is not None and card.positions is not None and options.max_length > card.positions:
         raise InputError(
-            f"max_length: received {options.max_length}, but {card.name} has positions for {card.positions} tokens only. "
-            f"Ask for at most {card.positions}, or split the texts."
+            f"max_length: received {options.max_length}, but {card.name} has positions for {card.positions} tokens "
+            f"only. Ask for at most {card.positions}, or split the texts."
         )
     return card.max_length if options.max_length is None else options.max_length
+
+
+def not_finite(card: ModelCard) -> ModelError:
+    """The error for NaN and infinity: a model that overflows must not pass for one that was measured."""
+    return ModelError(
+        f"{card.name} gave NaN or infinite token vectors in {card.dtype}; they must be finite. "
+        f"Try dtype='float32', or check the weights."
+    )
 
 
 def _check_not_empty(tokens: Tokens, texts: Sequence[str], *, skip: int) -> None:

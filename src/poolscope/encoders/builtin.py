@@ -61,6 +61,6 @@ def check_weights(path: Path, digest: str) -> None:
     found = file_digest(path)
     if found != digest:
         raise ModelError(
-            f"{path}: the weights have the sha256 {found}, expected {digest}; they are not the published ones and were "
-            f"not loaded. Install the package again from a source that you trust."
+            f"{path}: the weights have the sha256 {found}, expected {digest}; they are not the published ones and "
+            f"were not loaded. Install the package again from a source that you trust."
         )

@@ -132,7 +132,7 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
 
 def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Loading arguments of the folder, without those that are the caller's to decide."""
-    found = next((settings[name] for name in names if settings.get(name)), {})
+    found: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
     callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
     return {key: value for key, value in found.items() if key not in callers}
 

@@ -13,8 +13,8 @@ from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.errors import InputError
 
 _ALLOWED = (
-    "a hub name, a model folder or file, builtin:minilm, a SentenceTransformer, a pair (transformers model, tokenizer), "
-    "a function from texts to token arrays, an encoder, TokenClouds, or a list of token arrays"
+    "a hub name, a model folder or file, builtin:minilm, a SentenceTransformer, a pair (transformers model, "
+    "tokenizer), a function from texts to token arrays, an encoder, TokenClouds, or a list of token arrays"
 )
 
 
@@ -69,10 +69,10 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
         raise InputError(
             f"model: received a {type(model).__name__} alone; pass it with its tokenizer: (model, tokenizer)."
         )
-    if options:
+    if chosen != EncoderOptions():
         raise InputError(
-            f"received the options {sorted(options)} for {type(model).__name__}, which poolscope only hands on; no option "
-            f"applies. Set them where the model is made."
+            f"received the options {sorted(options)} for {type(model).__name__}; no option applies to what poolscope "
+            f"only hands on. Set them where the vectors are made."
         )
     if isinstance(model, TokenClouds):
         return ArrayEncoder(model)

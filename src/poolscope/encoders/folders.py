@@ -21,11 +21,11 @@ def load_path(path: Path, *, name: str, revision: str | None, options: EncoderOp
     if not any(place.glob("*.safetensors")) and not any(place.glob("*.bin")) and any(path.glob("**/*.onnx")):
         from poolscope.encoders.onnx import load_onnx
 
-        return load_onnx(path, name=name, options=options)
+        return load_onnx(path, name=name, revision=revision, options=options)
     if not (place / "config.json").is_file():
         raise ModelError(
-            f"{name}: the folder holds no model that poolscope knows; needed: config.json with weights (transformers), "
-            f"modules.json (sentence-transformers), model.onnx or a static table, each with its tokenizer."
+            f"{name}: the folder holds no model that poolscope knows; needed: config.json with weights "
+            f"(transformers), modules.json (sentence-transformers), model.onnx or a static table."
         )
     from poolscope.encoders.transformers import load_folder
 
@@ -36,14 +36,14 @@ def _load_file(path: Path, *, name: str, options: EncoderOptions) -> TokenEncode
     if path.suffix == ".onnx":
         from poolscope.encoders.onnx import load_onnx
 
-        return load_onnx(path, name=name, options=options)
+        return load_onnx(path, name=name, revision=None, options=options)
     if path.suffix in (".txt", ".vec"):
         from poolscope.encoders.word_vectors import load_word_vectors
 
         return load_word_vectors(path, name=name, options=options)
     raise ModelError(
-        f"{name}: a file of type {path.suffix or 'unknown'!r} is no model; allowed files: .onnx, and .txt or .vec with a word "
-        f"and its vector on each line. Pass the model's folder."
+        f"{name}: a file of type {path.suffix or 'unknown'!r} is no model; allowed files: .onnx, and .txt or .vec "
+        f"with a word and its vector on each line. Pass the model's folder."
     )
 
 

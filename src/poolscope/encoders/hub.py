@@ -42,5 +42,5 @@ def fetch(name: str, options: EncoderOptions) -> Path:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"{name}: no such file or folder here, and the hub model{at} cannot be reached ({type(error).__name__}: "
-            f"{reason}). Check the name, the network and HF_HUB_OFFLINE, log in for a gated model, or pass a local folder."
+            f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."
         ) from error

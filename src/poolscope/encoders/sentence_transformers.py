@@ -19,17 +19,17 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
     if classes[0] == "StaticEmbedding":
         from poolscope.encoders.static import wrap_static_embedding
 
-        return wrap_static_embedding(modules[0], name=name, after=tuple(classes[1:]), options=options)
+        return wrap_static_embedding(modules[0], name=name, declared=_declared(model), options=options)
     first = modules[0]
     if getattr(first, "module_output_name", "token_embeddings") != "token_embeddings":
         raise ModelError(
-            f"{name}: its first module gives {first.module_output_name}, not token embeddings, so there are no tokens to "
-            f"look at. Pass a function from texts to token arrays."
+            f"{name}: its first module gives {first.module_output_name}, not token embeddings, so there are no "
+            f"tokens to look at. Pass a function from texts to token arrays."
         )
     if "message" in getattr(first, "modality_config", {}):
         raise ModelError(
-            f"{name}: it wraps each text in a chat template, which poolscope does not apply. Pass a function from texts "
-            f"to token arrays."
+            f"{name}: it wraps each text in a chat template, which poolscope does not apply. Pass a function from "
+            f"texts to token arrays."
         )
     return wrap_loaded(first.auto_model, model.tokenizer, options=options, declared=_declared(model), name=name)
 
@@ -45,7 +45,7 @@ def _declared(model: Any) -> Declaration:
         include_prompt=True if pooling is None else bool(pooling.include_prompt),
         prompts={key: text for key, text in (model.prompts or {}).items() if text is not None},
         default_prompt=model.default_prompt_name,
-        max_length=model.max_seq_length,
+        max_length=None if classes[0] == "StaticEmbedding" else model.max_seq_length,
     )
 
 

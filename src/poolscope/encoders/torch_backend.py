@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard
-from poolscope.encoders.batching import Batch, Forward
+from poolscope.encoders.batching import Batch, Forward, not_finite
 from poolscope.errors import InputError, ModelError, require
 
-# Padded tokens a batch. On a CPU small batches stay in the caches; a graphics device wants to be filled.
-_BUDGET_CPU = 4_096
+# Padded tokens a batch. On a CPU small batches stay in the caches of its cores (measured: 1,000 a thread is
+# 1.3 to 1.5 times as fast as 8,000); a graphics device wants to be filled.
+_BUDGET_THREAD = 1_024
 _BUDGET_DEVICE = 32_768
 
 _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
@@ -33,7 +34,8 @@ class TorchBackend:
         self.pad_id = pad_id
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
-        self.budget = _BUDGET_CPU if models[0].device.type == "cpu" else _BUDGET_DEVICE
+        on_cpu = models[0].device.type == "cpu"
+        self.budget = _BUDGET_THREAD * require("torch", "torch").get_num_threads() if on_cpu else _BUDGET_DEVICE
 
     @contextmanager
     def workers(self, numbers: Sequence[int]) -> Iterator[list[Forward]]:
@@ -69,8 +71,8 @@ class TorchBackend:
             return output.last_hidden_state
         if len(output.hidden_states) != last + 1:
             raise ModelError(
-                f"{self._card.name} declares {last} layers and gave {len(output.hidden_states)} hidden states; one more "
-                f"than layers is expected. Its layers cannot be told apart: leave layers= out."
+                f"{self._card.name} declares {last} layers and gave {len(output.hidden_states)} hidden states; one "
+                f"more than layers is expected. Its layers cannot be told apart: leave layers= out."
             )
         return output.hidden_states[number]
 
@@ -81,10 +83,7 @@ def _rows(state: Any, keep: Any, *, full: bool, card: ModelCard) -> NDArray[Any]
 
     rows = state.reshape(-1, state.shape[-1]) if full else state[keep]
     if not bool(torch.isfinite(rows).all()):
-        raise ModelError(
-            f"{card.name} gave NaN or infinite token vectors in {card.dtype}; they must be finite. "
-            f"Try dtype='float32', or check the weights."
-        )
+        raise not_finite(card)
     rows = rows.float() if rows.dtype == torch.bfloat16 else rows
     result: NDArray[Any] = rows.cpu().numpy()
     return result
@@ -131,7 +130,7 @@ def choose_devices(asked: str | None) -> list[Any]:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
         raise InputError(
-            f"device: received {asked!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, cuda, "
-            f"cuda:N, mps, or several with commas between them."
+            f"device: received {asked!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
+            f"cuda, cuda:N, mps, or several with commas between them."
         ) from error
     return devices

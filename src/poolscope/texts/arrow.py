@@ -136,8 +136,6 @@ def values(array: Any) -> list[Any]:
     try:
         return list(array.to_pylist())
     except UnicodeDecodeError:
-        if pa.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
         return [None if data is None else decode(data) for data in array.cast(pa.large_binary()).to_pylist()]
 
 

@@ -1,0 +1,83 @@
+"""From what the user named to clouds: a store or a cloud file as it is, otherwise texts encoded by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from poolscope.cli.arguments import TEXTS
+from poolscope.cli.progress import encoding_progress
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+from poolscope.store import is_store, open_clouds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
+DEFAULT_LIMIT = 500
+
+
+def load_clouds(
+    source: str,
+    texts: str | None,
+    *,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    cache: bool,
+    screen: Console,
+) -> TokenClouds:
+    """Clouds of `source` (a store or a cloud file), or of `texts` encoded by the model that `source` names.
+
+    reading: column, id_column, limit, seed; options: those of the encoder, None where not given. What the user should
+    know (texts dropped, truncation, unusual pooling) is printed.
+    """
+    if not is_clouds(source):
+        return _encode(source, texts, reading, options, cache=cache, screen=screen)
+    useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
+    if useless:
+        raise InputError(
+            f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a model."
+        )
+    return open_clouds(source)
+
+
+def is_clouds(source: str) -> bool:
+    """Does the name mean a store or a cloud file, not a model?"""
+    return is_store(source) or Path(source).suffix == ".arrow"
+
+
+def _encode(
+    model: str,
+    texts: str | None,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    cache: bool,
+    screen: Console,
+) -> TokenClouds:
+    from poolscope.cache import cached_clouds
+    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.texts import read_texts
+
+    limit = DEFAULT_LIMIT if texts is None and reading["limit"] is None else reading["limit"]
+    corpus = read_texts(
+        texts or TEXTS,
+        column=reading["column"],
+        id_column=reading["id_column"],
+        sample=limit or None,
+        seed=reading["seed"],
+    )
+    asked = {name: value for name, value in options.items() if value is not None}
+    encoder = as_encoder(model, **asked)
+    with encoding_progress(len(corpus)) as progress:
+        clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**asked), enabled=cache, progress=progress)
+    screen.print(
+        f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source} · {clouds.lengths.sum():,} tokens",
+        highlight=False,
+        markup=False,
+    )
+    for note in [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    return clouds

@@ -1,0 +1,234 @@
+"""`poolscope socm`: does mean pooling hide differences between these texts?"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.analyses.socm_result import SocmResult
+    from poolscope.clouds import TokenClouds
+
+TOO_HIGH = 1
+
+# Beyond this many pairs the default is a sample: the answer in seconds, with its interval.
+MOST_PAIRS = 2_000_000
+SAMPLE = 20_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("socm")(socm)
+
+
+def socm(
+    model: given.ModelOrClouds = given.MODEL,
+    texts: given.Texts = None,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    limit: given.Limit = None,
+    seed: given.Seed = 0,
+    against: Annotated[
+        str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
+    ] = None,
+    pairs: Annotated[Path | None, typer.Option(metavar="FILE", help="Pairs: a table with columns i and j.")] = None,
+    neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
+    sample: Annotated[int | None, typer.Option(min=2, metavar="M", help="M random pairs.")] = None,
+    all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
+    worst_only: Annotated[
+        bool, typer.Option("--worst-only", help="Only the worst pairs, exactly, without computing all pairs.")
+    ] = False,
+    scale: Annotated[str, typer.Option(metavar="paper|trace", help="trace: d_Σ in [0, 1] for any model.")] = "paper",
+    a: Annotated[float, typer.Option("--a", help="Exponent of 1 − d_μ.")] = 1.0,
+    b: Annotated[float, typer.Option("--b", help="Exponent of d_Σ.")] = 1.0,
+    eps: Annotated[float, typer.Option(help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
+    threshold: Annotated[float, typer.Option(help="Threshold of the collapse rate.")] = 0.5,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every pair as Parquet.")] = None,
+    fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    no_cache: given.NoCache = False,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
+
+    MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded
+    model on the embedded corpus.
+    """
+    from rich.console import Console
+
+    from poolscope.cli.inputs import is_clouds, load_clouds
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+    _check(worst_only, against, pairs, neighbours, sample, all_pairs, eps, parquet, fail_above)
+    load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
+    clouds = load(model, texts)
+    other = None
+    if against is not None:
+        other = load(against, None) if is_clouds(against) else load(model, against)
+    formula = {"scale": scale, "a": a, "b": b}
+    if worst_only:
+        _worst_only(clouds, top, formula, json, screen)
+        return
+    choice = _choice(clouds, other, pairs, neighbours, sample, all_pairs, screen)
+    result = _compute(clouds, other, {**formula, **choice, "eps": eps, "seed": seed, "top": max(top, 100)}, parquet)
+    if json == "-":
+        _print_json(result.to_dict(worst=top, threshold=threshold))
+    elif json is not None:
+        result.save_json(json, worst=top, threshold=threshold)
+    _print_result(result, screen, threshold=threshold, top=top)
+    for path in (json, parquet):
+        if path is not None and path != "-":
+            screen.print(f"written: {path}", markup=False)
+    if fail_above is not None and result.mean > fail_above:
+        screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="bold red")
+        raise typer.Exit(TOO_HIGH)
+
+
+def _check(worst_only: bool, *others: Any) -> None:
+    if worst_only and any(value not in (None, False, 0.0) for value in others):
+        raise InputError(
+            "--worst-only searches all pairs of one corpus and gives no mean; received another choice of pairs or an "
+            "option that needs all of them. Leave out --worst-only, or that option."
+        )
+
+
+def _choice(
+    clouds: TokenClouds,
+    other: TokenClouds | None,
+    pairs: Path | None,
+    neighbours: int | None,
+    sample: int | None,
+    all_pairs: bool,
+    screen: Console,
+) -> dict[str, Any]:
+    """Which pairs; a large corpus with no choice made is sampled, and that is said."""
+    if pairs is not None:
+        from poolscope.texts import read_index_pairs
+
+        return {"pairs": read_index_pairs(pairs), "neighbours": neighbours, "sample": sample}
+    count = len(clouds) * (len(clouds) - 1) // 2 if other is None else len(clouds) * len(other)
+    if neighbours is None and sample is None and not all_pairs and count > MOST_PAIRS:
+        screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.")
+        sample = SAMPLE
+    return {"neighbours": neighbours, "sample": sample}
+
+
+def _compute(
+    clouds: TokenClouds, other: TokenClouds | None, settings: dict[str, Any], parquet: Path | None
+) -> SocmResult:
+    from poolscope.analyses.socm import pair_count, socm
+    from poolscope.cli.progress import counting_progress
+
+    total = pair_count(clouds, other, settings.get("pairs"), settings.get("neighbours"), settings.get("sample"))
+    with counting_progress("comparing", total, "pairs") as progress:
+        return socm(clouds, other, table=parquet, progress=progress, **settings)
+
+
+def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
+    from poolscope.analyses.worst import worst_pairs
+    from poolscope.cli.progress import counting_progress
+    from poolscope.files import write_json
+    from poolscope.results import plain, provenance
+
+    with counting_progress("searching", None, "pairs") as progress:
+        found = worst_pairs(clouds, top, progress=progress, **formula)
+    if json is not None:
+        origin = provenance(clouds, settings={**formula, "pairs": "worst pairs by pruned search"})
+        content = {"worst": found.pairs, "evaluated": found.evaluated, "count": found.count, "provenance": origin}
+        _print_json(plain(content)) if json == "-" else write_json(json, plain(content))
+    _print_worst(found.pairs, screen)
+    share = found.evaluated / found.count
+    screen.print(f"{found.evaluated:,} of {found.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("SOCM", f"[bold]{result.mean:.4f}[/bold]  mean over {result.count:,} pairs ({result.kind})")
+    for interval in (result.interval, result.corpus_interval):
+        if interval is not None:
+            table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}")
+    if result.regression is not None:
+        estimate = result.regression
+        table.add_row(
+            "", f"{estimate.mean:.4f} {estimate.interval}  all pairs of this corpus, by regression on known covariates"
+        )
+    low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
+    table.add_row("spread", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
+    table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
+    table.add_row("distances", f"means d_μ {result.mean_d_mu:.4f} · covariances d_Σ {result.mean_d_sigma:.4f}")
+    table.add_row("tr Σ ≤ 2", _trace_sentence(result))
+    screen.print(table)
+    _print_worst(result.worst(min(top, len(result.top.i))), screen)
+
+
+def _trace_sentence(result: SocmResult) -> str:
+    check = result.trace_check
+    single = f"; {check.one_token:,} texts have a single token and no spread" if check.one_token else ""
+    if not check.above:
+        return f"holds for all {check.texts:,} texts (largest {check.largest:.2f}){single}"
+    scale = result.provenance["settings"]["scale"]
+    advice = "; d_Σ can exceed 1, compare models with --scale trace" if scale == "paper" else ""
+    return f"broken by {check.share:.1%} of {check.texts:,} texts (largest {check.largest:.2f}){advice}{single}"
+
+
+def _print_worst(pairs: list[Any], screen: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="worst pairs: near means, unlike clouds", title_justify="left", expand=True, show_lines=True)
+    for name in ("SOCM", "d_μ", "d_Σ"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("texts", ratio=1)
+    for pair in pairs:
+        texts = Text()
+        for name, text in ((pair.id_i, pair.text_i), (pair.id_j, pair.text_j)):
+            texts.append(f"{name}  ", style="dim")
+            texts.append(f"{_shortened(text or '')}\n")
+        texts.rstrip()
+        table.add_row(f"{pair.socm:.4f}", f"{pair.d_mu:.4f}", f"{pair.d_sigma:.4f}", texts)
+    screen.print(table)
+
+
+def _shortened(text: str, width: int = 160) -> str:
+    """One line of printable characters: a text must not be able to write to the terminal's controls."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * width]).split())
+    return line if len(line) <= width else line[: width - 1] + "…"

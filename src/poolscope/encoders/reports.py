@@ -1,0 +1,195 @@
+"""Two audits in plain words: how the model pools, and what truncation cut off."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import EncoderOptions, TokenEncoder, resolve_prompt
+
+_MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
+_MEANINGS = {
+    "cls": f"The model pools by its first token (CLS). {_MEAN_ONLY}: they tell how its tokens lie and what mean "
+    "pooling would hide if it were used with this model, and nothing about its own CLS vectors.",
+    "lasttoken": f"The model pools by its last token. {_MEAN_ONLY}: they tell how its tokens lie and what mean pooling "
+    "would hide if it were used with this model. In a causal model early tokens have not seen the whole text.",
+    "weightedmean": f"The model pools by a mean in which later tokens weigh more. {_MEAN_ONLY}.",
+    "max": f"The model pools by the largest value of each dimension. {_MEAN_ONLY}.",
+    "mean_sqrt_len_tokens": "The model pools by the sum of its tokens over the square root of their number: the mean, "
+    "longer by the root of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
+}
+
+
+@dataclass(frozen=True)
+class PoolingReport:
+    """What a model declares about its pooling beside what poolscope does with its tokens.
+
+    `faithful` says whether the mean of a cloud is the model's own pooled vector, before the modules in `after`
+    (None where the model declares no pooling).
+    """
+
+    model: str
+    declared: tuple[str, ...]
+    used: str
+    faithful: bool | None
+    after: tuple[str, ...]
+    include_prompt: bool
+    prompt: str
+    prompts: tuple[str, ...]
+    declared_max_length: int | None
+    max_length: int | None
+    role: str | None = None
+
+    def notes(self) -> tuple[str, ...]:
+        """The report in sentences, most important first."""
+        return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, for JSON; the sentences under "notes"."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {**plain, "notes": list(self.notes())}
+
+    def _pooling_notes(self) -> tuple[str, ...]:
+        if not self.declared:
+            return ("The model declares no pooling. It is treated as mean pooling over all its tokens.",)
+        if self.declared == ("mean",):
+            return ("The model pools by the mean of its tokens, and so does poolscope.",)
+        parts = [
+            _MEANINGS.get(mode, f"The model pools by {mode!r}, which poolscope does not know.")
+            for mode in self.declared
+        ]
+        if len(parts) == 1:
+            return tuple(parts)
+        joined = " + ".join(self.declared)
+        return (f"The model joins several poolings end to end ({joined}). {_MEAN_ONLY}.",)
+
+    def _after_notes(self) -> tuple[str, ...]:
+        changing = [module for module in self.after if module != "Normalize"]
+        if not changing:
+            return ()
+        return (
+            f"After pooling the model applies {', '.join(changing)}; the clouds are the tokens before that, so "
+            f"distances between its final vectors differ from those of the means.",
+        )
+
+    def _prompt_notes(self) -> tuple[str, ...]:
+        if self.role is not None and not self.prompt:
+            return (f"The model declares no prompt for the role {self.role!r}; none was put before the texts.",)
+        if self.prompt:
+            fate = (
+                "are part of the cloud, as in the model"
+                if self.include_prompt
+                else "are left out of the cloud, as in the model"
+            )
+            return (f"The prompt {self.prompt!r} is put before every text; its tokens {fate}.",)
+        if self.prompts:
+            names = ", ".join(self.prompts)
+            return (f"The model declares prompts ({names}) and none is used; role or prompt_name picks one.",)
+        return ()
+
+    def _length_notes(self) -> tuple[str, ...]:
+        if self.max_length is None:
+            return ("The model declares no maximal length; no text is cut.",)
+        if self.declared_max_length in (None, self.max_length):
+            return (f"Texts are cut at {self.max_length} tokens, as the model declares.",)
+        return (f"Texts are cut at {self.max_length} tokens; the model declares {self.declared_max_length}.",)
+
+
+def pooling_report(encoder: TokenEncoder) -> PoolingReport:
+    """What the model behind an encoder declares about pooling, prompts and length, and what is done."""
+    card = encoder.card
+    options = getattr(encoder, "options", None)
+    options = options if isinstance(options, EncoderOptions) else EncoderOptions()
+    return PoolingReport(
+        model=card.name,
+        declared=card.pooling,
+        used="mean",
+        faithful=card.pooling == ("mean",) if card.pooling else None,
+        after=card.after,
+        include_prompt=card.include_prompt,
+        prompt=resolve_prompt(card, options),
+        prompts=tuple(sorted(name for name, text in card.prompts.items() if text)),
+        declared_max_length=card.max_length,
+        max_length=options.max_length or card.max_length,
+        role=options.role,
+    )
+
+
+@dataclass(frozen=True)
+class TruncationReport:
+    """What was cut off because texts were too long.
+
+    `identical` groups the positions of different texts whose tokens became the same by it.
+    """
+
+    texts: int
+    cut_texts: int
+    tokens_kept: int
+    tokens_lost: int
+    identical: tuple[tuple[int, ...], ...]
+
+    @property
+    def share_lost(self) -> float:
+        """Lost tokens as a share of all, in [0, 1]."""
+        return self.tokens_lost / (self.tokens_kept + self.tokens_lost)
+
+    def notes(self) -> tuple[str, ...]:
+        """The report in sentences; one when nothing was cut."""
+        if not self.cut_texts:
+            return ("No text was cut.",)
+        texts = f"{self.cut_texts:,} of {self.texts:,} texts ({self.cut_texts / self.texts:.1%})"
+        notes = [
+            f"{texts} were cut; {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all) never reached the model."
+        ]
+        if self.identical:
+            many = sum(len(group) for group in self.identical)
+            notes.append(
+                f"{many:,} different texts became identical by it, in {len(self.identical):,} groups: no measure can "
+                f"tell them apart. Split long texts, or raise max_length if the model allows it."
+            )
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only, for JSON; the sentences under "notes"."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        groups = [list(group) for group in self.identical]
+        return {**fields, "identical": groups, "share_lost": self.share_lost, "notes": list(self.notes())}
+
+
+def truncation_report(clouds: TokenClouds) -> TruncationReport:
+    """Count what truncation did to the texts of these clouds.
+
+    Texts count as different when they differ in more than letter case and blanks. Without token ids on the
+    clouds the groups of identical texts are unknown and empty.
+    """
+    cut = clouds.truncated
+    return TruncationReport(
+        texts=len(clouds),
+        cut_texts=int((cut > 0).sum()),
+        tokens_kept=int(clouds.lengths.sum()),
+        tokens_lost=int(cut.astype(np.int64).sum()),
+        identical=_identical(clouds) if cut.any() else (),
+    )
+
+
+def _identical(clouds: TokenClouds) -> tuple[tuple[int, ...], ...]:
+    cut, texts = clouds.truncated, clouds.texts
+    lengths_of_cut = set(clouds.lengths[cut > 0].tolist())
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for position in np.flatnonzero(np.isin(clouds.lengths, list(lengths_of_cut))):
+        ids = clouds.token_ids(int(position))
+        if ids is not None:
+            groups[ids.tobytes()].append(int(position))
+    shared = [group for group in groups.values() if len(group) > 1 and cut[group].any()]
+    if texts is not None:
+        shared = [group for group in shared if len({_plain(texts[k]) for k in group}) > 1]
+    return tuple(tuple(group) for group in shared)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,46 @@
+"""Clouds made for tests, and the dense textbook computation that checks the fast one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poolscope.clouds import TokenClouds
+
+
+def random_cloud(random: np.random.Generator, n: int, d: int, *, spread: float = 0.6) -> np.ndarray:
+    """A cloud with a decaying spectrum around a mean of norm about 1, as real encoders make them."""
+    decay = np.exp(-np.arange(d) / (d / 4))
+    mean = random.normal(size=d) / np.sqrt(d)
+    return mean + spread * random.normal(size=(n, d)) * decay / np.linalg.norm(decay)
+
+
+def random_clouds(seed: int, lengths: list[int], d: int, *, dtype: str = "float64") -> TokenClouds:
+    random = np.random.default_rng(seed)
+    return TokenClouds.from_arrays(
+        [random_cloud(random, n, d).astype(dtype) for n in lengths],
+        texts=[f"text number {k}" for k in range(len(lengths))],
+    )
+
+
+def moments(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance (divided by n) of a cloud scaled to unit mean, straight from the definition."""
+    X = np.asarray(X, dtype=np.float64)
+    X = X / np.linalg.norm(X.mean(axis=0))
+    mean = X.mean(axis=0)
+    return mean, (X - mean).T @ (X - mean) / len(X)
+
+
+def root(matrix: np.ndarray) -> np.ndarray:
+    """Symmetric square root by a dense eigen-decomposition."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(values.clip(min=0))) @ vectors.T
+
+
+def dense_distances(X: np.ndarray, Y: np.ndarray, *, eps: float = 0.0) -> tuple[float, float]:
+    """d_μ and d_Σ with d × d covariances; with eps as the published code, eps on the diagonal before each root."""
+    (mean_x, cov_x), (mean_y, cov_y) = moments(X), moments(Y)
+    identity = np.eye(len(mean_x))
+    half = root(cov_x + eps * identity)
+    cross = np.trace(root(half @ cov_y @ half + eps * identity))
+    bures = np.trace(cov_x) + np.trace(cov_y) - 2 * cross
+    return float(((mean_x - mean_y) ** 2).sum() / 4), float(bures / 4)

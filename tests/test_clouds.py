@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from tests.cloud_data import random_clouds
+
+from poolscope.clouds import TokenClouds, as_matrix
+from poolscope.errors import InputError, StoreError
+
+
+def clouds_equal(left: TokenClouds, right: TokenClouds) -> bool:
+    same = len(left) == len(right) and list(left.ids) == list(right.ids) and left.dtype == right.dtype
+    return same and all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def test_from_arrays_keeps_every_row_and_column():
+    arrays = [np.arange(6.0).reshape(3, 2), np.ones((1, 2))]
+    clouds = TokenClouds.from_arrays(arrays, texts=["a b c", "d"], ids=["x", "y"], truncated=[4, 0])
+    assert np.array_equal(clouds[0], arrays[0])
+    assert np.array_equal(clouds[-1], arrays[1])
+    assert clouds.lengths.tolist() == [3, 1]
+    assert list(clouds.ids) == ["x", "y"]
+    assert list(clouds.texts or []) == ["a b c", "d"]
+    assert clouds.truncated.tolist() == [4, 0]
+    assert clouds.dimension == 2
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_from_padded_selects_by_mask_and_padding_cannot_leak(side):
+    random = np.random.default_rng(0)
+    batch = random.normal(size=(2, 4, 3))
+    mask = np.array([[1, 1, 0, 0], [1, 1, 1, 1]])
+    if side == "left":
+        mask = mask[:, ::-1]
+    batch[mask == 0] = np.nan
+    clouds = TokenClouds.from_padded(batch, mask)
+    assert clouds.lengths.tolist() == [2, 4]
+    assert np.array_equal(clouds[0], batch[0][mask[0] == 1])
+
+
+def test_torch_tensors_and_bfloat16():
+    torch = pytest.importorskip("torch")
+    half = torch.randn(3, 4).to(torch.bfloat16)
+    clouds = TokenClouds.from_arrays([half])
+    assert clouds.dtype == np.float32
+    assert np.array_equal(clouds[0], half.float().numpy())
+    padded = TokenClouds.from_padded(torch.ones(1, 3, 2), torch.tensor([[1, 1, 0]]))
+    assert padded.lengths.tolist() == [2]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_save_and_open_round_trip(tmp_path, dtype):
+    clouds = random_clouds(0, [3, 1, 5], 4, dtype=dtype)
+    clouds.save(tmp_path / "clouds.arrow")
+    again = TokenClouds.open(tmp_path / "clouds.arrow")
+    assert clouds_equal(clouds, again)
+    assert again.dtype == dtype
+
+
+def test_open_is_memory_mapped(tmp_path):
+    random_clouds(0, [50] * 20, 64, dtype="float32").save(tmp_path / "clouds.arrow")
+    before = pa.total_allocated_bytes()
+    clouds = TokenClouds.open(tmp_path / "clouds.arrow")
+    assert pa.total_allocated_bytes() - before < 20 * 50 * 64  # a quarter of the bytes of the tokens
+    assert not clouds[3].flags.writeable
+
+
+def test_provenance_survives_the_file(tmp_path):
+    TokenClouds.from_arrays([np.eye(2)], provenance={"model": "m", "layer": 3}).save(tmp_path / "c.arrow")
+    assert TokenClouds.open(tmp_path / "c.arrow").provenance == {"model": "m", "layer": 3}
+
+
+def test_other_tools_read_the_file(tmp_path):
+    path = tmp_path / "clouds.arrow"
+    clouds = random_clouds(1, [3, 2], 4, dtype="float32")
+    clouds.save(path)
+    frame = pd.read_feather(path)
+    assert np.array_equal(np.stack(frame["tokens"][1]), clouds[1])
+    assert np.array_equal(np.array(pl.read_ipc(path)["tokens"][0].to_list(), dtype=np.float32), clouds[0])
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.load_dataset("arrow", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    assert np.array_equal(np.array(rows[0]["tokens"], dtype=np.float32), clouds[0])
+
+
+def test_concatenate_select_and_blocks():
+    first, second = random_clouds(0, [3, 1], 4), random_clouds(1, [2], 4)
+    both = TokenClouds.concatenate([first, second])
+    assert [block.start for block in both.blocks()] == [0, 2]
+    assert np.array_equal(both[2], second[0])
+    picked = both.select([2, 0])
+    assert np.array_equal(picked[0], second[0])
+    assert np.array_equal(picked[1], first[0])
+    assert list(picked.texts or []) == ["text number 0", "text number 0"]
+    with pytest.raises(InputError, match="different dimension"):
+        TokenClouds.concatenate([first, random_clouds(0, [2], 5)])
+
+
+def test_token_ids_are_kept_by_text():
+    clouds = TokenClouds.from_arrays([np.eye(2), np.ones((1, 2))], token_ids=[np.array([5, 6]), np.array([7])])
+    assert clouds.token_ids(0).tolist() == [5, 6]
+    assert clouds.select([1]).token_ids(0).tolist() == [7]
+    assert random_clouds(0, [2], 3).token_ids(0) is None
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: TokenClouds.from_arrays([]), "no clouds"),
+        (lambda: TokenClouds.from_arrays([np.ones((2, 3)), np.ones((2, 4))]), r"dimensions \[3, 4\]"),
+        (lambda: TokenClouds.from_arrays([np.ones(3)]), r"text 0.*shape \(3,\)"),
+        (lambda: TokenClouds.from_arrays([np.array([["a"]])]), "real numbers"),
+        (lambda: TokenClouds.from_arrays([np.ones((2, 2)), np.ones((0, 2))]), "position 1"),
+        (lambda: TokenClouds.from_arrays([np.ones((2, 2))], texts=["a", "b"]), "2 entries for 1"),
+        (lambda: TokenClouds.from_matrix(np.ones((4, 2)), [0, 3, 2, 4]), "offsets must rise"),
+        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 2]])), "zeros and ones"),
+        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 1, 1]])), r"mask of shape \(1, 3\)"),
+        (lambda: as_matrix(np.ones((2, 2), dtype=complex)), "complex128"),
+    ],
+)
+def test_bad_input_is_refused_in_words(build, message):
+    with pytest.raises(InputError, match=message):
+        build()
+
+
+def test_index_outside_is_an_index_error():
+    with pytest.raises(IndexError):
+        random_clouds(0, [1], 2)[1]
+
+
+def test_open_refuses_what_is_not_a_cloud_file(tmp_path):
+    with pytest.raises(StoreError, match="no such cloud file"):
+        TokenClouds.open(tmp_path / "missing.arrow")
+    (tmp_path / "text.arrow").write_text("hello")
+    with pytest.raises(StoreError, match="not a readable Arrow"):
+        TokenClouds.open(tmp_path / "text.arrow")
+    pl.DataFrame({"a": [1]}).write_ipc(tmp_path / "frame.arrow", compression="uncompressed")
+    with pytest.raises(StoreError, match="not a cloud table"):
+        TokenClouds.open(tmp_path / "frame.arrow")

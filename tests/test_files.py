@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from poolscope.files import atomic_path, write_json
+
+
+def test_atomic_path_moves_on_success_only(tmp_path):
+    target = tmp_path / "sub" / "file.txt"
+    with atomic_path(target) as temporary:
+        temporary.write_text("one")
+        assert not target.exists()
+    assert target.read_text() == "one"
+
+    def broken() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("two")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        broken()
+    assert target.read_text() == "one"
+    assert [path.name for path in target.parent.iterdir()] == ["file.txt"]
+
+
+def test_write_json_refuses_nan_and_keeps_the_old_file(tmp_path):
+    write_json(tmp_path / "a.json", {"µ": 1})
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"a": float("nan")})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"µ": 1}

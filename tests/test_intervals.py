@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poolscope.intervals import (
+    CORPUS,
+    POPULATION,
+    corpus_interval,
+    dyadic_interval,
+    jackknife_interval,
+    regression_estimate,
+)
+
+
+def all_pair_values(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Additive values e_i + e_j: the mean over pairs is twice the mean of the effects, and so is its error."""
+    i, j = np.triu_indices(len(effects), 1)
+    return effects[i] + effects[j], i, j
+
+
+def jackknife(effects: np.ndarray):
+    values, i, j = all_pair_values(effects)
+    sums = np.bincount(i, values, len(effects)) + np.bincount(j, values, len(effects))
+    return jackknife_interval([sums], [len(effects) - 1], values.sum(), len(values))
+
+
+def test_jackknife_of_additive_values_is_the_interval_of_the_mean():
+    effects = np.random.default_rng(0).normal(size=30)
+    interval = jackknife(effects)
+    from scipy import stats
+
+    error = 2 * effects.std(ddof=1) / np.sqrt(30)
+    # Leaving one of N texts out of pairs rescales the error by (N − 1)/(N − 2) exactly.
+    reach = stats.t.ppf(0.975, 29) * error * 29 / 28 * (28 / 29)
+    assert (interval.low + interval.high) / 2 == pytest.approx(2 * effects.mean())
+    assert (interval.high - interval.low) / 2 == pytest.approx(reach, rel=0.05)
+    assert interval.answers == POPULATION
+
+
+def test_jackknife_matches_leaving_out_each_text_by_hand():
+    random = np.random.default_rng(1)
+    table = random.normal(size=(7, 7))
+    table = table + table.T
+    pairs = np.triu_indices(7, 1)
+    values = table[pairs]
+    without = []
+    for text in range(7):
+        rest = np.delete(np.delete(table, text, 0), text, 1)
+        without.append(rest[np.triu_indices(6, 1)].mean())
+    error = np.sqrt(6 / 7 * ((without - np.mean(without)) ** 2).sum())
+    sums = table.sum(axis=1) - np.diag(table)
+    interval = jackknife_interval([sums], [6], values.sum(), len(values))
+    from scipy import stats
+
+    assert interval.high - interval.low == pytest.approx(2 * stats.t.ppf(0.975, 6) * error, rel=1e-12)
+
+
+def coverage(make_interval, *, repeats: int, truth: float) -> float:
+    hits = 0
+    for seed in range(repeats):
+        interval = make_interval(np.random.default_rng(seed))
+        hits += interval.low <= truth <= interval.high
+    return hits / repeats
+
+
+def test_population_intervals_cover_and_the_naive_one_does_not():
+    def draw(random, make):
+        values, i, j = all_pair_values(random.normal(size=25))
+        chosen = random.integers(len(values), size=200)
+        return make(values[chosen], i[chosen], j[chosen])
+
+    dyadic = coverage(lambda r: draw(r, lambda v, i, j: dyadic_interval(v, i, j, crossed=False)), repeats=300, truth=0)
+    naive = coverage(lambda r: draw(r, lambda v, i, j: corpus_interval(v)), repeats=300, truth=0)
+    full = coverage(lambda r: jackknife(r.normal(size=25)), repeats=300, truth=0)
+    assert 0.90 <= dyadic <= 0.995
+    assert 0.90 <= full <= 0.99
+    assert naive < 0.75
+
+
+def test_crossed_jackknife_covers():
+    def draw(random):
+        rows, columns = random.normal(size=20), random.normal(size=30)
+        table = rows[:, None] + columns
+        return jackknife_interval([table.sum(1), table.sum(0)], [30, 20], table.sum(), table.size)
+
+    assert 0.90 <= coverage(draw, repeats=300, truth=0) <= 0.99
+
+
+def test_corpus_interval_covers_the_mean_of_this_corpus():
+    values, _, _ = all_pair_values(np.random.default_rng(5).normal(size=40))
+    rate = coverage(lambda r: corpus_interval(r.choice(values, 300)), repeats=400, truth=values.mean())
+    assert 0.92 <= rate <= 0.98
+    assert corpus_interval(values).answers == CORPUS
+
+
+def test_regression_estimate_covers_and_is_tighter():
+    random = np.random.default_rng(6)
+    covariate = random.normal(size=(5000, 2))
+    values = covariate @ [2.0, -1.0] + 0.1 * random.normal(size=5000)
+
+    def draw(random):
+        chosen = random.integers(5000, size=200)
+        return regression_estimate(values[chosen], covariate[chosen], covariate.mean(axis=0)).interval
+
+    assert 0.92 <= coverage(draw, repeats=300, truth=values.mean()) <= 0.98
+    chosen = random.integers(5000, size=200)
+    found = regression_estimate(values[chosen], covariate[chosen], covariate.mean(axis=0))
+    plain = corpus_interval(values[chosen])
+    assert (plain.high - plain.low) / (found.interval.high - found.interval.low) > 10
+    assert found.explained > 0.99
+
+
+def test_too_little_data_gives_no_interval():
+    assert corpus_interval(np.array([1.0])) is None
+    assert dyadic_interval(np.array([1.0, 2.0]), np.array([0, 0]), np.array([1, 1]), crossed=False) is None
+    assert jackknife_interval([np.array([1.0, 1.0])], [1], 1.0, 1) is None
+    assert regression_estimate(np.ones(3), np.ones((3, 2)), np.ones(2)) is None

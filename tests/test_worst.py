@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from tests.cloud_data import random_clouds
+
+from poolscope.analyses import worst
+from poolscope.analyses.socm import socm
+from poolscope.analyses.worst import worst_pairs
+from poolscope.errors import InputError
+
+
+@pytest.mark.parametrize("scale", ["paper", "trace"])
+@pytest.mark.parametrize("k", [1, 20, 300])
+def test_pruned_search_finds_exactly_the_worst_pairs(k, scale, monkeypatch):
+    monkeypatch.setattr(worst, "_FIRST_BATCH", 30)
+    monkeypatch.setattr(worst, "_WORTHWHILE", 2.0)  # never give up pruning
+    clouds = random_clouds(0, [2, 5, 9, 14, 30, 3, 7] * 8, 20)
+    found = worst_pairs(clouds, k, scale=scale)
+    expected = socm(clouds, scale=scale).worst(k)
+    assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in expected]
+    # Small products are summed in another order than large ones: float32 rounding shows.
+    assert [p.socm for p in found.pairs] == pytest.approx([p.socm for p in expected], abs=2e-7)
+    assert found.evaluated <= found.count
+
+
+def test_search_prunes_where_few_texts_stand_out(monkeypatch):
+    monkeypatch.setattr(worst, "_FIRST_BATCH", 10)
+    calm = random_clouds(1, [6] * 60, 20)
+    clouds = type(calm).from_arrays([calm[k] * 1.0 if k else 3 * calm[k] - 2 * calm[k].mean(axis=0) for k in range(60)])
+    found = worst_pairs(clouds, 3)
+    assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in socm(clouds).worst(3)]
+    assert found.evaluated < found.count / 5
+
+
+def test_falls_back_to_all_pairs_where_pruning_does_not_pay(monkeypatch):
+    monkeypatch.setattr(worst, "_FIRST_BATCH", 10)
+    monkeypatch.setattr(worst, "_WORTHWHILE", 0.0)
+    clouds = random_clouds(2, [5, 6, 7] * 12, 20)
+    done: list[int] = []
+    found = worst_pairs(clouds, 5, progress=done.append)
+    assert found.evaluated == found.count
+    assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in socm(clouds).worst(5)]
+    assert sum(done) > found.count  # the first batch and then all
+
+
+def test_k_out_of_range():
+    with pytest.raises(InputError, match="1 to 1"):
+        worst_pairs(random_clouds(0, [2, 3], 4), 2)
