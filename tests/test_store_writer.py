@@ -309,15 +309,19 @@ def test_a_replacement_that_dies_never_mixes_two_models(tmp_path: Path, monkeypa
 
 
 def test_files_of_others_are_never_touched(tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / ".mine.tmp").write_text("kept")
+    fill(tmp_path / "hidden")
+    assert ".mine.tmp" in contents(tmp_path / "hidden")
     (tmp_path / "thesis.doc").write_text("years of work")
-    with pytest.raises(StoreError, match=r"not a cloud store and not empty \(it holds 'thesis.doc'\)"):
+    with pytest.raises(StoreError, match=r"not a cloud store and not empty \(it holds 'hidden'\)"):
         fill(tmp_path, overwrite=True)
     with pytest.raises(StoreError, match="a file, and a store is a folder"):
         fill(tmp_path / "thesis.doc")
     (tmp_path / MANIFEST).write_text('{"manifest_version": 3, "name": "a browser extension"}')
     with pytest.raises(StoreError, match="not the manifest of a cloud store"):
         fill(tmp_path, overwrite=True)
-    assert sorted(contents(tmp_path)) == [MANIFEST, "thesis.doc"]
+    assert sorted(name for name in contents(tmp_path) if "hidden" not in name) == [MANIFEST, "thesis.doc"]
 
 
 def test_overwrite_leaves_files_that_it_did_not_write(tmp_path: Path) -> None:

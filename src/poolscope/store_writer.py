@@ -201,8 +201,9 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _begin(folder: Path, manifest: Manifest, texts: Texts, *, replaces: bool) -> Store:
     """A store ready to be filled: left-overs of killed writers removed, manifest and labels in place."""
-    for leftover in [*folder.glob(".*.tmp"), *folder.glob("layer-*/.*.tmp")]:
-        leftover.unlink()
+    for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*"):
+        for leftover in folder.glob(f"{name}.*.tmp"):
+            leftover.unlink()
     if replaces:
         # The manifest goes last: until then the folder counts as the old store with shards missing, never as
         # the new one with shards of the old.

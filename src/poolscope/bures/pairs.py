@@ -71,11 +71,15 @@ def reduced_caches(clouds: TokenClouds, other: TokenClouds | None = None) -> tup
     return left, left if other is None or other is clouds else ReducedCache(other, TILE_BYTES)
 
 
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
     """One thread a core, each with a single-threaded BLAS: blocks in parallel beat parallel products."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool, threadpool_limits(1, user_api="blas"):
+    with ThreadPoolExecutor(available_cores()) as pool, threadpool_limits(1, user_api="blas"):
         yield pool
 
 

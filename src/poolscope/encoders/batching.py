@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.tokens import Tokens
+from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, ModelError
 
 
@@ -154,15 +155,16 @@ class BatchedEncoder:
         *,
         backend: Backend,
         tokenize: Callable[[Sequence[str], int | None], Tokens],
-        special_ids: Iterable[int],
+        vocabulary: Vocabulary,
     ) -> None:
         self.card = card
         self.options = options
         self.prompt = resolve_prompt(card, options)
         self.max_length = _max_length(card, options)
-        self._backend = backend
+        self.backend = backend
         self._tokenize = tokenize
-        self._skip = 0 if card.include_prompt else self._prompt_length(frozenset(special_ids))
+        self.vocabulary = vocabulary
+        self._skip = 0 if card.include_prompt else self._prompt_length(vocabulary.special_ids)
 
     def encode(
         self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
@@ -170,18 +172,22 @@ class BatchedEncoder:
         """Clouds of the texts for each asked layer; see `TokenEncoder.encode`."""
         texts = check_texts(texts)
         asked = check_layers(layers, self.card.layers, name=self.card.name)
-        tokens = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
-        _check_not_empty(tokens, texts, skip=self._skip)
-        plan = BatchPlan(
-            tokens,
-            self.options.batch_tokens or self._backend.budget,
-            skip=self._skip,
-            pad_id=self._backend.pad_id,
-            padding=self._backend.padding,
-        )
-        with self._backend.workers(sorted(set(asked.values()))) as workers:
+        plan = self.plan(texts)
+        with self.backend.workers(sorted(set(asked.values()))) as workers:
             matrices = run_batches(plan, workers, progress=progress)
         return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
+
+    def plan(self, texts: Sequence[str]) -> BatchPlan:
+        """The texts with their prompt, tokenised and cut into batches."""
+        tokens = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
+        _check_not_empty(tokens, texts, skip=self._skip)
+        return BatchPlan(
+            tokens,
+            self.options.batch_tokens or self.backend.budget,
+            skip=self._skip,
+            pad_id=self.backend.pad_id,
+            padding=self.backend.padding,
+        )
 
     def _prompt_length(self, special_ids: frozenset[int]) -> int:
         """How many leading tokens are the prompt's: its own and the special ones before it, without a special

@@ -15,6 +15,7 @@ from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_files, read_declaration, read_json
 from poolscope.encoders.tokens import tokenize_plain
+from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, ModelError, require
 
 _BUDGET = 2_048
@@ -49,7 +50,7 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
         options,
         backend=OnnxBackend(session, output.name, card, pad_id=(tokenizer.padding or {}).get("pad_id", 0)),
         tokenize=partial(tokenize_plain, tokenizer),
-        special_ids=[k for k, token in tokenizer.get_added_tokens_decoder().items() if token.special],
+        vocabulary=Vocabulary.of_tokenizers(tokenizer),
     )
 
 

@@ -28,7 +28,7 @@ class TorchBackend:
 
     def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int) -> None:
         accepted = signature(models[0].forward).parameters
-        self._models = models
+        self.models = models
         self._card = card
         self._accepted = set(accepted)
         self.pad_id = pad_id
@@ -40,11 +40,11 @@ class TorchBackend:
     @contextmanager
     def workers(self, numbers: Sequence[int]) -> Iterator[list[Forward]]:
         """One function per device, with the models out of training mode (dropout) for the time being."""
-        training = [module for model in self._models for module in model.modules() if module.training]
+        training = [module for model in self.models for module in model.modules() if module.training]
         for module in training:
             module.training = False
         try:
-            yield [partial(self._forward, model, frozenset(numbers)) for model in self._models]
+            yield [partial(self._forward, model, frozenset(numbers)) for model in self.models]
         finally:
             for module in training:
                 module.training = True

@@ -15,6 +15,7 @@ from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
 from poolscope.encoders.tokens import tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
+from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 _TOKENIZER_FILES = (".json", ".txt", ".model")
@@ -90,7 +91,7 @@ def _encoder(
         options,
         backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0),
         tokenize=partial(tokenize, tokenizer),
-        special_ids=tokenizer.all_special_ids,
+        vocabulary=Vocabulary.of_transformers(tokenizer),
     )
 
 

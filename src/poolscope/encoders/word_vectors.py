@@ -105,7 +105,8 @@ def _layout(path: Path) -> tuple[int, bool, bool]:
     """(dimension, whether the first line is a header, whether lines end with a blank)."""
     with path.open(encoding="utf-8", errors="replace") as stream:
         first, second = stream.readline().rstrip("\n"), stream.readline().rstrip("\n")
-    header = len(first.split()) == 2 and len(second.split()) > 3
+    counts = first.split()
+    header = len(counts) == 2 and all(map(str.isdecimal, counts)) and len(second.split()) == int(counts[1]) + 1
     line = second if header else first
     dimension = len(line.rstrip(" ").split(" ")) - 1
     if dimension < 1:

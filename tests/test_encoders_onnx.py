@@ -1,0 +1,152 @@
+"""Encoders on ONNX files: the same clouds as the model that was exported."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, export_onnx, save_model, tiny_model, tiny_tokenizer, write
+
+from poolscope.encoders import as_encoder, encode
+from poolscope.errors import InputError, ModelError
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+LONG = "the cat " * 30
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> Path:
+    """A folder with both forms of one model: safetensors and ONNX."""
+    folder = save_model(tmp_path_factory.mktemp("exported"))
+    export_onnx(tiny_model(), folder / "model.onnx", inputs=("input_ids", "attention_mask", "token_type_ids"))
+    return folder
+
+
+@pytest.fixture
+def folder(exported, tmp_path) -> Path:
+    """The ONNX form alone."""
+    for name in ("model.onnx", "tokenizer.json", "tokenizer_config.json", "config.json"):
+        shutil.copy(exported / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_clouds_equal_those_of_the_exported_model(as_file, folder, exported):
+    texts = [*TEXTS, LONG]
+    encoder = as_encoder(folder / "model.onnx" if as_file else folder, batch_tokens=50)
+    clouds, expected = encoder.encode(texts)[-1], encode(exported, texts)
+    for one, other in zip(clouds, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert clouds.truncated.tolist() == expected.truncated.tolist()
+    assert [clouds.token_ids(k).tolist() for k in range(6)] == [expected.token_ids(k).tolist() for k in range(6)]
+    card = encoder.card
+    assert (card.kind, card.dimension, card.max_length, card.positions) == ("onnx", DIMENSION, POSITIONS, POSITIONS)
+
+
+def test_a_folder_with_both_is_run_by_torch(exported):
+    assert as_encoder(exported).card.kind == "transformers"
+    assert as_encoder(exported / "model.onnx").card.kind == "onnx"
+
+
+def test_padding_and_truncation_stored_in_the_tokenizer_are_put_aside(folder, exported):
+    backend = tiny_tokenizer().backend_tokenizer
+    backend.enable_truncation(4)
+    backend.enable_padding(length=30, pad_id=1, pad_token="<pad>")
+    backend.save(str(folder / "tokenizer.json"))
+    np.testing.assert_allclose(encode(folder, TEXTS)[2], encode(exported, TEXTS)[2], atol=1e-5)
+
+
+def test_declarations_beside_the_graph_count(folder, exported):
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    declare(folder, pooling=pooling, bert={"max_seq_length": 9}, prompts={"query": "query : "}, after=["Normalize"])
+    card = as_encoder(folder).card
+    assert (card.pooling, card.after, card.max_length, card.include_prompt) == (("mean",), ("Normalize",), 9, False)
+    whole = encode(exported, TEXTS, prompt="query : ", max_length=9)
+    for cloud, expected in zip(encode(folder, TEXTS, role="query"), whole, strict=True):
+        np.testing.assert_allclose(cloud, expected[3:], atol=1e-5)  # <s>, "query" and ":" are left out
+
+
+def test_the_shift_of_roberta_positions(folder):
+    config = {"model_type": "roberta", "max_position_embeddings": POSITIONS, "pad_token_id": 1, "hidden_size": DIMENSION}
+    write(folder / "config.json", config)
+    assert as_encoder(folder).card.positions == POSITIONS - 2
+
+
+def test_a_graph_below_its_tokenizer(folder):
+    (folder / "onnx").mkdir()
+    (folder / "model.onnx").rename(folder / "onnx" / "model.onnx")
+    assert len(encode(folder, TEXTS)) == len(encode(folder / "onnx" / "model.onnx", TEXTS)) == len(TEXTS)
+
+
+def test_several_variants_must_be_chosen_from(folder):
+    (folder / "model.onnx").rename(folder / "model_fp16.onnx")
+    assert len(encode(folder, TEXTS)) == len(TEXTS)
+    shutil.copy(folder / "model_fp16.onnx", folder / "model_int8.onnx")
+    with pytest.raises(ModelError, match=r"Found: model_fp16\.onnx, model_int8\.onnx; needed: one"):
+        as_encoder(folder)
+
+
+def test_a_graph_without_mask_gets_no_padding(folder, exported):
+    export_onnx(tiny_model(), folder / "model.onnx", inputs=("input_ids",))
+    for one, other in zip(encode(folder, TEXTS), encode(exported, TEXTS), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_the_revision_follows_the_files(folder):
+    first = as_encoder(folder).card.revision
+    assert as_encoder(folder).card.revision == first
+    export_onnx(tiny_model(seed=1), folder / "model.onnx")
+    assert as_encoder(folder).card.revision != first
+
+
+def test_what_cannot_be_asked_of_a_graph(folder):
+    with pytest.raises(InputError, match="has -1 only"):
+        encode(folder, TEXTS, layers=[0])
+    with pytest.raises(InputError, match="dtype: received 'float16' for an ONNX model"):
+        as_encoder(folder, dtype="float16")
+    with pytest.raises(InputError, match="device: received 'tpu'"):
+        as_encoder(folder, device="tpu")
+    with pytest.raises(InputError, match=f"positions for {POSITIONS} tokens only"):
+        as_encoder(folder, max_length=POSITIONS + 1)
+
+
+def test_texts_beyond_undeclared_positions_say_what_to_do(folder):
+    (folder / "config.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    assert as_encoder(folder).card.max_length is None
+    with pytest.raises(ModelError, match="pass max_length"):
+        encode(folder, [LONG])
+    assert encode(folder, [LONG], max_length=POSITIONS).truncated.tolist() == [38]
+
+
+def test_unusable_files_are_named(folder):
+    (folder / "broken.onnx").write_bytes(b"no graph")
+    with pytest.raises(ModelError, match=r"broken\.onnx: onnxruntime cannot load it"):
+        as_encoder(folder / "broken.onnx")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"no tokenizer\.json beside model\.onnx"):
+        as_encoder(folder)
+
+
+def graph_with(inputs: list[str], shape: list[str | int], file: Path) -> None:
+    """A graph of one step: the first input as float numbers of the given shape."""
+    kind, helper = onnx.TensorProto, onnx.helper
+    values = [helper.make_tensor_value_info(name, kind.INT64, shape) for name in inputs]
+    result = helper.make_tensor_value_info("vectors", kind.FLOAT, shape)
+    nodes = [helper.make_node("Cast", [inputs[0]], ["vectors"], to=kind.FLOAT)]
+    model = helper.make_model(helper.make_graph(nodes, "one_step", values, [result]), opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, file)
+
+
+def test_graphs_of_another_form_are_refused(folder):
+    graph_with(["input_ids"], ["texts", "positions"], folder / "model.onnx")
+    with pytest.raises(ModelError, match=r"no output has the shape.*found: vectors"):
+        as_encoder(folder)
+    graph_with(["pixels"], ["texts", "positions", 4], folder / "model.onnx")
+    with pytest.raises(ModelError, match=r"asks for \['pixels'\]; allowed: input_ids"):
+        as_encoder(folder)

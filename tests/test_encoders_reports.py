@@ -1,0 +1,100 @@
+"""The two audits: what is said about the pooling of a model, and about truncation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import ModelCard, as_encoder, encode, pooling_report, truncation_report
+
+
+class Declares:
+    """An encoder that only declares."""
+
+    def __init__(self, **fields) -> None:
+        self.card = ModelCard("m", "k", 4, **fields)
+
+    def encode(self, texts, *, layers=None, progress=None):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("pooling", "faithful", "sentence"),
+    [
+        (("mean",), True, "pools by the mean of its tokens, and so does poolscope"),
+        ((), None, "declares no pooling. It is treated as mean pooling"),
+        (("cls",), False, "nothing about its own CLS vectors"),
+        (("lasttoken",), False, "pools by its last token"),
+        (("weightedmean",), False, "later tokens weigh more"),
+        (("max",), False, "the largest value of each dimension"),
+        (("mean_sqrt_len_tokens",), False, "cosines and SOCM are the model's own"),
+        (("cls", "mean"), False, r"joins several poolings end to end (cls + mean)"),
+        (("median",), False, "pools by 'median', which poolscope does not know"),
+    ],
+)
+def test_each_pooling_is_told_in_plain_words(pooling, faithful, sentence):
+    report = pooling_report(Declares(pooling=pooling))
+    assert report.faithful is faithful
+    assert sentence in report.notes()[0]
+    assert json.loads(json.dumps(report.to_dict()))["notes"] == list(report.notes())
+    assert report.to_dict()["declared"] == list(pooling)
+
+
+def test_modules_after_the_pooling():
+    assert any("applies Dense, LayerNorm" in note for note in pooling_report(Declares(after=("Dense", "LayerNorm"))).notes())
+    assert not any("applies" in note for note in pooling_report(Declares(after=("Normalize",))).notes())
+
+
+def test_prompts_and_lengths_as_used(tmp_path):
+    prompts = {"query": "query : ", "passage": ""}
+    folder = declare(save_model(tmp_path), pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=prompts)
+    plain = pooling_report(as_encoder(folder))
+    assert "declares prompts (query) and none is used" in plain.notes()[1]
+    assert plain.notes()[-1] == "Texts are cut at 24 tokens, as the model declares."
+    query = pooling_report(as_encoder(folder, role="query", max_length=9))
+    assert (query.prompt, query.max_length, query.declared_max_length) == ("query : ", 9, 24)
+    assert "its tokens are left out of the cloud" in query.notes()[1]
+    assert query.notes()[-1] == "Texts are cut at 9 tokens; the model declares 24."
+    document = pooling_report(as_encoder(folder, role="document"))
+    assert "declares no prompt for the role 'document'" in document.notes()[1]
+    assert pooling_report(Declares()).notes()[-1] == "The model declares no maximal length; no text is cut."
+
+
+def test_truncation_is_counted_and_what_became_identical_is_found():
+    texts = ["the cat sat on the mat", "the cat sat under a tree", "a dog", "The Cat  sat on the mat", "the cat sat", "a dog ran on"]
+    clouds = encode((tiny_model(), tiny_tokenizer(lower=True)), texts, max_length=5)
+    report = truncation_report(clouds)
+    assert (report.texts, report.cut_texts, report.tokens_lost) == (6, 4, 3 + 3 + 3 + 1)
+    assert report.tokens_kept == 5 * 5 + 4
+    assert report.share_lost == pytest.approx(10 / 39)
+    assert report.identical == ((0, 1, 3, 4),)
+    first, second = report.notes()
+    assert first == "4 of 6 texts (66.7%) were cut; 10 tokens (25.6% of all) never reached the model."
+    assert second.startswith("4 different texts became identical by it, in 1 groups")
+    assert json.loads(json.dumps(report.to_dict()))["identical"] == [[0, 1, 3, 4]]
+
+
+def test_texts_that_were_the_same_before_are_not_blamed_on_truncation():
+    texts = ["the cat sat on the mat", "The cat sat  on the mat", "a dog", "A dog"]
+    clouds = encode((tiny_model(), tiny_tokenizer(lower=True)), texts, max_length=5)
+    assert truncation_report(clouds).identical == ()
+
+
+def test_nothing_cut():
+    clouds = TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=["a", "b"])
+    report = truncation_report(clouds)
+    assert report.notes() == ("No text was cut.",)
+    assert (report.share_lost, report.identical) == (0, ())
+
+
+def test_clouds_without_token_ids_or_texts():
+    without_ids = TokenClouds.from_arrays([np.eye(2), np.eye(2)], truncated=[3, 3])
+    assert truncation_report(without_ids).identical == ()
+    assert truncation_report(without_ids).tokens_lost == 6
+    ids = [np.array([1, 2]), np.array([1, 2])]
+    without_texts = TokenClouds.from_arrays([np.eye(2), np.eye(2)], truncated=[3, 4], token_ids=ids)
+    assert truncation_report(without_texts).identical == ((0, 1),)
