@@ -51,7 +51,9 @@ def test_a_function_must_give_one_array_a_text():
     assert set(encode(by_length, ["a"], layers=[-1])) == {-1}
 
 
-@pytest.mark.parametrize("given", [ARRAYS, tuple(ARRAYS), [torch.tensor(a) for a in ARRAYS], TokenClouds.from_arrays(ARRAYS)])
+@pytest.mark.parametrize(
+    "given", [ARRAYS, tuple(ARRAYS), [torch.tensor(a) for a in ARRAYS], TokenClouds.from_arrays(ARRAYS)]
+)
 def test_ready_arrays_get_their_texts(given):
     clouds = encode(given, ["abc", "de"])
     assert list(clouds.texts) == ["abc", "de"]
@@ -89,7 +91,9 @@ def test_anything_else_is_refused_with_a_list_of_what_is_allowed(given):
 
 
 def test_a_model_without_its_tokenizer():
-    with pytest.raises(InputError, match=r"received a BertModel alone; pass it with its tokenizer: \(model, tokenizer\)"):
+    with pytest.raises(
+        InputError, match=r"received a BertModel alone; pass it with its tokenizer: \(model, tokenizer\)"
+    ):
         as_encoder(tiny_model())
 
 
@@ -129,7 +133,12 @@ def test_wrong_options(wrong, message):
 
 @pytest.mark.parametrize(
     ("texts", "message"),
-    [("one string", "received one string"), ([], "empty list"), (["a", None], "entry 1 is NoneType"), ([b"a"], "entry 0 is bytes")],
+    [
+        ("one string", "received one string"),
+        ([], "empty list"),
+        (["a", None], "entry 1 is NoneType"),
+        ([b"a"], "entry 0 is bytes"),
+    ],
 )
 @pytest.mark.parametrize("given", [by_length, (tiny_model(), tiny_tokenizer())])
 def test_wrong_texts(given, texts, message):
@@ -141,7 +150,14 @@ def test_content_holds_what_changes_the_result():
     base = EncoderOptions()
     for same in ({"device": "cpu"}, {"batch_tokens": 7}, {"allow_pickle": True}, {"trust_remote_code": True}):
         assert EncoderOptions(**same).content() == base.content()
-    for other in ({"prompt": ""}, {"prompt_name": "q"}, {"role": "query"}, {"max_length": 9}, {"dtype": "float16"}, {"revision": "r"}):
+    for other in (
+        {"prompt": ""},
+        {"prompt_name": "q"},
+        {"role": "query"},
+        {"max_length": 9},
+        {"dtype": "float16"},
+        {"revision": "r"},
+    ):
         assert EncoderOptions(**other).content() != base.content()
 
 

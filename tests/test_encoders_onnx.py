@@ -71,7 +71,12 @@ def test_declarations_beside_the_graph_count(folder, exported):
 
 
 def test_the_shift_of_roberta_positions(folder):
-    config = {"model_type": "roberta", "max_position_embeddings": POSITIONS, "pad_token_id": 1, "hidden_size": DIMENSION}
+    config = {
+        "model_type": "roberta",
+        "max_position_embeddings": POSITIONS,
+        "pad_token_id": 1,
+        "hidden_size": DIMENSION,
+    }
     write(folder / "config.json", config)
     assert as_encoder(folder).card.positions == POSITIONS - 2
 
@@ -138,7 +143,9 @@ def graph_with(inputs: list[str], shape: list[str | int], file: Path) -> None:
     values = [helper.make_tensor_value_info(name, kind.INT64, shape) for name in inputs]
     result = helper.make_tensor_value_info("vectors", kind.FLOAT, shape)
     nodes = [helper.make_node("Cast", [inputs[0]], ["vectors"], to=kind.FLOAT)]
-    model = helper.make_model(helper.make_graph(nodes, "one_step", values, [result]), opset_imports=[helper.make_opsetid("", 17)])
+    model = helper.make_model(
+        helper.make_graph(nodes, "one_step", values, [result]), opset_imports=[helper.make_opsetid("", 17)]
+    )
     model.ir_version = 8
     onnx.save(model, file)
 

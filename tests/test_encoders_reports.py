@@ -45,7 +45,9 @@ def test_each_pooling_is_told_in_plain_words(pooling, faithful, sentence):
 
 
 def test_modules_after_the_pooling():
-    assert any("applies Dense, LayerNorm" in note for note in pooling_report(Declares(after=("Dense", "LayerNorm"))).notes())
+    assert any(
+        "applies Dense, LayerNorm" in note for note in pooling_report(Declares(after=("Dense", "LayerNorm"))).notes()
+    )
     assert not any("applies" in note for note in pooling_report(Declares(after=("Normalize",))).notes())
 
 
@@ -65,7 +67,14 @@ def test_prompts_and_lengths_as_used(tmp_path):
 
 
 def test_truncation_is_counted_and_what_became_identical_is_found():
-    texts = ["the cat sat on the mat", "the cat sat under a tree", "a dog", "The Cat  sat on the mat", "the cat sat", "a dog ran on"]
+    texts = [
+        "the cat sat on the mat",
+        "the cat sat under a tree",
+        "a dog",
+        "The Cat  sat on the mat",
+        "the cat sat",
+        "a dog ran on",
+    ]
     clouds = encode((tiny_model(), tiny_tokenizer(lower=True)), texts, max_length=5)
     report = truncation_report(clouds)
     assert (report.texts, report.cut_texts, report.tokens_lost) == (6, 4, 3 + 3 + 3 + 1)

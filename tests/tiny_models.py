@@ -32,8 +32,20 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "Roberta": _ABSOLUTE,
     "XLMRoberta": _ABSOLUTE,
     "MPNet": _ABSOLUTE,
-    "DistilBert": {"dim": DIMENSION, "n_layers": LAYERS, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": POSITIONS},
-    "ModernBert": {**_ABSOLUTE, "local_attention": 8, "global_attn_every_n_layers": 2, "cls_token_id": 0, "sep_token_id": 2},
+    "DistilBert": {
+        "dim": DIMENSION,
+        "n_layers": LAYERS,
+        "n_heads": 2,
+        "hidden_dim": 32,
+        "max_position_embeddings": POSITIONS,
+    },
+    "ModernBert": {
+        **_ABSOLUTE,
+        "local_attention": 8,
+        "global_attn_every_n_layers": 2,
+        "cls_token_id": 0,
+        "sep_token_id": 2,
+    },
     "NomicBert": {**_ABSOLUTE, "head_dim": 8},
     "T5": {"d_model": DIMENSION, "num_layers": LAYERS, "num_heads": 2, "d_kv": 8, "d_ff": 32},
     "GPT2": {"n_embd": DIMENSION, "n_layer": LAYERS, "n_head": 2, "n_positions": POSITIONS},
@@ -52,10 +64,13 @@ def tiny_tokenizer(
     if lower:
         backend.normalizer = normalizers.Lowercase()
     if template is not None:
-        backend.post_processor = processors.TemplateProcessing(single=template, special_tokens=[("<s>", 0), ("</s>", 2)])
+        backend.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
+        )
     names = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "unk_token": "<unk>"}
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, **{**names, "pad_token": "<pad>", "model_input_names": ["input_ids", "attention_mask"], **settings}
+        tokenizer_object=backend,
+        **{**names, "pad_token": "<pad>", "model_input_names": ["input_ids", "attention_mask"], **settings},
     )
 
 
@@ -63,7 +78,9 @@ def tiny_model(architecture: str = "Bert", *, seed: int = 0, **settings: Any) ->
     """A model of that architecture with random weights large enough that every layer matters."""
     torch.manual_seed(seed)
     ids = {"vocab_size": len(SPECIAL) + len(WORDS), "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-    config = getattr(transformers, f"{architecture}Config")(**{**ids, **ARCHITECTURES.get(architecture, {}), **settings})
+    config = getattr(transformers, f"{architecture}Config")(
+        **{**ids, **ARCHITECTURES.get(architecture, {}), **settings}
+    )
     model = getattr(transformers, f"{architecture}Model")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -92,13 +109,23 @@ def declare(
     """Add the declarations of sentence-transformers to a transformers folder."""
     types = ["Transformer", "Pooling", *after]
     modules = [
-        {"idx": k, "name": str(k), "path": "" if k == 0 else f"{k}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        {
+            "idx": k,
+            "name": str(k),
+            "path": "" if k == 0 else f"{k}_{kind}",
+            "type": f"sentence_transformers.models.{kind}",
+        }
         for k, kind in enumerate(types)
     ]
     write(folder / "modules.json", modules)
-    write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": DIMENSION, **(pooling or {"pooling_mode": "mean"})})
+    write(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": DIMENSION, **(pooling or {"pooling_mode": "mean"})},
+    )
     write(folder / "sentence_bert_config.json", {"max_seq_length": POSITIONS, "do_lower_case": False, **(bert or {})})
-    write(folder / "config_sentence_transformers.json", {"prompts": prompts or {}, "default_prompt_name": default_prompt})
+    write(
+        folder / "config_sentence_transformers.json", {"prompts": prompts or {}, "default_prompt_name": default_prompt}
+    )
     return folder
 
 

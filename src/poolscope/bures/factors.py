@@ -57,16 +57,20 @@ def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
     return [(rows[k][kept[k]] / scales[k]).astype(np.float32) for k in range(len(rows))], scales
 
 
-def reduce_texts(clouds: TokenClouds, texts: Index, pool: Executor) -> list[ReducedText]:
-    """Reduce some texts, in parallel. A degenerate text is an error that names it."""
+def reduce_texts(clouds: TokenClouds, texts: Index, pool: Executor, *, rank: int | None = None) -> list[ReducedText]:
+    """Reduce some texts, in parallel; to their `rank` largest directions only, if given.
+
+    A degenerate text is an error that names it.
+    """
     reduced: list[ReducedText | None] = [None] * len(texts)
 
     def fill(places: Sequence[int]) -> None:
         stack = np.stack([np.asarray(clouds[int(texts[k])], dtype=np.float64) for k in places])
         means, factors, traces = _checked_factors(stack, texts[places], clouds)
         rows, scales = reduce_rows(factors)
-        for k, *parts in zip(places, means, traces.tolist(), scales.tolist(), rows, strict=True):
-            reduced[k] = ReducedText(*parts)
+        for k, mean, trace, scale, part in zip(places, means, traces.tolist(), scales.tolist(), rows, strict=True):
+            # Rows come by rising singular value.
+            reduced[k] = ReducedText(mean, trace, scale, part if rank is None else part[-rank:].copy())
 
     for _ in pool.map(fill, _stacks(clouds.lengths[texts], clouds.dimension)):
         pass

@@ -7,24 +7,20 @@ receives the block's input plus the branch. What cannot be found that way is nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from poolscope.capture.checks import averaged, close, equal, hidden, is_sum
 from poolscope.capture.trace import Attention, Call, Trace
 from poolscope.capture.weights import Projection, Projections
-from poolscope.errors import ModelError
-
-# Largest difference, relative to the largest value, between numbers that are equal but for rounding.
-_ROUNDING = {"torch.float16": 2e-2, "torch.bfloat16": 5e-2}
-_ROUNDING_DEFAULT = 1e-4
 
 
 @dataclass(frozen=True)
 class Site:
     """The modules of one layer at which its quantities can be seen.
 
-    block: H goes in, X comes out; projections: U goes into the value projection, the branch comes out of the output
+    block: H goes in, X comes out; projections: U goes into the value projection, and the heads come together in the output
     projection; branch: Z comes out; residual: Y = H + Z goes in. `pre_norm`: U is not H but a norm of it. `post_norm`:
     the output projection is followed by a norm before the sum, so that Z is not linear in U.
     """
@@ -37,11 +33,10 @@ class Site:
     post_norm: bool
 
 
-def find_sites(trace: Trace, model: Any, *, name: str) -> list[Site]:
+def find_sites(trace: Trace, model: Any, *, subject: str) -> list[Site]:
     """The site of every layer, in the order in which the model runs them (shared layers stand several times)."""
     import torch
 
-    subject = f"{name} ({type(model).__name__})"
     if not trace.attentions:
         kind = getattr(model.config, "_attn_implementation", None)
         raise hidden(
@@ -52,15 +47,7 @@ def find_sites(trace: Trace, model: Any, *, name: str) -> list[Site]:
         )
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     elements = {id(element) for modules in lists for element in modules}
-    layers = [_Layer(subject, trace, attention, elements) for attention in trace.attentions]
-    for number, (before, after) in enumerate(zip(layers, layers[1:], strict=False), start=1):
-        if not equal(before.block.output, after.block.input, trace.mask):
-            raise hidden(
-                subject,
-                f"the step from layer {number} to layer {number + 1}",
-                "the output of one block is not the input of the next block with attention",
-            )
-    return [layer.site() for layer in layers]
+    return [_Layer(subject, trace, attention, elements).site() for attention in trace.attentions]
 
 
 class _Layer:
@@ -74,6 +61,7 @@ class _Layer:
         self.inside = [call for call in trace.calls if self.block.start < call.start and call.end < self.block.end]
 
     def site(self) -> Site:
+        """All parts together."""
         mask, H = self.trace.mask, self.block.input
         output_call, output = self._find_output()
         value_call, value, columns = self._find_value(output_call)
@@ -93,30 +81,30 @@ class _Layer:
         for call in self.attention.stack:
             if id(call.module) in elements and sum(call.spans(moment) for moment in moments) == 1:
                 return call
-        raise hidden(self.subject, "the layer", "an attention is not in a list of blocks with one attention each")
+        raise hidden(self.subject, "its layers", "an attention is not inside a list of blocks with one attention each")
 
     def _find_output(self) -> tuple[Call, Projection]:
+        """The first projection after the attention."""
         for call in self.inside:
             if call.start > self.attention.moment and (projection := as_projection(call)) is not None:
                 return call, projection
-        raise hidden(
-            self.subject, "the output projection W_O", "no linear module follows the attention inside its block"
-        )
+        raise hidden(self.subject, "the output projection W_O", "no linear module follows the attention in its block")
 
     def _find_value(self, output: Call) -> tuple[Call, Projection, tuple[int, ...]]:
         """The projection before the attention whose output, averaged by it, goes into the output projection."""
         weights, context, mask = self.attention.weights, output.input, self.trace.mask
         heads = int(weights.shape[1])
+        size = int(context.shape[-1]) // heads
         for call in self.inside:
             if call.end > self.attention.moment or (projection := as_projection(call)) is None:
                 continue
-            for columns in _layouts(int(call.output.shape[-1]), int(context.shape[-1]), heads):
-                if close(_averaged(weights, call.output[..., list(columns)], heads, mask), context, mask):
+            for columns in _layouts(int(call.output.shape[-1]), heads, size):
+                if close(averaged(weights, call.output[..., list(columns)], size, mask), context, mask):
                     return call, projection, columns
         raise hidden(
             self.subject,
             "the value projection W_V",
-            "what the attention averages is not the output of one linear module, or is changed before it is projected",
+            "what its attention averages is not the output of one linear module, or is changed on its way to W_O",
         )
 
     def _find_sum(self, output: Call) -> tuple[Call, Call]:
@@ -125,9 +113,9 @@ class _Layer:
         for call in self.inside:
             if call.start < output.end or call.input is None:
                 continue
-            if call.input.shape == H.shape == branch.output.shape and is_sum(call.input, H, branch.output, mask):
+            if is_sum(call.input, H, branch.output, mask):
                 return branch, call
-            if call.input.shape == branch.output.shape and equal(call.input, branch.output, mask):
+            if equal(call.input, branch.output, mask):
                 branch = call
         raise hidden(
             self.subject,
@@ -140,39 +128,30 @@ class _Layer:
 def as_projection(call: Call) -> Projection | None:
     """The call as `x ↦ xW + b`, if the module has such a W; checked with the numbers of the call."""
     weight = getattr(call.module, "weight", None)
-    if weight is None or weight.ndim != 2 or call.input is None or call.input.ndim != 3 or call.output is None:
+    if getattr(weight, "ndim", 0) != 2 or call.output is None or call.input is None:
+        return None
+    if call.input.ndim != 3 or not call.input.is_floating_point():
         return None
     for transposed in (True, False):
         projection = Projection(call.module, transposed)
         matrix, bias = projection.weight, projection.bias
-        if not call.input.is_floating_point() or matrix.shape != (call.input.shape[-1], call.output.shape[-1]):
-            continue
-        found = call.input @ matrix
-        if close(found if bias is None else found + bias, call.output):
-            return projection
+        if matrix.shape == (call.input.shape[-1], call.output.shape[-1]):
+            found = call.input @ matrix
+            if close(found if bias is None else found + bias, call.output):
+                return projection
     return None
 
 
-def _layouts(width: int, context: int, heads: int) -> Iterator[tuple[int, ...]]:
-    """Which columns of a projection of that width may hold the values, for heads that give `context` columns.
+def _layouts(width: int, heads: int, size: int) -> Iterator[tuple[int, ...]]:
+    """Which columns of a projection `width` wide may hold the values of so many heads of that size.
 
     All of them; the last part of [queries | keys | values], with fewer keys and values than queries or as many; the last
     third of every head's own [query | key | value].
     """
-    size = context // heads
     if width % size == 0 and heads % (width // size) == 0:
         yield tuple(range(width))
-    part = (width - context) // 2
+    part = (width - heads * size) // 2
     if part > 0 and part % size == 0 and heads % (part // size) == 0:
         yield tuple(range(width - part, width))
-    if width == 3 * context:
+    if width == 3 * heads * size:
         yield tuple(3 * size * head + 2 * size + k for head in range(heads) for k in range(size))
-
-
-def _averaged(weights: Any, values: Any, heads: int, mask: Any) -> Any:
-    """The heads' averages A_h V_h side by side (texts × n × columns)."""
-    size = values.shape[-1] * 1
-    split = values.masked_fill(~mask[..., None], 0).unflatten(-1, (-1, _head_size(size, heads, weights)))
-    split = split.transpose(1, 2)
-    split = split.repeat_interleave(heads // split.shape[1], dim=1)
-    return (weights.to(values.dtype) @ split).transpose(1, 2).flatten(2)

@@ -18,6 +18,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration, read_json
 from poolscope.encoders.tokens import Tokens, tokenize_plain
+from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class StaticEncoder:
         *,
         table: NDArray[Any],
         tokenize: Callable[[Sequence[str], int | None], TableTokens],
+        vocabulary: Vocabulary,
     ) -> None:
         unfit = [name for name in ("dtype", "device") if getattr(options, name) not in (None, "cpu")]
         if unfit:
@@ -54,6 +56,7 @@ class StaticEncoder:
         self.max_length = card.max_length if options.max_length is None else options.max_length
         self._table = table
         self._tokenize = tokenize
+        self.vocabulary = vocabulary
 
     def encode(
         self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
@@ -117,7 +120,8 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
     after = ("Normalize",) if config.get("normalize") else ()
     declared = replace(declared, after=after, max_length=config.get("max_length", _MODEL2VEC_LENGTH))
     card = _card(table, name=name, revision=revision, declared=declared)
-    return StaticEncoder(card, options, table=table, tokenize=_model2vec_tokenize(tokenizer))
+    vocabulary = Vocabulary.of_tokenizers(tokenizer)
+    return StaticEncoder(card, options, table=table, tokenize=_model2vec_tokenize(tokenizer), vocabulary=vocabulary)
 
 
 def load_wordllama(folder: Path, *, options: EncoderOptions) -> StaticEncoder:
@@ -147,7 +151,8 @@ def _static_embedding(
         tokens = tokenize_plain(tokenizer, texts, max_length, special=False)
         return TableTokens(tokens, np.zeros(len(texts), np.int64))
 
-    return StaticEncoder(card, options, table=table, tokenize=tokenize)
+    vocabulary = Vocabulary.of_tokenizers(tokenizer)
+    return StaticEncoder(card, options, table=table, tokenize=tokenize, vocabulary=vocabulary)
 
 
 def _card(table: NDArray[Any], *, name: str, revision: str, declared: Declaration) -> ModelCard:

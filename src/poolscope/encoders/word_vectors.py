@@ -17,6 +17,7 @@ from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.declaration import file_digest
 from poolscope.encoders.static import StaticEncoder, TableTokens
 from poolscope.encoders.tokens import Tokens
+from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import ModelError
 
 _LOG = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ def load_word_vectors(path: Path, *, name: str, options: EncoderOptions) -> Stat
     def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
         return look_up(texts, vocabulary, max_length=max_length)
 
-    return StaticEncoder(card, options, table=table, tokenize=tokenize)
+    return StaticEncoder(card, options, table=table, tokenize=tokenize, vocabulary=Vocabulary.of_words(words))
 
 
 def look_up(texts: Sequence[str], vocabulary: dict[str, int], *, max_length: int | None) -> TableTokens:

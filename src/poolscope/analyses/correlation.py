@@ -1,0 +1,159 @@
+"""Statistics over items (token types, models) with percentile intervals from a bootstrap over the items.
+
+A resample is a row of weights: how often each item was drawn. Means, Pearson and Spearman correlations of a resample
+follow from the weights, exactly as if the drawn items were listed one by one, and all resamples are done at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.intervals import Interval
+
+Array = NDArray[np.float64]
+
+RESAMPLES = 1000
+_CHUNK_ELEMENTS = 1 << 16
+_ROUNDING = 1e-12  # a spread below this share of the size of the numbers is rounding: the numbers are constant
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval; both None where the value is not defined, the interval where it cannot be had."""
+
+    value: float | None
+    interval: Interval | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "undefined"
+        return f"{self.value:.3f}" if self.interval is None else f"{self.value:.3f} {self.interval}"
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson (linear) and Spearman (ranks) correlation of two columns over the same items."""
+
+    pearson: Estimate
+    spearman: Estimate
+
+
+class ItemBootstrap:
+    """Resamples of `count` items with replacement; every statistic sees the same ones.
+
+    >>> bootstrap = ItemBootstrap(4, answers="other items", seed=0)
+    >>> found = bootstrap.correlations({"side": np.array([1.0, 2, 3, 4]), "area": np.array([1.0, 4, 9, 16])})
+    >>> found["side", "area"].spearman.value
+    1.0
+    >>> bootstrap.variation(np.array([1.0, 3.0, 1.0, 3.0])).value
+    0.5
+    """
+
+    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95) -> None:
+        generator = np.random.default_rng(seed)
+        self._weights = np.zeros((RESAMPLES if count else 0, count), np.uint16)
+        for row in self._weights:
+            row[:] = np.bincount(generator.integers(count, size=count), minlength=count)
+        self.count = count
+        self.answers = answers
+        self.level = level
+
+    def variation(self, values: Array) -> Estimate:
+        """Coefficient of variation, standard deviation (divided by n) over mean; undefined for fewer than two items."""
+        if self.count < 2 or values.mean() <= 0:
+            return Estimate(None)
+        centred = values / values.mean() - 1
+
+        def statistic(weights: Array) -> Array:
+            shift, square = weights @ centred / self.count, weights @ centred**2 / self.count
+            return np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
+
+        resampled = np.concatenate([statistic(weights) for weights in self._parts()])
+        return self._estimate(statistic(np.ones((1, self.count))), resampled)
+
+    def correlations(self, columns: Mapping[str, Array]) -> dict[tuple[str, str], Correlation]:
+        """The correlations of every two columns; undefined for fewer than three items or where a column is constant."""
+        usable = {name: values for name, values in columns.items() if self.count >= 3 and not _constant(values)}
+        pairs = list(combinations(columns, 2))
+        result = dict.fromkeys(pairs, Correlation(Estimate(None), Estimate(None)))
+        defined = [pair for pair in pairs if set(pair) <= set(usable)]
+        exact = _correlations(np.ones((1, self.count)), usable, defined)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items has no correlation
+            parts = [_correlations(weights, usable, defined) for weights in self._parts()] if defined else []
+        for pair in defined:
+            estimates = (
+                self._estimate(exact[pair][k], np.concatenate([part[pair][k] for part in parts])) for k in (0, 1)
+            )
+            result[pair] = Correlation(*estimates)
+        return result
+
+    def _estimate(self, exact: Array, resampled: Array) -> Estimate:
+        defined = resampled[np.isfinite(resampled)]
+        if len(defined) < len(resampled) / 2:
+            return Estimate(float(exact[0]))
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(defined, [tail, 1 - tail])
+        method = f"percentile bootstrap, {RESAMPLES:,} resamples"
+        return Estimate(float(exact[0]), Interval(float(low), float(high), self.level, self.answers, method))
+
+    def _parts(self) -> Iterator[Array]:
+        step = max(1, _CHUNK_ELEMENTS // max(self.count, 1))
+        for start in range(0, len(self._weights), step):
+            yield self._weights[start : start + step].astype(np.float64)
+
+
+def _constant(values: Array) -> bool:
+    return float(np.ptp(values)) <= _ROUNDING * float(np.abs(values).max())
+
+
+def _correlations(
+    weights: Array, columns: Mapping[str, Array], pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[Array, Array]]:
+    """Pearson and Spearman correlation of the pairs of columns, for each row of weights."""
+    scaled = {name: _scaled(values) for name, values in columns.items()}
+    means = {name: weights @ values / len(values) for name, values in scaled.items()}
+    ranks = {name: _weighted_ranks(weights, values) for name, values in columns.items()}
+    weighted = {name: weights * values for name, values in ranks.items()}
+
+    def linear(a: str, b: str) -> Array:
+        covariance: Array = weights @ (scaled[a] * scaled[b]) / len(scaled[a]) - means[a] * means[b]
+        return covariance
+
+    def by_rank(a: str, b: str) -> Array:
+        covariance: Array = np.einsum("ri,ri->r", weighted[a], ranks[b])
+        return covariance
+
+    result = []
+    for covariance in (linear, by_rank):
+        deviations = {name: np.sqrt(np.maximum(covariance(name, name), 0)) for name in columns}
+        ratios = {(a, b): covariance(a, b) / (deviations[a] * deviations[b]) for a, b in pairs}
+        result.append({pair: np.clip(ratio, -1, 1) for pair, ratio in ratios.items()})  # beyond 1 is rounding only
+    return {pair: (result[0][pair], result[1][pair]) for pair in pairs}
+
+
+def _scaled(values: Array) -> Array:
+    """Centred and divided by the largest deviation, so that squares of the values lose no digits."""
+    centred = values - values.mean()
+    scaled: Array = centred / np.abs(centred).max()
+    return scaled
+
+
+def _weighted_ranks(weights: Array, values: Array) -> Array:
+    """Rank of each item in the list that holds it as often as its weight says, less the mean rank (rows × items).
+
+    Equal values share the middle of their ranks.
+    """
+    distinct, member = np.unique(values, return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    below_or_equal = np.cumsum(weights[:, order], axis=1)
+    if len(distinct) < len(values):
+        below_or_equal = below_or_equal[:, np.searchsorted(member[order], np.arange(len(distinct)), side="right") - 1]
+    below = np.concatenate([np.zeros((len(weights), 1)), below_or_equal[:, :-1]], axis=1)
+    middle = (below + below_or_equal - below_or_equal[:, -1:]) / 2
+    ranks: Array = middle[:, member]
+    return ranks

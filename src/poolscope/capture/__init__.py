@@ -1,0 +1,20 @@
+"""What a layer does: H, U, Z, Y, X, attention weights and projections of any transformer, in batches."""
+
+from __future__ import annotations
+
+from poolscope.capture.hooks import LayerCapture
+from poolscope.capture.run import CapturedBatch, CapturedText, OpenModel, TextBatch, TextLayer, capture
+from poolscope.capture.sites import Site
+from poolscope.capture.weights import Projections
+
+__all__ = [
+    "CapturedBatch",
+    "CapturedText",
+    "LayerCapture",
+    "OpenModel",
+    "Projections",
+    "Site",
+    "TextBatch",
+    "TextLayer",
+    "capture",
+]
