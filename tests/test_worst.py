@@ -38,6 +38,7 @@ def test_search_prunes_where_few_texts_stand_out(monkeypatch):
 def test_falls_back_to_all_pairs_where_pruning_does_not_pay(monkeypatch):
     monkeypatch.setattr(worst, "_SEEDS", 10)
     monkeypatch.setattr(worst, "_WORTHWHILE", 0.0)
+    monkeypatch.setattr(worst, "_RANK", 1)
     clouds = random_clouds(2, [5, 6, 7] * 12, 20)
     done: list[int] = []
     found = worst_pairs(clouds, 5, progress=done.append)

@@ -145,17 +145,74 @@ class GroupedMoments:
         self.squares[groups] += other.squares
         self.counts[groups] = total
 
+    def join(self, other: GroupedMoments) -> GroupedMoments:
+        """The groups of both, those of `other` behind."""
+        return GroupedMoments(
+            np.concatenate([self.counts, other.counts]),
+            np.concatenate([self.means, other.means]),
+            np.concatenate([self.scatters, other.scatters]),
+            np.concatenate([self.squares, other.squares]),
+        )
+
     def union(self) -> GroupedMoments:
         """The moments of all vectors together, as one group."""
-        count = int(self.counts.sum())
-        centre = self.counts @ self.means / max(count, 1)
-        between = float(self.counts @ _row_squares(self.means - centre))
+        count, centre, between = self._between()
         return GroupedMoments(
             np.array([count]),
             centre[None],
             np.array([self.scatters.sum() + between]),
             np.array([self.squares.sum()]),
         )
+
+    def decompose(self) -> Decomposition:
+        """What the norms of all vectors are made of, with the groups as clusters; there must be a vector."""
+        count, centre, between = self._between()
+        return Decomposition(
+            count,
+            mean_square=float(self.squares.sum()) / count,
+            norm_of_mean=float(centre @ centre),
+            within=float(self.scatters.sum()) / count,
+            between=between / count,
+        )
+
+    def _between(self) -> tuple[int, Array, float]:
+        """Number of all vectors, their mean, and Σ n ‖μ − mean‖² over the groups."""
+        count = int(self.counts.sum())
+        centre = self.counts @ self.means / max(count, 1)
+        return count, centre, float(self.counts @ _row_squares(self.means - centre))
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """Mean squared norm of `count` vectors in clusters, Q = M + V_W + V_B.
+
+    `mean_square` Q: mean of ‖x‖²; `norm_of_mean` M: ‖mean of x‖²; `within` V_W: mean squared distance of a vector to
+    the mean of its cluster; `between` V_B: mean squared distance of that mean to the mean of all. Q is summed on its
+    own, so that `residual`, |Q − M − V|/Q, tells how far rounding went.
+    """
+
+    count: int
+    mean_square: float
+    norm_of_mean: float
+    within: float
+    between: float
+
+    @property
+    def variance(self) -> float:
+        """V = V_W + V_B, the sum of the variances of the dimensions."""
+        return self.within + self.between
+
+    @property
+    def residual(self) -> float:
+        """|Q − M − V|/Q (0 where Q is 0)."""
+        gap = abs(self.mean_square - self.norm_of_mean - self.variance)
+        return gap / self.mean_square if self.mean_square else gap
+
+    @property
+    def shares(self) -> tuple[float, float, float]:
+        """M/Q, V_W/Q, V_B/Q; they sum to 1 (all 0 where every vector is zero)."""
+        scale = self.mean_square or 1.0
+        return self.norm_of_mean / scale, self.within / scale, self.between / scale
 
 
 def measure(

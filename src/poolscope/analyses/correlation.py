@@ -18,7 +18,7 @@ from poolscope.intervals import Interval
 Array = NDArray[np.float64]
 
 RESAMPLES = 1000
-_CHUNK_ELEMENTS = 1 << 16
+_CHUNK_ELEMENTS = 1 << 17  # of weights at a time: small enough for the cache of a core
 _ROUNDING = 1e-12  # a spread below this share of the size of the numbers is rounding: the numbers are constant
 
 
@@ -71,7 +71,8 @@ class ItemBootstrap:
 
         def statistic(weights: Array) -> Array:
             shift, square = weights @ centred / self.count, weights @ centred**2 / self.count
-            return np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
+            ratio: Array = np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
+            return ratio
 
         resampled = np.concatenate([statistic(weights) for weights in self._parts()])
         return self._estimate(statistic(np.ones((1, self.count))), resampled)

@@ -44,7 +44,8 @@ class KeyTable:
     @property
     def kept(self) -> NDArray[np.bool_]:
         """Which keys have a group of their own."""
-        return self.slots != POOLED
+        kept: NDArray[np.bool_] = self.slots != POOLED
+        return kept
 
     def ranked(self) -> Index:
         """Places of the kept keys that are not special, most tokens first (of equal counts the smaller key)."""

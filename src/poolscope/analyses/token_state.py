@@ -38,7 +38,7 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
             arrays[f"{layer}.groups.{name}"] = getattr(state.groups, name)[:used]
             arrays[f"{layer}.pool.{name}"] = getattr(state.pool, name)
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, **arrays)
+        np.savez(stream, **arrays)  # type: ignore[arg-type]  # no array is named allow_pickle
 
 
 def load_state(path: str | os.PathLike[str]) -> TokenMoments:

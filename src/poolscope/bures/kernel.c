@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LANES = 4, TILE = 3, POLE_UNROLL = 4 };
+enum { LANES = 4, TILE = 4, POLE_UNROLL = 4 };
 
 typedef double vec __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t mask __attribute__((vector_size(LANES * sizeof(int64_t))));
@@ -84,43 +84,46 @@ INLINE void gram(const float *c, size_t row_step, size_t column_step, size_t m, 
     }
 }
 
-/* Householder reduction of the packed symmetric G (m x m, destroyed) from the last row up. `v`, `q`: scratch of m. */
-INLINE void tridiagonal(vec *G, size_t m, vec *d, vec *e2, vec *v, vec *q) {
+/* Householder reduction of the packed symmetric G (m x m, destroyed) from the last row up. The rank-2 update of one
+ * step, G −= v qᵀ + q vᵀ, waits for the next and is applied in the pass that multiplies G by the new vector, so each
+ * step loads and stores G once. `scratch`: 4m. */
+INLINE void tridiagonal(vec *G, size_t m, vec *d, vec *e2, vec *scratch) {
+    vec *v = scratch, *q = v + m, *w = q + m, *p = w + m;
+    for (size_t k = 0; k < m; k++) v[k] = q[k] = (vec){0};
     for (size_t i = m - 1; i >= 1; i--) {
-        vec *row = G + at(i, 0);
-        d[i] = row[i];
-        vec norm2 = {0};
-        for (size_t k = 0; k < i; k++) norm2 += row[k] * row[k];
+        vec *row = G + at(i, 0), norm2 = {0}, vi = v[i], qi = q[i];
+        d[i] = row[i] - 2.0 * vi * qi;
+        for (size_t k = 0; k < i; k++) {
+            w[k] = row[k] - (vi * q[k] + qi * v[k]);
+            norm2 += w[k] * w[k];
+        }
         e2[i] = norm2;
-        if (i == 1) break; /* a 2 x 2 corner is tridiagonal already */
-        /* v = row − (reflected row), h = ‖v‖²/2; a zero row needs no reflection: 1/h is masked to zero. */
-        vec reflected = with_sign(square_root(norm2), -row[i - 1]);
-        vec h = norm2 - row[i - 1] * reflected;
+        /* w = row − (reflected row), h = ‖w‖²/2; a zero row needs no reflection: 1/h is masked to zero. */
+        vec reflected = with_sign(square_root(norm2), -w[i - 1]);
+        vec h = norm2 - w[i - 1] * reflected;
         vec inverse = keep_where(h > 1e-290, 1.0 / h);
-        for (size_t k = 0; k < i; k++) v[k] = row[k];
-        v[i - 1] -= reflected;
-        /* q = G v / h − (vᵀ G v / 2h²) v, then G −= v qᵀ + q vᵀ. */
-        for (size_t j = 0; j < i; j++) q[j] = (vec){0};
-        for (size_t j = 0; j < i; j++) {
-            const vec *g = G + at(j, 0);
-            vec dot = {0}, vj = v[j];
-            for (size_t k = 0; k < j; k++) {
-                dot += g[k] * v[k];
-                q[k] += g[k] * vj;
-            }
-            q[j] += dot + g[j] * vj;
-        }
+        w[i - 1] -= reflected;
         vec projection = {0};
-        for (size_t j = 0; j < i; j++) projection += v[j] * q[j];
-        vec half = 0.5 * projection * inverse * inverse;
-        for (size_t j = 0; j < i; j++) q[j] = q[j] * inverse - half * v[j];
+        for (size_t j = 0; j < i; j++) p[j] = (vec){0};
         for (size_t j = 0; j < i; j++) {
-            vec *g = G + at(j, 0);
-            vec vj = v[j], qj = q[j];
-            for (size_t k = 0; k <= j; k++) g[k] -= vj * q[k] + qj * v[k];
+            vec *g = G + at(j, 0), dot = {0}, vj = v[j], qj = q[j], wj = w[j];
+            for (size_t k = 0; k < j; k++) {
+                vec x = g[k] - (vj * q[k] + qj * v[k]);
+                g[k] = x;
+                dot += x * w[k];
+                p[k] += x * wj;
+            }
+            g[j] -= 2.0 * vj * qj;
+            p[j] += dot + g[j] * wj;
         }
+        for (size_t k = 0; k < i; k++) projection += w[k] * p[k];
+        vec half = 0.5 * projection * inverse * inverse;
+        for (size_t k = 0; k < i; k++) p[k] = p[k] * inverse - half * w[k];
+        vec *swap = v;
+        v = w, w = swap;
+        swap = q, q = p, p = swap;
     }
-    d[0] = G[0];
+    d[0] = G[0] - 2.0 * v[0] * q[0];
 }
 
 /* Σ_k w_k tr T(T + p_k)⁻¹ for the tridiagonal T, by the pivots 1/r of T + p and their derivatives.
@@ -155,7 +158,7 @@ INLINE vec root_trace(const vec *d, const vec *e2, size_t m, const double *pole,
  *   left           lefts + 1 row offsets: left text i is rows left[i] .. left[i+1]
  *   right          groups + 1 column offsets, in units of LANES columns
  *   pole, weight   `poles` of them, a multiple of POLE_UNROLL, rising
- *   scratch        (k(k+1)/2 + 4k) * LANES doubles, aligned to a vector, k = the largest min(m, n)
+ *   scratch        (k(k+1)/2 + 6k) * LANES doubles, aligned to a vector, k = the largest min(m, n)
  *   norms          out, lefts x (groups * LANES)
  */
 EVERY_CPU
@@ -174,9 +177,9 @@ void poolscope_nuclear_norms(const float *c, int64_t stride, const int64_t *left
             }
             vec result = {0};
             if (m > 0) {
-                vec *d = (vec *)scratch, *e2 = d + m, *v = e2 + m, *q = v + m, *G = q + m;
+                vec *d = (vec *)scratch, *e2 = d + m, *G = e2 + 5 * m;
                 gram(block, row_step, column_step, m, n, G);
-                tridiagonal(G, m, d, e2, v, q);
+                tridiagonal(G, m, d, e2, e2 + m);
                 result = root_trace(d, e2, m, pole, weight, (size_t)poles);
             }
             memcpy(out, &result, sizeof result);

@@ -51,7 +51,7 @@ def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: ND
     poles, weights = square_root_poles()
     lefts, groups = len(left) - 1, len(right) - 1
     side = int(min(np.diff(left).max(initial=0), np.diff(right).max(initial=0)))
-    scratch = np.empty((side * (side + 1) // 2 + 4 * side + 1) * LANES)
+    scratch = np.empty((side * (side + 1) // 2 + 6 * side + 1) * LANES)
     aligned = scratch.ctypes.data + (-scratch.ctypes.data) % _VECTOR_BYTES
     norms = np.empty((lefts, groups * LANES))
     function(

@@ -1,0 +1,289 @@
+"""The result of the token statistics: per layer and group Q, M and V, what they add up to, and how they go together."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from poolscope.analyses.correlation import Correlation, Estimate
+from poolscope.analyses.token_moments import TokenMoments
+from poolscope.errors import InputError
+from poolscope.files import atomic_path, write_json
+from poolscope.results import plain
+from poolscope.streaming_moments import Decomposition
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupNames:
+    """Groups of tokens, most frequent first: vocabulary id (or number of the label), name, number of tokens."""
+
+    ids: NDArray[np.int64]
+    names: Sequence[str]
+    counts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class GroupColumns:
+    """One entry a group, in the order of its `GroupNames`: Q = M + V for every group.
+
+    `mean_squares` Q: mean of ‖x‖² over the tokens of the group; `norms_of_means` M: ‖mean of x‖²; `variances` V: sum of
+    the variances of the dimensions.
+    """
+
+    mean_squares: Array
+    norms_of_means: Array
+    variances: Array
+
+
+@dataclass(frozen=True)
+class LayerTokens:
+    """One layer.
+
+    `corpus`: all ordinary tokens, with the groups as clusters; the pool of rare groups, if there is one, counts as one
+    cluster, so `corpus.within` may be too high by at most `within_excess` (and `corpus.between` too low by as much).
+    `mean_cosine`: mean cosine over all pairs of ordinary tokens, without the `zero_vectors`. `types` and `special`:
+    columns for the groups of `TokenStatistics.types` and `.special`. The last four are over the groups with at least
+    `min_count` tokens: coefficient of variation of Q, and correlations of M, V and the logarithm of the count.
+    """
+
+    layer: int
+    corpus: Decomposition
+    within_excess: float
+    mean_cosine: float | None
+    zero_vectors: int
+    types: GroupColumns
+    special: GroupColumns
+    variation: Estimate
+    mean_and_variance: Correlation
+    mean_and_frequency: Correlation
+    variance_and_frequency: Correlation
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of the layer by name, without those of single groups."""
+        mean_share, within_share, between_share = self.corpus.shares
+        return {
+            "layer": self.layer,
+            "tokens": self.corpus.count,
+            "mean_square": self.corpus.mean_square,
+            "norm_of_mean": self.corpus.norm_of_mean,
+            "variance": self.corpus.variance,
+            "within": self.corpus.within,
+            "between": self.corpus.between,
+            "within_excess": self.within_excess,
+            "mean_share": mean_share,
+            "within_share": within_share,
+            "between_share": between_share,
+            "residual": self.corpus.residual,
+            "mean_cosine": self.mean_cosine,
+            "zero_vectors": self.zero_vectors,
+            **_flat("variation", self.variation),
+            **_flat_correlation("mean_and_variance", self.mean_and_variance),
+            **_flat_correlation("mean_and_frequency", self.mean_and_frequency),
+            **_flat_correlation("variance_and_frequency", self.variance_and_frequency),
+        }
+
+
+def _flat(name: str, estimate: Estimate) -> dict[str, float | None]:
+    interval = estimate.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _flat_correlation(name: str, correlation: Correlation) -> dict[str, float | None]:
+    return {**_flat(f"{name}_pearson", correlation.pearson), **_flat(f"{name}_spearman", correlation.spearman)}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What the statistics rest on: tokens and groups in, and what became of them.
+
+    `kept` of the `groups` (special ones apart) have numbers of their own; the `pooled_tokens` of the others are one
+    group. `counted` of the kept have at least `min_count` tokens. `missed` of the pooled groups have more tokens than
+    the rarest kept one: 0 means that the kept are the most frequent. `special_known`: special tokens are told apart.
+    """
+
+    texts: int
+    tokens: int
+    special_tokens: int
+    groups: int
+    kept: int
+    counted: int
+    pooled_tokens: int
+    missed: int
+    truncated_texts: int
+    truncated_tokens: int
+    special_known: bool
+
+
+@dataclass(frozen=True)
+class TokenStatistics:
+    """Norm and variance of token embeddings by layer and group (Yamagiwa and Shimodaira, arXiv 2409.11253).
+
+    `types` are the kept groups (token types, or the labels that were given) and `special` the special tokens; every
+    layer has their Q, M and V. `moments` is the running state behind the numbers: it merges, and can be saved.
+    """
+
+    grouping: str
+    min_count: int
+    types: GroupNames
+    special: GroupNames
+    layers: tuple[LayerTokens, ...]
+    coverage: Coverage
+    provenance: Mapping[str, Any]
+    moments: TokenMoments = field(repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        plural = "" if len(self.layers) == 1 else "s"
+        return (
+            f"TokenStatistics({len(self.layers)} layer{plural}, {self.coverage.tokens:,} tokens, "
+            f"{self.coverage.groups:,} {self.grouping}s)"
+        )
+
+    def __getitem__(self, layer: int) -> LayerTokens:
+        """One layer by its number (0 = embedding output; negative from the end)."""
+        for found in self.layers:
+            if found.layer == layer:
+                return found
+        if -len(self.layers) <= layer < 0:
+            return self.layers[layer]
+        raise InputError(f"layer {layer} was asked for; measured: {[found.layer for found in self.layers]}.")
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return str((self.moments.source.get("model") or {}).get("name", "unknown model"))
+
+    def merge(self, other: TokenStatistics) -> TokenStatistics:
+        """The statistics of the tokens of both, as if measured in one pass (see `TokenMoments.merge`)."""
+        from poolscope.analyses.tokens_summary import summarise
+
+        seed = int(self.provenance["settings"]["seed"])
+        return summarise(self.moments.merge(other.moments), min_count=self.min_count, seed=seed)
+
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Save the running state, to be merged or continued later."""
+        from poolscope.analyses.token_state import save_state
+
+        save_state(self.moments, path)
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know, in sentences."""
+        part, kind = self.coverage, self.grouping
+        notes = [
+            f"{part.counted:,} of {part.groups:,} {kind}s have {self.min_count} tokens or more; the variation of Q and "
+            f"the correlations are over these."
+        ]
+        if part.pooled_tokens:
+            share = part.pooled_tokens / (part.tokens - part.special_tokens)
+            notes.append(
+                f"{part.groups - part.kept:,} rare {kind}s ({share:.1%} of the tokens) are pooled and count as one "
+                f"cluster."
+            )
+        if part.missed:
+            notes.append(
+                f"{part.missed:,} of the pooled {kind}s turned out more frequent than the rarest one that was kept; "
+                f"raise max_types to keep them."
+            )
+        if not part.special_known:
+            notes.append("It is not known which tokens are special; they count as ordinary ones.")
+        if part.truncated_tokens:
+            notes.append(
+                f"{part.truncated_texts:,} of {part.texts:,} texts were cut; {part.truncated_tokens:,} tokens never "
+                f"reached the model."
+            )
+        if zeros := max(layer.zero_vectors for layer in self.layers):
+            notes.append(f"Up to {zeros:,} tokens of a layer are zero vectors and have no cosine.")
+        return notes
+
+    def to_table(self) -> pa.Table:
+        """One row a layer and group: layer, id, name, special, count, mean_square, norm_of_mean, variance."""
+        parts = []
+        for layer in self.layers:
+            for groups, columns, special in ((self.types, layer.types, False), (self.special, layer.special, True)):
+                parts.append(
+                    pa.table(
+                        {
+                            "layer": pa.array(np.full(len(groups), layer.layer), pa.int32()),
+                            "id": pa.array(groups.ids, pa.int64()),
+                            "name": pa.array(groups.names, pa.string()),
+                            "special": pa.array(np.full(len(groups), special), pa.bool_()),
+                            "count": pa.array(groups.counts, pa.int64()),
+                            "mean_square": columns.mean_squares,
+                            "norm_of_mean": columns.norms_of_means,
+                            "variance": columns.variances,
+                        }
+                    )
+                )
+        return pa.concat_tables(parts).replace_schema_metadata(self._metadata())
+
+    def layer_table(self) -> pa.Table:
+        """One row a layer: everything but the single groups."""
+        rows = [plain(layer.summary()) for layer in self.layers]
+        floats = {name: pa.float64() for name in rows[0]}
+        schema = pa.schema({**floats, "layer": pa.int32(), "tokens": pa.int64(), "zero_vectors": pa.int64()})
+        return pa.Table.from_pylist(rows, schema=schema.with_metadata(self._metadata()))
+
+    def to_dict(self, *, groups: int = 50) -> dict[str, Any]:
+        """Everything in plain types; of the groups the most frequent (`to_table` has all) and the special ones."""
+        shown = min(groups, len(self.types))
+        return {
+            "grouping": self.grouping,
+            "min_count": self.min_count,
+            "coverage": plain(self.coverage),
+            "notes": self.notes(),
+            "intervals": self._interval_meaning(),
+            "layers": [
+                {
+                    **plain(layer.summary()),
+                    "types": _rows(self.types, layer.types, shown),
+                    "special": _rows(self.special, layer.special, len(self.special)),
+                }
+                for layer in self.layers
+            ],
+            "provenance": plain(self.provenance),
+        }
+
+    def save_json(self, path: str | os.PathLike[str], *, groups: int = 50) -> None:
+        """Write `to_dict()` as JSON, atomically."""
+        write_json(path, self.to_dict(groups=groups))
+
+    def save_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_table()` as Parquet, atomically."""
+        from pyarrow import parquet
+
+        table = self.to_table()
+        with atomic_path(path) as temporary:
+            parquet.write_table(table, temporary)
+
+    def _interval_meaning(self) -> str | None:
+        found = (layer.variation.interval for layer in self.layers)
+        return next((f"{i.level:.0%} for {i.answers}; {i.method}" for i in found if i is not None), None)
+
+    def _metadata(self) -> dict[bytes, bytes]:
+        return {b"poolscope": json.dumps(plain(self.provenance)).encode()}
+
+
+def _rows(groups: GroupNames, columns: GroupColumns, shown: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": int(groups.ids[k]),
+            "name": groups.names[k],
+            "count": int(groups.counts[k]),
+            "mean_square": float(columns.mean_squares[k]),
+            "norm_of_mean": float(columns.norms_of_means[k]),
+            "variance": float(columns.variances[k]),
+        }
+        for k in range(shown)
+    ]

@@ -1,0 +1,129 @@
+"""From the running state of the token statistics to their result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poolscope.analyses.correlation import ItemBootstrap
+from poolscope.analyses.token_moments import LayerMoments, TokenMoments, special_key
+from poolscope.analyses.tokens_result import Coverage, GroupColumns, GroupNames, LayerTokens, TokenStatistics
+from poolscope.errors import InputError
+from poolscope.results import provenance
+from poolscope.streaming_moments import GroupedMoments, Index
+
+
+def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> TokenStatistics:
+    """The statistics of the tokens taken in so far; the moments are left as they are.
+
+    Correlations and the variation of Q are over the groups with at least `min_count` tokens. Their intervals are
+    bootstrapped over the groups (`seed`): they tell how far the numbers hang on which types the corpus happens to have.
+    """
+    table = moments.table
+    if min_count < 1:
+        raise InputError(f"min_count: received {min_count}; it is a number of tokens, at least 1.")
+    if not (table.keys >= 0).any():
+        raise InputError(
+            f"{moments.texts} texts gave no ordinary token, only special ones; there is nothing to measure."
+        )
+    ranked = table.ranked()
+    kept, rare = ranked[: moments.max_types], ranked[moments.max_types :]
+    special = np.flatnonzero(table.keys < 0)
+    special = special[np.argsort(-table.counts[special], kind="stable")]
+    counted = int((table.counts[kept] >= min_count).sum())  # the kept ones are in the order of their counts
+    bootstrap = ItemBootstrap(counted, answers=_population(moments), seed=seed)
+    settings = {"min_count": min_count, "max_types": moments.max_types, "seed": seed}
+    return TokenStatistics(
+        grouping=str(moments.source["grouping"]),
+        min_count=min_count,
+        types=_names(moments, kept),
+        special=_names(moments, special),
+        layers=tuple(
+            _layer(number, moments.layers[number], [table.slots[part] for part in (kept, rare, special)], bootstrap)
+            for number in sorted(moments.layers)
+        ),
+        coverage=_coverage(moments, kept, counted),
+        provenance=_provenance(moments, settings),
+        moments=moments,
+    )
+
+
+def _population(moments: TokenMoments) -> str:
+    kind = moments.source["grouping"]
+    return f"the population of {kind}s ({kind}s as draws, these texts as given)"
+
+
+def _names(moments: TokenMoments, places: Index) -> GroupNames:
+    keys = moments.table.keys[places]
+    names = tuple(moments.names[key] for key in keys.tolist())
+    return GroupNames(np.where(keys < 0, special_key(keys), keys), names, moments.table.counts[places])
+
+
+def _layer(number: int, state: LayerMoments, slots: list[Index], bootstrap: ItemBootstrap) -> LayerTokens:
+    groups, rare, special = (state.groups.select(part) for part in slots)
+    pool = rare.join(state.pool).union()
+    clusters = groups.join(pool) if pool.counts[0] else groups
+    corpus = clusters.decompose()
+    columns = _columns(groups)
+    counted = slice(bootstrap.count)
+    correlations = bootstrap.correlations(
+        {
+            "mean": columns.norms_of_means[counted],
+            "variance": columns.variances[counted],
+            "frequency": np.log(groups.counts[counted]),
+        }
+    )
+    return LayerTokens(
+        layer=number,
+        corpus=corpus,
+        within_excess=float(pool.scatters[0]) / corpus.count,
+        mean_cosine=state.directions.mean_cosine,
+        zero_vectors=state.directions.zeros,
+        types=columns,
+        special=_columns(special),
+        variation=bootstrap.variation(columns.mean_squares[counted]),
+        mean_and_variance=correlations["mean", "variance"],
+        mean_and_frequency=correlations["mean", "frequency"],
+        variance_and_frequency=correlations["variance", "frequency"],
+    )
+
+
+def _columns(groups: GroupedMoments) -> GroupColumns:
+    return GroupColumns(groups.mean_squares, groups.norms_of_means, groups.variances)
+
+
+def _coverage(moments: TokenMoments, kept: Index, counted: int) -> Coverage:
+    table = moments.table
+    ordinary = table.keys >= 0
+    pooled = ordinary.copy()
+    pooled[kept] = False
+    rarest = table.counts[kept].min(initial=np.iinfo(np.int64).max)
+    return Coverage(
+        texts=moments.texts,
+        tokens=moments.tokens,
+        special_tokens=int(table.counts[~ordinary].sum()),
+        groups=int(ordinary.sum()),
+        kept=len(kept),
+        counted=counted,
+        pooled_tokens=int(table.counts[pooled].sum()),
+        missed=int((table.counts[pooled] > rarest).sum()),
+        truncated_texts=moments.truncated_texts,
+        truncated_tokens=moments.truncated_tokens,
+        special_known=moments.source["special"] is not None,
+    )
+
+
+def _provenance(moments: TokenMoments, settings: dict[str, Any]) -> dict[str, Any]:
+    origin = provenance(settings={**settings, "grouping": moments.source["grouping"]})
+    origin["clouds"] = [
+        {
+            "texts": moments.texts,
+            "tokens": moments.tokens,
+            "dimension": {str(layer): len(state.directions.total) for layer, state in moments.layers.items()},
+            "texts_truncated": moments.truncated_texts,
+            "tokens_truncated": moments.truncated_tokens,
+            **{name: value for name, value in moments.source.items() if name != "grouping"},
+        }
+    ]
+    return origin
