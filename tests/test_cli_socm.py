@@ -53,7 +53,7 @@ def test_json_to_screen_is_json_and_nothing_else(stored):
 
 
 def test_files_pairs_and_selections(stored, tmp_path):
-    path, clouds = stored
+    path, _ = stored
     (tmp_path / "pairs.csv").write_text("i,j\n0,1\n4,2\n")
     run(path, "--pairs", tmp_path / "pairs.csv", "--json", tmp_path / "r.json", "--parquet", tmp_path / "r.parquet")
     assert json.loads((tmp_path / "r.json").read_text())["pairs"] == 2

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from poolscope import corpus
-from poolscope.corpus import cache_folder, docstrings, summary_body_pairs
+from poolscope.corpus import docstrings, summary_body_pairs
 from poolscope.errors import InputError
 from poolscope.texts import ReadReport, Texts, read_pairs, read_texts
 
@@ -206,22 +206,8 @@ def test_cache_that_cannot_be_written(cache: Path, monkeypatch: pytest.MonkeyPat
     def homeless() -> Path:
         raise RuntimeError("no home")
 
-    monkeypatch.setattr(corpus, "cache_folder", homeless)
+    monkeypatch.setattr(corpus, "user_cache_folder", homeless)
     assert read_fixture() == first
-
-
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder() == tmp_path / "cache" / "poolscope"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    for platform, expected in (
-        ("linux", ".cache/poolscope"),
-        ("darwin", "Library/Caches/poolscope"),
-        ("win32", "AppData/Local/poolscope/Cache"),
-    ):
-        monkeypatch.setattr(sys, "platform", platform)
-        monkeypatch.delenv("LOCALAPPDATA", raising=False)
-        assert cache_folder() == tmp_path / expected
 
 
 def test_summary_and_body(package: Path) -> None:

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import TEXTS, declare, save_model
 
 from poolscope.encoders import as_encoder, builtin, encode
 from poolscope.encoders.declaration import file_digest
 from poolscope.encoders.hub import is_hub_name
 from poolscope.errors import InputError, MissingExtraError, ModelError
+from tiny_models import TEXTS, declare, save_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_models import tiny_model, tiny_tokenizer
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder, encode
 from poolscope.encoders.base import check_layers, resolve_prompt
 from poolscope.errors import InputError, ModelError
+from tiny_models import tiny_model, tiny_tokenizer
 
 ARRAYS = [np.eye(3, dtype=np.float32), np.ones((2, 3), dtype=np.float32)]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, export_onnx, save_model, tiny_model, tiny_tokenizer, write
 
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError, ModelError
+from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, export_onnx, save_model, tiny_model, tiny_tokenizer, write
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

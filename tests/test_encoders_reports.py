@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, as_encoder, encode, pooling_report, truncation_report
+from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
 
 
 class Declares:

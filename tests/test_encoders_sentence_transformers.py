@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, save_model, tiny_tokenizer, write
 
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError, ModelError
+from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, save_model, tiny_tokenizer, write
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 from sentence_transformers import SentenceTransformer  # noqa: E402

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_models import SPECIAL, TEXTS, WORDS, tiny_tokenizer, write
 from tokenizers import Tokenizer
 
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError, ModelError
+from tiny_models import SPECIAL, TEXTS, WORDS, tiny_tokenizer, write
 
 LOGGER = "poolscope.encoders"
 SIZE = len(SPECIAL) + len(WORDS)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import ARCHITECTURES, LAYERS, POSITIONS, TEXTS, alone, save_model, tiny_model, tiny_tokenizer, write
 
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError, ModelError
+from tiny_models import ARCHITECTURES, LAYERS, POSITIONS, TEXTS, alone, save_model, tiny_model, tiny_tokenizer, write
 
 LONG = "the cat " * 30  # 60 words, more than any tiny model has positions for
 TEMPLATES = {"T5": "$A </s>", "GPT2": None, "Llama": "<s> $A", "Qwen3": "$A </s>"}

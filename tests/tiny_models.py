@@ -12,7 +12,28 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-WORDS = "the a cat dog sat ran on under mat tree fast slow red blue query document passage : of and".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sat",
+    "ran",
+    "on",
+    "under",
+    "mat",
+    "tree",
+    "fast",
+    "slow",
+    "red",
+    "blue",
+    "query",
+    "document",
+    "passage",
+    ":",
+    "of",
+    "and",
+]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 DIMENSION, LAYERS, POSITIONS = 16, 2, 24
 TEXTS = [

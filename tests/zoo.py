@@ -17,7 +17,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "RoBERTa": ("Roberta", _PLAIN),
     "XLM-RoBERTa": ("XLMRoberta", _PLAIN),
     "MPNet": ("MPNet", _PLAIN),
-    "DistilBERT": ("DistilBert", {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40}),
+    "DistilBERT": (
+        "DistilBert",
+        {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40},
+    ),
     "ELECTRA": ("Electra", {**_PLAIN, "embedding_size": 16}),
     "ALBERT": ("Albert", {**_PLAIN, "embedding_size": 16}),
     "NomicBERT": ("NomicBert", {**_PLAIN, "head_dim": 8}),

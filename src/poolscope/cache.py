@@ -22,6 +22,7 @@ from typing import overload
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.errors import InputError, StoreError
+from poolscope.files import user_cache_folder
 from poolscope.locks import folder_lock
 from poolscope.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.store_writer import describe, encode_shard, encode_to_store, spans
@@ -96,11 +97,10 @@ def _encode_in_memory(
 
 
 def cache_folder() -> Path:
-    """Where the cache is: $POOLSCOPE_CACHE, or `poolscope/clouds` in $XDG_CACHE_HOME or ~/.cache."""
+    """Where the cache is: $POOLSCOPE_CACHE, or `clouds` in the user's cache folder for poolscope."""
     if chosen := os.environ.get("POOLSCOPE_CACHE"):
         return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "poolscope" / "clouds"
+    return user_cache_folder() / "clouds"
 
 
 def cache_limit() -> int:

@@ -56,12 +56,16 @@ class CloudWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is not None:
-            self._writer.close()
         if self._writer is None and error is None:
-            problem = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
-            self._atomic.__exit__(InputError, problem, None)
-            raise problem
+            error = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
+            self._atomic.__exit__(type(error), error, None)
+            raise error
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        except BaseException as problem:  # a full disk shows here at the latest
+            self._atomic.__exit__(type(problem), problem, problem.__traceback__)
+            raise
         self._atomic.__exit__(kind, error, trace)
 
 

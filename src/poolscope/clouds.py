@@ -331,7 +331,7 @@ def _named(values: Any, count: int, name: str) -> list[Any] | None:
 def _checked(table: pa.Table) -> pa.Table:
     """The table if it has our columns; otherwise an error that says what is missing."""
     missing = [name for name in ("id", "text", "truncated", "token_ids", "tokens") if name not in table.column_names]
-    kind = None if "tokens" in missing else table.schema.field("tokens").type
+    kind: Any = None if "tokens" in missing else table.schema.field("tokens").type
     if missing or not (pa.types.is_large_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
         raise StoreError(
             f"not a cloud table: columns {table.column_names}, tokens of type {kind}; allowed: id, text, truncated, "

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope.errors import InputError
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, user_cache_folder
 from poolscope.texts.pairs import PairRow, Pairs, share
 from poolscope.texts.records import BUILTIN, ReadReport, Texts
 from poolscope.texts.tally import scrub
@@ -211,18 +211,6 @@ def _label(id_: str, packages: set[str]) -> str:
     return ".".join(parts[: 2 if parts[0] in packages else 1])
 
 
-def cache_folder() -> Path:
-    """The folder for what poolscope can make again: XDG_CACHE_HOME, or the platform's usual place."""
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if chosen.is_absolute():  # the XDG rules say to ignore any other value
-        return chosen / "poolscope"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "poolscope" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "poolscope"
-    return Path.home() / ".cache" / "poolscope"
-
-
 def _key(roots: Iterable[_Root], sources: Iterable[_Source]) -> str:
     """Versions alone do not tell two builds of the same Python apart: sizes of the files are in the key too."""
     sha = hashlib.sha256(repr((_GATHERING, [(root.package, root.version) for root in roots])).encode())
@@ -233,7 +221,7 @@ def _key(roots: Iterable[_Root], sources: Iterable[_Source]) -> str:
 
 def _cache_path(key: str) -> Path | None:
     try:
-        return cache_folder() / f"docstrings-{key}.parquet"
+        return user_cache_folder() / f"docstrings-{key}.parquet"
     except RuntimeError:  # no home folder
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,3 +47,15 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     with atomic_path(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def user_cache_folder() -> Path:
+    """The folder for what poolscope can make again: XDG_CACHE_HOME, or the platform's usual place."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if chosen.is_absolute():  # the XDG rules say to ignore any other value
+        return chosen / "poolscope"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "poolscope" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "poolscope"
+    return Path.home() / ".cache" / "poolscope"

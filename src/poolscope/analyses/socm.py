@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from poolscope.analyses.selection import AllPairs, CrossedPairs, ListedPairs, PairSelection, listed, nearest, sampled
-from poolscope.analyses.socm_result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck, table_metadata
+from poolscope.analyses.socm_result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck, columns_of, table_metadata
 from poolscope.analyses.socm_score import SocmFormula
 from poolscope.analyses.streaming import Largest, LogHistogram
 from poolscope.bures import native
@@ -156,7 +156,7 @@ class _Tally:
         kept = self.columns()
         if kept is not None:
             return kept.ranked(self._largest.size)
-        return PairColumns(*self._largest.columns, self._largest.values)
+        return columns_of(self._largest)
 
     def interval(self) -> Interval | None:
         """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""

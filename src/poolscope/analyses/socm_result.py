@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from poolscope.analyses.streaming import LogHistogram
+from poolscope.analyses.streaming import Largest, LogHistogram
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, write_json
@@ -179,6 +179,12 @@ class SocmResult:
     def save_json(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write `to_dict(**options)` as JSON, atomically."""
         write_json(path, self.to_dict(**options))
+
+
+def columns_of(largest: Largest) -> PairColumns:
+    """The pairs that a `Largest` of SOCM values with columns i, j, d_μ and d_Σ has kept."""
+    i, j, d_mu, d_sigma = largest.columns
+    return PairColumns(i, j, d_mu, d_sigma, largest.values)
 
 
 def describe_pairs(pairs: PairColumns, left: TokenClouds, right: TokenClouds) -> list[WorstPair]:

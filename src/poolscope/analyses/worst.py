@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.analyses.socm_result import PairColumns, WorstPair, describe_pairs
+from poolscope.analyses.socm_result import PairColumns, WorstPair, columns_of, describe_pairs
 from poolscope.analyses.socm_score import SocmFormula
 from poolscope.analyses.streaming import Largest
 from poolscope.bures import all_pairs, given_pairs
@@ -70,7 +70,7 @@ def worst_pairs(
         raise InputError(f"worst: received k = {k}; allowed is 1 to {count}, the number of pairs.")
     search = _Search(clouds, SocmFormula(scale=scale, a=a, b=b), k, progress or (lambda settled: None))
     search.run()
-    columns = PairColumns(*search.largest.columns, search.largest.values)
+    columns = columns_of(search.largest)
     return WorstPairs(describe_pairs(columns, clouds, clouds), search.evaluated, count, columns)
 
 

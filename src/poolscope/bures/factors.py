@@ -100,7 +100,7 @@ class Panel:
     def rows_by_text(self) -> Rows:
         """The rows one text after the other, without the interleaving and its zeros."""
         places = [(self.offsets[k // LANES] + np.arange(rank)) * LANES + k % LANES for k, rank in enumerate(self.ranks)]
-        return self.rows[np.concatenate(places)]
+        return np.asarray(self.rows[np.concatenate(places)])
 
     def groups(self, first: int, last: int) -> Panel:
         """The texts of groups first … last − 1: a view, nothing is copied."""

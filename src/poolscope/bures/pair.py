@@ -22,8 +22,11 @@ def nuclear_norm(left: Array, right: Array) -> float:
     >>> nuclear_norm(np.diag([1.0, 2.0]), np.diag([3.0, 1.0]))
     5.0
     """
-    left, right = (np.linalg.qr(F, mode="r") if F.shape[0] > F.shape[1] else F for F in (left, right))
-    return float(np.linalg.svd(left @ right.T, compute_uv=False).sum())
+    return float(np.linalg.svd(_short(left) @ _short(right).T, compute_uv=False).sum())
+
+
+def _short(factor: Array) -> Array:
+    return np.asarray(np.linalg.qr(factor, mode="r")) if factor.shape[0] > factor.shape[1] else factor
 
 
 def bures_wasserstein(

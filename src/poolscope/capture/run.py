@@ -170,7 +170,9 @@ class OpenModel:
             return frozenset(range(1, depth + 1))
         numbers = frozenset(check_layers(layers, depth, name=self.card.name).values())
         if 0 in numbers:
-            raise InputError("layers: received layer 0, the embedding output, which has no parts; the first layer is 1.")
+            raise InputError(
+                "layers: received layer 0, the embedding output, which has no parts; the first layer is 1."
+            )
         return numbers
 
 

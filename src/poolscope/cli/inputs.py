@@ -38,7 +38,8 @@ def load_clouds(
     useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
     if useless:
         raise InputError(
-            f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a model."
+            f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
+            f"model."
         )
     return open_clouds(source)
 

@@ -50,7 +50,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 
 @contextmanager
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show a bar for `total` items (None: not known) on standard error; yields what to call with the number just done."""
+    """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
     screen = Console(stderr=True)
     columns = (
         TextColumn(name),

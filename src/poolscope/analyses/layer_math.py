@@ -1,0 +1,118 @@
+"""The quantities of a layer, one short function each: what attention and the rest do to the spread of a cloud.
+
+Rows of several texts lie end to end: text k is `rows[offsets[k]:offsets[k+1]]`. P = I − 11ᵀ/n centres the n tokens of a
+text. All sums run in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# From so many tokens on an iteration beats the full decomposition.
+_ITERATE_FROM = 96
+_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True)
+class CloudMoments:
+    """Per text: spread S(X) = tr Σ(X), and squared norm of the mean ‖μ(X)‖²."""
+
+    spread: Array
+    mean_square: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Concentration ratio S(X)/‖μ(X)‖²; infinite or NaN for a zero mean."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.spread / self.mean_square
+
+
+def cloud_moments(rows: NDArray[Any], offsets: Index) -> CloudMoments:
+    """Spread and squared mean of every text; a single token has spread 0 exactly.
+
+    >>> cloud_moments(np.array([[1.0, 0.0], [3.0, 0.0], [5.0, 5.0]]), np.array([0, 2, 3]))
+    CloudMoments(spread=array([1., 0.]), mean_square=array([ 4., 50.]))
+    """
+    rows, lengths = rows.astype(np.float64), np.diff(offsets)
+    means = np.add.reduceat(rows, offsets[:-1]) / lengths[:, None]
+    rows -= np.repeat(means, lengths, axis=0)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return CloudMoments(np.add.reduceat(squares, offsets[:-1]) / lengths, np.einsum("ij,ij->i", means, means))
+
+
+def within_text_cosines(rows: NDArray[Any], offsets: Index) -> Array:
+    """Mean of the full n × n cosine matrix of every text, ‖Σ xᵢ/‖xᵢ‖‖²/n²; NaN where a token is the zero vector.
+
+    >>> within_text_cosines(np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 1.0]]), np.array([0, 2, 3])).round(12).tolist()
+    [0.5, 1.0]
+    """
+    rows = rows.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
+        sums = np.add.reduceat(rows, offsets[:-1])
+        return np.asarray(np.einsum("ij,ij->i", sums, sums) / np.diff(offsets) ** 2)
+
+
+def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:
+    """PA of every head (heads × n × n) from padded weights: only the first n rows and columns count."""
+    A = A[:, :n, :n]
+    return np.asarray(A - A.mean(axis=1, keepdims=True, dtype=np.float64).astype(A.dtype))
+
+
+def squared_norms(M: NDArray[Any]) -> Array:
+    """‖M‖_F² of every matrix of a stack."""
+    return np.asarray(np.einsum("kij,kij->k", M, M, dtype=np.float64))
+
+
+class LargestSingularValues:
+    """σ_a = ‖M‖₂ of every matrix of a stack (k × n × n).
+
+    Small matrices by a full decomposition, large ones by ARPACK, which stops when the residual is below 1e-7 of the value;
+    should it ever not get there, by a full decomposition too.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadpoolController()
+
+    def __call__(self, M: NDArray[Any]) -> Array:
+        with self._threads.limit(limits=1, user_api="blas"):  # the matrices are too small to be shared among threads
+            if M.shape[1] < _ITERATE_FROM:
+                return _full(M)
+            return np.array([_iterated(matrix) for matrix in M])
+
+
+def _full(M: NDArray[Any]) -> Array:
+    squares = np.linalg.eigvalsh(M @ M.swapaxes(1, 2))[:, -1]
+    return np.sqrt(np.maximum(squares, 0)).astype(np.float64)
+
+
+def _iterated(matrix: NDArray[Any]) -> float:
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    start = np.random.default_rng(0).standard_normal(len(matrix)).astype(matrix.dtype)
+    square = LinearOperator(matrix.shape, matvec=lambda x: matrix.T @ (matrix @ x), dtype=matrix.dtype)
+    try:
+        value = eigsh(square, k=1, which="LA", tol=_TOLERANCE, v0=start, return_eigenvectors=False)[0]
+    except ArpackError:  # no convergence, or the zero matrix
+        return float(_full(matrix[None])[0])
+    return float(np.sqrt(max(float(value), 0.0)))
+
+
+def contraction(norms: Array, squares: Array, n: int) -> Array:
+    """λ_h = ‖W_V W_O‖₂² · ‖PA‖_F²/(n − 1) of every head; 0 for one token.
+
+    What a head does to the spread of tokens whose centred vectors have no preferred direction among the tokens;
+    below 1 it concentrates.
+
+    >>> contraction(np.array([2.0]), np.array([0.5]), 3), contraction(np.array([2.0]), np.array([0.0]), 1)
+    (array([1.]), array([0.]))
+    """
+    return np.zeros_like(squares) if n == 1 else norms**2 * squares / (n - 1)

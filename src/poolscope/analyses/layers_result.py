@@ -1,0 +1,247 @@
+"""What the anatomy of the layers returns: every quantity per text and layer, its mean with an interval, the checks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from poolscope.errors import InputError
+from poolscope.files import atomic_path, write_json
+from poolscope.results import plain
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One measured number: its symbol, what it says, and over what there is one a text: states, layers or heads."""
+
+    name: str
+    symbol: str
+    over: str
+    meaning: str
+
+
+# States are the clouds between layers: 0 is the embedding output, l the output of layer l.
+QUANTITIES = {
+    quantity.name: quantity
+    for quantity in (
+        Quantity("concentration_ratio", "S(X)/‖μ(X)‖²", "states", "spread of the cloud relative to its mean"),
+        Quantity("cosine", "cosine", "states", "mean cosine of the tokens of a text"),
+        Quantity("lambda", "λ", "heads", "what a head does to the spread; below 1 it concentrates"),
+        Quantity("sigma_a", "σₐ", "heads", "largest singular value of PA"),
+        Quantity("r", "r", "layers", "S(H)/‖μ(Y)‖²: the input's spread beside the mean after the residual sum"),
+        Quantity("C", "C", "layers", "what norms and feed-forward do to the concentration ratio"),
+        Quantity("spread_input", "S(H)", "layers", "spread of the layer's input"),
+        Quantity("spread_attention_input", "S(U)", "layers", "spread of what the attention reads"),
+        Quantity("spread_branch", "S(Z)", "layers", "spread of what the attention adds"),
+        Quantity("slack", "slack", "layers", "theorem 1: its bound, from λ, over the ratio reached; below 1 it fails"),
+        Quantity("slack_proven", "proven slack", "layers", "the same with σₐ in place of λ, which holds for any text"),
+        Quantity("high_frequency", "log ‖PX‖/‖PH‖", "layers", "growth of the deviations from the mean over the layer"),
+        Quantity("high_frequency_branch", "log ‖PZ‖/‖PU‖", "layers", "the same over the attention branch"),
+        Quantity("high_frequency_bound", "log Σ σₐ‖W_V W_O‖", "layers", "bound of the branch"),
+        Quantity("high_frequency_published", "log(max σₐ·H·max ‖W_V‖)", "layers", "the published bound, without W_O"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Means:
+    """Means over texts with a t interval, one entry a layer or state; `texts` is how many have the number.
+
+    A text of one token has no deviations, so that C and the logarithms are not defined for it. NaN: no text, or no
+    interval for fewer than two.
+    """
+
+    mean: Array
+    low: Array
+    high: Array
+    texts: NDArray[np.int64]
+    level: float
+
+
+@dataclass(frozen=True)
+class StateSocm:
+    """SOCM of one state: mean over pairs with its interval, and theorem 2 on every pair.
+
+    Theorem 2: d_Σ ≤ (tr Σ₁ + tr Σ₂)/4. `largest_share` is the largest d_Σ over that bound; `violations` counts the
+    pairs above it by more than rounding.
+    """
+
+    state: str
+    pairs: int
+    mean: float
+    low: float | None
+    high: float | None
+    mean_d_mu: float
+    mean_d_sigma: float
+    largest_share: float
+    violations: int
+
+
+@dataclass(frozen=True)
+class Theorem1Check:
+    """Theorem 1 in one layer: for how many texts its bound holds, and how much room there is (bound/reached).
+
+    `proven_*`: the same for the bound with σₐ, which must hold for every text.
+    """
+
+    layer: int
+    texts: int
+    holds: int
+    smallest_slack: float | None
+    median_slack: float | None
+    proven_holds: int
+    proven_smallest_slack: float | None
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """The anatomy of a model's layers on some texts.
+
+    `values[name]` holds one array a quantity (see QUANTITIES): texts × states, texts × layers, or texts × layers × heads.
+    `states` names the clouds between layers ("0" … "L", and "output" where the model normalises after its last layer).
+    `norms` and `value_norms` (layers × heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `pre_norm`, `post_norm` (one entry a layer): is
+    there a norm before the attention, and one after W_O, which makes Z not linear and leaves theorem 1 aside?
+    """
+
+    model: str
+    ids: tuple[str, ...]
+    lengths: NDArray[np.int64]
+    states: tuple[str, ...]
+    values: Mapping[str, Array] = field(repr=False)
+    norms: Array = field(repr=False)
+    value_norms: Array = field(repr=False)
+    pre_norm: tuple[bool, ...]
+    post_norm: tuple[bool, ...]
+    socm: tuple[StateSocm, ...] | None = field(repr=False)
+    provenance: Mapping[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        kind = "post-norm" if not any(self.pre_norm) else "pre-norm"
+        return f"LayersResult({self.model}: {len(self.ids):,} texts, {self.layers} layers, {kind})"
+
+    @property
+    def layers(self) -> int:
+        """Number of layers; layer l reads state l − 1 and gives state l."""
+        return len(self.pre_norm)
+
+    def __getitem__(self, name: str) -> Array:
+        """The values of one quantity, texts first."""
+        if name not in self.values:
+            raise InputError(f"received the quantity {name!r}; allowed: {', '.join(QUANTITIES)}.")
+        return self.values[name]
+
+    def per_text(self, name: str) -> Array:
+        """The values of one quantity, averaged over heads where there is one a head (texts × layers or states)."""
+        values = self[name]
+        return values if values.ndim == 2 else _mean(values, axis=2)
+
+    def means(self, name: str, *, level: float = 0.95) -> Means:
+        """Mean over texts by layer or state, with its t interval: the texts are the draws."""
+        from scipy import stats
+
+        values = self.per_text(name)
+        texts = np.isfinite(values).sum(axis=0)
+        mean = _mean(values, axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            variance = np.nansum((values - mean) ** 2, axis=0) / (texts - 1)
+            reach = stats.t.ppf((1 + level) / 2, np.maximum(texts - 1, 1)) * np.sqrt(variance / texts)
+        reach = np.where(texts > 1, reach, np.nan)
+        return Means(mean, mean - reach, mean + reach, texts, level)
+
+    def theorem_1(self) -> list[Theorem1Check]:
+        """Theorem 1 by layer; texts of one token, which have nothing to concentrate, are not counted."""
+        return [
+            _theorem_1(layer + 1, self["slack"][:, layer], self["slack_proven"][:, layer])
+            for layer in range(self.layers)
+        ]
+
+    def to_table(self) -> pa.Table:
+        """One row a text and state: what is measured of the state, and of the layer that gave it (null for state 0)."""
+        texts, states = len(self.ids), len(self.states)
+        columns: dict[str, Any] = {
+            "id": pa.array(np.repeat(self.ids, states).tolist(), pa.string()),
+            "tokens": np.repeat(self.lengths, states),
+            "layer": np.tile(np.arange(states), texts),
+            "state": pa.array(list(self.states) * texts, pa.string()),
+        }
+        for name, quantity in QUANTITIES.items():
+            aligned = self.per_text(name) if quantity.over == "states" else self._at_states(self.per_text(name))
+            columns[name] = pa.array(aligned.reshape(-1), pa.float64(), from_pandas=True)
+            if quantity.over == "heads":
+                columns[f"{name}_by_head"] = _lists(self._at_states(self.values[name]))
+        table = pa.table(columns)
+        return table.replace_schema_metadata({b"poolscope": json.dumps(plain(self.provenance)).encode()})
+
+    def save_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_table()` as Parquet, atomically."""
+        table = self.to_table()
+        with atomic_path(path) as temporary:
+            pq.write_table(table, temporary)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Means with intervals, norms, SOCM by state, the checks of both theorems: everything but the single texts."""
+        return {
+            "model": self.model,
+            "texts": len(self.ids),
+            "tokens": int(self.lengths.sum()),
+            "one_token_texts": int((self.lengths == 1).sum()),
+            "states": list(self.states),
+            "pre_norm": list(self.pre_norm),
+            "post_norm": list(self.post_norm),
+            "means": {
+                name: {"symbol": quantity.symbol, "over": quantity.over, **plain(self.means(name))}
+                for name, quantity in QUANTITIES.items()
+            },
+            "norms": plain(self.norms),
+            "value_norms": plain(self.value_norms),
+            "theorem_1": plain(self.theorem_1()),
+            "socm": plain(self.socm),
+            "provenance": plain(self.provenance),
+        }
+
+    def save_json(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_dict()` as JSON, atomically."""
+        write_json(path, self.to_dict())
+
+    def _at_states(self, values: Array) -> Array:
+        """Values by layer moved to the state that the layer gives; NaN for state 0, and for a norm after the last."""
+        extra = len(self.states) - 1 - self.layers
+        return np.pad(values, [(0, 0), (1, extra), *[(0, 0)] * (values.ndim - 2)], constant_values=np.nan)
+
+
+def _mean(values: Array, *, axis: int) -> Array:
+    """Mean of the finite values; NaN where there is none."""
+    finite = np.isfinite(values)
+    count = finite.sum(axis=axis)
+    total = np.where(finite, values, 0.0).sum(axis=axis)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+
+def _theorem_1(layer: int, slack: Array, proven: Array) -> Theorem1Check:
+    slack, proven = slack[np.isfinite(slack)], proven[np.isfinite(proven)]
+    rounding = 1 - 1e-6
+    return Theorem1Check(
+        layer=layer,
+        texts=len(slack),
+        holds=int((slack >= rounding).sum()),
+        smallest_slack=float(slack.min()) if len(slack) else None,
+        median_slack=float(np.median(slack)) if len(slack) else None,
+        proven_holds=int((proven >= rounding).sum()),
+        proven_smallest_slack=float(proven.min()) if len(proven) else None,
+    )
+
+
+def _lists(values: Array) -> pa.Array:
+    """The last axis as lists; null where all of it is NaN."""
+    flat = values.reshape(-1, values.shape[-1])
+    return pa.array([None if np.isnan(row).all() else row.tolist() for row in flat], pa.list_(pa.float64()))
