@@ -179,9 +179,7 @@ def scaling(lengths: np.ndarray, folder: Path) -> None:
             socm(clouds)
             best = min(best, time.perf_counter() - start_time)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        print(
-            f"  N = {count:5d}   {best / pairs * 1e6:6.2f} µs a pair   ({best:.1f} s, peak of the process {memory:,.0f} MB)"
-        )
+        print(f"  N = {count:5d}   {best / pairs * 1e6:6.2f} µs a pair   ({best:.1f} s, peak memory {memory:,.0f} MB)")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cloud_data import dense_distances, random_cloud, random_clouds
+from tests.cloud_data import dense_distances, moments, random_cloud, random_clouds
 
 from poolscope.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs
-from poolscope.bures.distances import Distances, _nuclear_norms, _plain_nuclear_norms
+from poolscope.bures.distances import Distances, _norms, _plain_norms
 from poolscope.bures.factors import make_panel, reduce_rows, reduce_texts
 from poolscope.bures.rational import square_root_poles
 from poolscope.clouds import TokenClouds
@@ -34,6 +34,7 @@ def route(request, monkeypatch):
 def by_pair(pieces) -> dict[tuple[int, int], tuple[float, float, float]]:
     found: dict[tuple[int, int], tuple[float, float, float]] = {}
     for piece in pieces:
+        assert len(piece.overlap) == len(piece)
         for row in zip(piece.i, piece.j, piece.mean_distance, piece.bures, piece.trace_sum, strict=True):
             assert row[:2] not in found, "a pair came twice"
             found[int(row[0]), int(row[1])] = row[2:]
@@ -156,6 +157,14 @@ def test_all_pairs_agree_with_the_dense_computation(route, d, dtype):
         assert bures / 4 == pytest.approx(expected[1], abs=1e-6)
 
 
+def test_overlap_is_the_inner_product_of_the_covariances(route):
+    clouds = random_clouds(18, MIXED, 24)
+    covariances = [moments(cloud)[1] for cloud in clouds]
+    for piece in all_pairs(clouds):
+        for i, j, overlap in zip(piece.i, piece.j, piece.overlap, strict=True):
+            assert overlap == pytest.approx((covariances[i] * covariances[j]).sum(), abs=1e-7)
+
+
 @needs_kernel
 def test_compiled_and_numpy_routes_agree(monkeypatch):
     clouds = random_clouds(6, MIXED * 4, 96, dtype="float32")
@@ -194,15 +203,15 @@ def test_adversarial_clouds(make):
 def test_pairs_that_the_kernel_declines_are_computed_another_way(monkeypatch):
     products = np.random.default_rng(8).normal(size=(6, 5 * native.LANES)).astype(np.float32) / 20
     left, right = np.array([0, 2, 6]), np.array([0, 5])
-    honest = _plain_nuclear_norms(products, left, right)
+    honest, squares = _plain_norms(products, left, right)
 
     def declining(*arguments):
         norms = honest.copy()
         norms[1, 2] = np.nan
-        return norms
+        return norms, squares
 
-    monkeypatch.setattr(native, "nuclear_norms", declining)
-    assert np.array_equal(_nuclear_norms(products, left, right), honest)
+    monkeypatch.setattr(native, "norms", declining)
+    assert np.array_equal(_norms(products, left, right)[0], honest)
 
 
 def test_crossed_pairs(route):

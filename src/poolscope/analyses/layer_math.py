@@ -6,6 +6,7 @@ text. All sums run in float64.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,3 +117,57 @@ def contraction(norms: Array, squares: Array, n: int) -> Array:
     (array([1.]), array([0.]))
     """
     return np.zeros_like(squares) if n == 1 else norms**2 * squares / (n - 1)
+
+
+@dataclass(frozen=True)
+class LayerSums:
+    """What the quantities of a layer are made of, per text and layer (texts × layers, λ and σₐ × heads).
+
+    `spread` and `mean_square` by letter: H, U, B (the output of W_O), Z, Y, X. `norms` and `value_norms` (layers × heads)
+    are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between?
+    """
+
+    spread: Mapping[str, Array]
+    mean_square: Mapping[str, Array]
+    contraction: Array
+    sigma: Array
+    norms: Array
+    value_norms: Array
+    linear: NDArray[np.bool_]
+
+    def quantities(self) -> dict[str, Array]:
+        """r, C, spreads, both slacks of theorem 1, and the growth of the high-frequency part with its bounds."""
+        S, sigma = self.spread, np.nan_to_num(self.sigma)
+        stretch = (sigma * np.nan_to_num(self.norms)).sum(axis=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reached = S["X"] / self.mean_square["X"]
+            before = S["Y"] / self.mean_square["Y"]
+            heads = np.isfinite(self.sigma).sum(axis=2)
+            published = sigma.max(axis=2) * heads * np.nan_to_num(self.value_norms).max(axis=1)
+            return {
+                "r": S["H"] / self.mean_square["Y"],
+                "C": reached / before,
+                "spread_input": S["H"],
+                "spread_attention_input": S["U"],
+                "spread_branch": S["Z"],
+                "slack": self._slack(np.sqrt(np.nan_to_num(self.contraction)).sum(axis=2)),
+                "slack_proven": self._slack(stretch),
+                "high_frequency": np.log(S["X"] / S["H"]) / 2,
+                "high_frequency_branch": np.log(S["B"] / S["U"]) / 2,
+                "high_frequency_bound": _finite_log(stretch),
+                "high_frequency_published": _finite_log(published),
+            }
+
+    def _slack(self, stretch: Array) -> Array:
+        """How far S(Y) stays below (√S(H) + stretch·√S(U))², which is also how far the ratio of X stays below its bound.
+
+        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. NaN for
+        one token, and where Z is not linear in U.
+        """
+        S = self.spread
+        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"])) ** 2 / S["Y"]
+        return np.where(self.linear, slack, np.nan)
+
+
+def _finite_log(values: Array) -> Array:
+    return np.log(np.where(values > 0, values, np.nan))

@@ -1,14 +1,15 @@
 """Which norms a transformer has and where: before or after the residual sum, LayerNorm or RMSNorm, gains and biases.
 
 Everything is found by watching one short pass. A layer is post-norm if what it passes on is what a norm gave; then all
-its norms are *post* but one that takes the layer's input. A norm that takes the output of a projection inside the layer
-is *branch*, or *query/key* before the attention; any other is *pre*. Kind, gain and bias are measured by calling the norm
-itself, so it does not matter how its weights are stored.
+its norms are *post* but one that takes the layer's input. A norm that takes the output of a projection inside the
+layer is *branch*, or *query/key* before the attention; any other is *pre*. Kind, gain and bias are measured by calling
+the norm itself, so it does not matter how its weights are stored.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +102,7 @@ class NormLayout:
 def norm_layout(model: Any, **options: Any) -> NormLayout:
     """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
     encoder = as_encoder(model, **options)
-    network = torch_model(encoder)
+    network = torch_models(encoder)[0]
     found = _trace(encoder, network)
     blocks = _blocks(found, network)
     if not blocks:
@@ -122,15 +123,15 @@ def norm_layout(model: Any, **options: Any) -> NormLayout:
     return NormLayout(encoder.card.name, _layout(norms, len(blocks)), tuple(norms))
 
 
-def torch_model(encoder: TokenEncoder) -> Any:
-    """The torch module behind an encoder, or an error that says that there is none."""
-    models = getattr(getattr(encoder, "backend", None), "models", None)
+def torch_models(encoder: TokenEncoder) -> Sequence[Any]:
+    """The torch model behind an encoder (one copy a device), or an error that says that there is none."""
+    models: Sequence[Any] | None = getattr(getattr(encoder, "backend", None), "models", None)
     if not models:
         raise ModelError(
             f"{encoder.card.name}: a model of kind '{encoder.card.kind}' has no torch modules to look at; needed: a "
             f"transformer on torch. Pass a hub name, a folder, a SentenceTransformer or a pair (model, tokenizer)."
         )
-    return models[0]
+    return models
 
 
 def is_norm(module: Any) -> bool:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from poolscope.analyses.selection import AllPairs, CrossedPairs, ListedPairs, PairSelection, listed, nearest, sampled
+from poolscope.analyses.socm_regression import socm_regression
 from poolscope.analyses.socm_result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck, columns_of, table_metadata
 from poolscope.analyses.socm_score import SocmFormula
 from poolscope.analyses.streaming import Largest, LogHistogram
@@ -21,11 +22,9 @@ from poolscope.errors import InputError
 from poolscope.files import atomic_path
 from poolscope.intervals import (
     Interval,
-    RegressionEstimate,
     corpus_interval,
     dyadic_interval,
     jackknife_interval,
-    regression_estimate,
 )
 from poolscope.moments import TextMoments, text_moments
 from poolscope.results import provenance
@@ -84,14 +83,14 @@ def socm(
             columns = PairColumns(
                 found.i, found.j, found.mean_distance, d_sigma, formula.score(found.mean_distance, d_sigma)
             )
-            tally.add(numbers, columns)
+            tally.add(numbers, columns, found.overlap)
             write(columns)
             if progress is not None:
                 progress(len(found))
     kept = tally.columns()
     estimate = None
     if sample is not None and kept is not None:
-        estimate = _regression(kept, moments, right_moments, clouds, right)
+        estimate = socm_regression(kept, tally.overlap, (clouds, moments), (right, right_moments))
     return SocmResult(
         kind=selection.kind,
         count=selection.count,
@@ -130,13 +129,13 @@ class _Tally:
         self._crossed = selection.left is not selection.right
         # A list of pairs is in memory anyway, and its interval needs the values.
         self._keep = keep or isinstance(selection, ListedPairs)
-        self._kept = np.empty((3, selection.count if self._keep else 0))
+        self._kept = np.empty((4, selection.count if self._keep else 0))
         self._largest = Largest(top)
         self.distribution = LogHistogram()
         self.total = self.total_d_mu = self.total_d_sigma = 0.0
         self._sums = [np.zeros(len(selection.left)), np.zeros(len(selection.right) if self._crossed else 0)]
 
-    def add(self, numbers: NDArray[np.int64], columns: PairColumns) -> None:
+    def add(self, numbers: NDArray[np.int64], columns: PairColumns, overlap: Array) -> None:
         self.total += float(columns.socm.sum())
         self.total_d_mu += float(columns.d_mu.sum())
         self.total_d_sigma += float(columns.d_sigma.sum())
@@ -144,13 +143,18 @@ class _Tally:
         left += np.bincount(columns.i, columns.socm, minlength=len(left))
         right += np.bincount(columns.j, columns.socm, minlength=len(right))
         if self._keep:
-            self._kept[:, numbers] = columns.d_mu, columns.d_sigma, columns.socm
+            self._kept[:, numbers] = columns.d_mu, columns.d_sigma, columns.socm, overlap
         else:
             self.distribution.add(columns.socm)
             self._largest.add(columns.socm, columns.i, columns.j, columns.d_mu, columns.d_sigma)
 
     def columns(self) -> PairColumns | None:
-        return PairColumns(*self._selection.indices(), *self._kept) if self._keep else None
+        return PairColumns(*self._selection.indices(), *self._kept[:3]) if self._keep else None
+
+    @property
+    def overlap(self) -> Array:
+        """The overlap tr Σ₁Σ₂ of the kept pairs."""
+        return np.asarray(self._kept[3])
 
     def worst(self) -> PairColumns:
         kept = self.columns()
@@ -207,33 +211,6 @@ def _trace_check(left: TokenClouds, right: TokenClouds, moments: TextMoments, ri
     traces = moments.traces if same else np.concatenate([moments.traces, right_moments.traces])
     lengths = left.lengths if same else np.concatenate([left.lengths, right.lengths])
     return TraceCheck(len(traces), int((traces > 2).sum()), float(traces.max()), int((lengths == 1).sum()))
-
-
-def _regression(
-    pairs: PairColumns, left: TextMoments, right: TextMoments, clouds: TokenClouds, other: TokenClouds
-) -> RegressionEstimate | None:
-    """Regress SOCM on (1 − d_μ) times sums and products of what is known of each text: trace, its root, log length.
-
-    1 − d_μ = (1 + u·v)/2 with unit means u, v, and every term is a sum of products f(i)·g(j), so the means over all
-    pairs follow from sums over texts, without going through the pairs.
-    """
-    features = [_text_features(moments, part) for moments, part in ((left, clouds), (right, other))]
-    terms = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]
-    same, u, v = left is right, left.unit_means, right.unit_means
-    covariates, means = np.empty((len(pairs.i), len(terms))), np.empty(len(terms))
-    for column, (p, q) in enumerate(terms):
-        f, g = features[0][p], features[1][q]
-        swapped = features[0][q], features[1][p]
-        products = (f[pairs.i] * g[pairs.j] + swapped[0][pairs.i] * swapped[1][pairs.j]) / 2
-        covariates[:, column] = (1 - pairs.d_mu) * products
-        total = sum(x.sum() * y.sum() + (x @ u) @ (y @ v) for x, y in ((f, g), swapped)) / 4
-        # Within one corpus a text is not paired with itself (there 1 − d_μ = 1), and both orders are one pair.
-        means[column] = (total - f @ g) / (len(f) * (len(f) - 1)) if same else total / (len(f) * len(g))
-    return regression_estimate(pairs.socm, covariates, means)
-
-
-def _text_features(moments: TextMoments, clouds: TokenClouds) -> list[Array]:
-    return [np.ones(len(clouds)), moments.traces, np.sqrt(moments.traces), np.log(clouds.lengths)]
 
 
 @contextmanager

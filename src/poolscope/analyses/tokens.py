@@ -1,8 +1,8 @@
 """Norm and variance of token embeddings, from one pass over any amount of text (arXiv 2409.11253).
 
 For the tokens x of one type in one layer: Q = mean of ‖x‖², M = ‖mean of x‖², V = sum of the variances of the
-dimensions, and Q = M + V. Over all tokens, with the types as clusters, Q = M + V_W + V_B. The texts are encoded in pieces, and of
-each piece only moments are kept: the memory is that of one piece and of one mean for each layer and type.
+dimensions, and Q = M + V. Over all tokens, with the types as clusters, Q = M + V_W + V_B. The texts are encoded in
+pieces, and of each piece only moments are kept: the memory is that of one piece and of one mean a layer and type.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def token_statistics(
     """Q, M and V of every token type in every layer, and what they add up to over the corpus.
 
     `model` is anything `as_encoder` takes, with its `options`, and `texts` any iterable of texts; or `model` is a
-    store, clouds or a dictionary from layer to clouds, without texts. `layers`: all by default. `groups`: group by these
-    labels and not by type, one entry a text: a label for all its tokens, or a sequence with one for each. At most
+    store, clouds or a dictionary from layer to clouds, without texts. `layers`: all by default. `groups`: group by
+    these labels and not by type, one entry a text: a label for all its tokens, or a sequence with one for each. At most
     `max_types` types are kept, the most frequent ones: they are counted first where the texts can be read twice; the
     rest is pooled. `min_count`, `seed`: see `summarise`. `vocabulary` (a model) names the ids of clouds and tells which
     are special. `state`: a file in which the run is saved every minute; the same call goes on where it stopped.

@@ -46,6 +46,24 @@ class GroupColumns:
     norms_of_means: Array
     variances: Array
 
+    def corrected(self, counts: NDArray[np.int64]) -> tuple[Array, Array]:
+        """M and V without the bias of a small sample: M − V/(n − 1) and V·n/(n − 1); their sum is still Q.
+
+        The mean of n independent tokens is off by V/n in its squared norm, so rare groups seem to have a larger M. All
+        groups need two tokens or more; M can come out below 0.
+        """
+        shift = self.variances / (counts - 1)
+        return self.norms_of_means - shift, self.variances + shift
+
+
+@dataclass(frozen=True)
+class Associations:
+    """Correlations over the groups: of M with V, and of each with the logarithm of the number of tokens."""
+
+    mean_and_variance: Correlation
+    mean_and_frequency: Correlation
+    variance_and_frequency: Correlation
+
 
 @dataclass(frozen=True)
 class LayerTokens:
@@ -54,8 +72,9 @@ class LayerTokens:
     `corpus`: all ordinary tokens, with the groups as clusters; the pool of rare groups, if there is one, counts as one
     cluster, so `corpus.within` may be too high by at most `within_excess` (and `corpus.between` too low by as much).
     `mean_cosine`: mean cosine over all pairs of ordinary tokens, without the `zero_vectors`. `types` and `special`:
-    columns for the groups of `TokenStatistics.types` and `.special`. The last four are over the groups with at least
-    `min_count` tokens: coefficient of variation of Q, and correlations of M, V and the logarithm of the count.
+    columns for the groups of `TokenStatistics.types` and `.special`. The last three are over the groups with at least
+    `min_count` tokens: `variation`, the coefficient of variation of Q; `associations`, of M and V as defined;
+    `corrected`, the same with M and V freed of what few tokens do to them (see `GroupColumns.corrected`).
     """
 
     layer: int
@@ -66,9 +85,8 @@ class LayerTokens:
     types: GroupColumns
     special: GroupColumns
     variation: Estimate
-    mean_and_variance: Correlation
-    mean_and_frequency: Correlation
-    variance_and_frequency: Correlation
+    associations: Associations
+    corrected: Associations
 
     def summary(self) -> dict[str, Any]:
         """The numbers of the layer by name, without those of single groups."""
@@ -89,9 +107,8 @@ class LayerTokens:
             "mean_cosine": self.mean_cosine,
             "zero_vectors": self.zero_vectors,
             **_flat("variation", self.variation),
-            **_flat_correlation("mean_and_variance", self.mean_and_variance),
-            **_flat_correlation("mean_and_frequency", self.mean_and_frequency),
-            **_flat_correlation("variance_and_frequency", self.variance_and_frequency),
+            **_flat_associations("", self.associations),
+            **_flat_associations("corrected_", self.corrected),
         }
 
 
@@ -101,8 +118,12 @@ def _flat(name: str, estimate: Estimate) -> dict[str, float | None]:
     return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
 
 
-def _flat_correlation(name: str, correlation: Correlation) -> dict[str, float | None]:
-    return {**_flat(f"{name}_pearson", correlation.pearson), **_flat(f"{name}_spearman", correlation.spearman)}
+def _flat_associations(prefix: str, associations: Associations) -> dict[str, float | None]:
+    result: dict[str, float | None] = {}
+    for pair in ("mean_and_variance", "mean_and_frequency", "variance_and_frequency"):
+        for kind in ("pearson", "spearman"):
+            result |= _flat(f"{prefix}{pair}_{kind}", getattr(getattr(associations, pair), kind))
+    return result
 
 
 @dataclass(frozen=True)
@@ -243,7 +264,7 @@ class TokenStatistics:
             "min_count": self.min_count,
             "coverage": plain(self.coverage),
             "notes": self.notes(),
-            "intervals": self._interval_meaning(),
+            "intervals": self.interval_meaning(),
             "layers": [
                 {
                     **plain(layer.summary()),
@@ -267,7 +288,8 @@ class TokenStatistics:
         with atomic_path(path) as temporary:
             parquet.write_table(table, temporary)
 
-    def _interval_meaning(self) -> str | None:
+    def interval_meaning(self) -> str | None:
+        """For what the intervals are, and how they were made; None if there are none."""
         found = (layer.variation.interval for layer in self.layers)
         return next((f"{i.level:.0%} for {i.answers}; {i.method}" for i in found if i is not None), None)
 

@@ -8,10 +8,17 @@ import numpy as np
 
 from poolscope.analyses.correlation import ItemBootstrap
 from poolscope.analyses.token_moments import LayerMoments, TokenMoments, special_key
-from poolscope.analyses.tokens_result import Coverage, GroupColumns, GroupNames, LayerTokens, TokenStatistics
+from poolscope.analyses.tokens_result import (
+    Associations,
+    Coverage,
+    GroupColumns,
+    GroupNames,
+    LayerTokens,
+    TokenStatistics,
+)
 from poolscope.errors import InputError
 from poolscope.results import provenance
-from poolscope.streaming_moments import GroupedMoments, Index
+from poolscope.streaming_moments import Array, GroupedMoments, Index
 
 
 def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> TokenStatistics:
@@ -32,7 +39,8 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
     special = np.flatnonzero(table.keys < 0)
     special = special[np.argsort(-table.counts[special], kind="stable")]
     counted = int((table.counts[kept] >= min_count).sum())  # the kept ones are in the order of their counts
-    bootstrap = ItemBootstrap(counted, answers=_population(moments), seed=seed)
+    repeated = int((table.counts[kept] >= max(min_count, 2)).sum())
+    bootstraps = [ItemBootstrap(number, answers=_population(moments), seed=seed) for number in (counted, repeated)]
     settings = {"min_count": min_count, "max_types": moments.max_types, "seed": seed}
     return TokenStatistics(
         grouping=str(moments.source["grouping"]),
@@ -40,7 +48,7 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
         types=_names(moments, kept),
         special=_names(moments, special),
         layers=tuple(
-            _layer(number, moments.layers[number], [table.slots[part] for part in (kept, rare, special)], bootstrap)
+            _layer(number, moments.layers[number], [table.slots[part] for part in (kept, rare, special)], bootstraps)
             for number in sorted(moments.layers)
         ),
         coverage=_coverage(moments, kept, counted),
@@ -60,20 +68,15 @@ def _names(moments: TokenMoments, places: Index) -> GroupNames:
     return GroupNames(np.where(keys < 0, special_key(keys), keys), names, moments.table.counts[places])
 
 
-def _layer(number: int, state: LayerMoments, slots: list[Index], bootstrap: ItemBootstrap) -> LayerTokens:
+def _layer(number: int, state: LayerMoments, slots: list[Index], bootstraps: list[ItemBootstrap]) -> LayerTokens:
     groups, rare, special = (state.groups.select(part) for part in slots)
     pool = rare.join(state.pool).union()
     clusters = groups.join(pool) if pool.counts[0] else groups
     corpus = clusters.decompose()
     columns = _columns(groups)
-    counted = slice(bootstrap.count)
-    correlations = bootstrap.correlations(
-        {
-            "mean": columns.norms_of_means[counted],
-            "variance": columns.variances[counted],
-            "frequency": np.log(groups.counts[counted]),
-        }
-    )
+    bootstrap, of_repeated = bootstraps
+    first = groups.select(np.arange(of_repeated.count))
+    corrected = _columns(first).corrected(first.counts)
     return LayerTokens(
         layer=number,
         corpus=corpus,
@@ -82,11 +85,17 @@ def _layer(number: int, state: LayerMoments, slots: list[Index], bootstrap: Item
         zero_vectors=state.directions.zeros,
         types=columns,
         special=_columns(special),
-        variation=bootstrap.variation(columns.mean_squares[counted]),
-        mean_and_variance=correlations["mean", "variance"],
-        mean_and_frequency=correlations["mean", "frequency"],
-        variance_and_frequency=correlations["variance", "frequency"],
+        variation=bootstrap.variation(columns.mean_squares[: bootstrap.count]),
+        associations=_associations(bootstrap, columns.norms_of_means, columns.variances, groups.counts),
+        corrected=_associations(of_repeated, *corrected, groups.counts),
     )
+
+
+def _associations(bootstrap: ItemBootstrap, means: Array, variances: Array, counts: Index) -> Associations:
+    """Of the first groups, as many as the bootstrap draws from."""
+    columns = {"mean": means, "variance": variances, "frequency": np.log(counts)}
+    found = bootstrap.correlations({name: values[: bootstrap.count] for name, values in columns.items()})
+    return Associations(found["mean", "variance"], found["mean", "frequency"], found["variance", "frequency"])
 
 
 def _columns(groups: GroupedMoments) -> GroupColumns:

@@ -20,7 +20,7 @@ class Distances:
     """Distances of some pairs of texts; 1-D arrays of equal length.
 
     i, j: positions of the texts; mean_distance: d_μ in [0, 1]; bures: BW² of the covariances of the clouds scaled to
-    unit mean; trace_sum: tr Σ₁ + tr Σ₂.
+    unit mean; trace_sum: tr Σ₁ + tr Σ₂; overlap: tr Σ₁Σ₂.
     """
 
     i: Index
@@ -28,23 +28,22 @@ class Distances:
     mean_distance: Array
     bures: Array
     trace_sum: Array
+    overlap: Array
 
     def __len__(self) -> int:
         return len(self.i)
 
 
-def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array]:
-    """d_μ, BW² and trace sums (left × right) of every text of one panel with every text of another.
+def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array, Array]:
+    """d_μ, BW², trace sums and overlaps (left × right) of every text of one panel with every text of another.
 
     With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root.
     """
     row_offsets = np.concatenate([[0], np.cumsum(left.ranks)])
     products = left.rows_by_text() @ right.rows.T
-    if eps:
-        roots = _published_root_traces(products, row_offsets, left, right, eps)
-    else:
-        norms = _nuclear_norms(products, row_offsets, right.offsets)[:, : len(right)]
-        roots = norms * np.outer(left.scales, right.scales)
+    nuclear, squares = (part[:, : len(right)] for part in _norms(products, row_offsets, right.offsets))
+    scale = np.outer(left.scales, right.scales)
+    roots = _published_root_traces(products, row_offsets, left, right, eps) if eps else nuclear * scale
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
     # trace is biased upwards, so its distances may really be negative: they are reported as they are.
@@ -52,30 +51,31 @@ def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Arra
     if not eps:
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
-    return (1 - cosines) / 2, bures, trace_sum
+    return (1 - cosines) / 2, bures, trace_sum, squares * scale**2
 
 
-def _nuclear_norms(products: Products, left: Index, right: Index) -> Array:
-    """‖C‖_* of every sub-block C: compiled where possible, otherwise by singular values."""
+def _norms(products: Products, left: Index, right: Index) -> tuple[Array, Array]:
+    """‖C‖_* and ‖C‖_F² of every sub-block C: compiled where possible, otherwise by singular values."""
     if native.kernel() is None:
-        return _plain_nuclear_norms(products, left, right)
-    norms = native.nuclear_norms(products, left, right)
-    for i, j in np.argwhere(np.isnan(norms)):  # pairs that the kernel declined
+        return _plain_norms(products, left, right)
+    nuclear, squares = native.norms(products, left, right)
+    for i, j in np.argwhere(np.isnan(nuclear)):  # pairs that the kernel declined
         group, lane = divmod(int(j), native.LANES)
-        norms[i, j] = _plain_nuclear_norms(products, left[i : i + 2], right[group : group + 2])[0, lane]
-    return norms
+        nuclear[i, j] = _plain_norms(products, left[i : i + 2], right[group : group + 2])[0][0, lane]
+    return nuclear, squares
 
 
-def _plain_nuclear_norms(products: Products, left: Index, right: Index) -> Array:
+def _plain_norms(products: Products, left: Index, right: Index) -> tuple[Array, Array]:
     """The same as the compiled kernel, by singular values: for every platform, and to check it against."""
-    norms = np.zeros((len(left) - 1, (len(right) - 1) * native.LANES))
+    nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * native.LANES))
     for i in range(len(left) - 1):
         for group in range(len(right) - 1):
             lanes = _lanes(products, left[i : i + 2], right[group : group + 2])
             if lanes.size:
-                values = np.linalg.svd(lanes, compute_uv=False).sum(axis=1)
-                norms[i, group * native.LANES : (group + 1) * native.LANES] = values
-    return norms
+                values = np.linalg.svd(lanes, compute_uv=False)
+                place = slice(group * native.LANES, (group + 1) * native.LANES)
+                nuclear[i, place], squares[i, place] = values.sum(axis=1), (values**2).sum(axis=1)
+    return nuclear, squares
 
 
 def _lanes(products: Products, rows: Index, columns: Index) -> Array:

@@ -153,38 +153,38 @@ INLINE vec root_trace(const vec *d, const vec *e2, size_t m, const double *pole,
     return (vec)((mask)total | ~sound);
 }
 
-/* Nuclear norms of every (left text, right text) of one block.
+/* Nuclear and Frobenius norms of every (left text, right text) of one block.
  *   c              block of C, `stride` floats a row
  *   left           lefts + 1 row offsets: left text i is rows left[i] .. left[i+1]
  *   right          groups + 1 column offsets, in units of LANES columns
  *   pole, weight   `poles` of them, a multiple of POLE_UNROLL, rising
  *   scratch        (k(k+1)/2 + 6k) * LANES doubles, aligned to a vector, k = the largest min(m, n)
- *   norms          out, lefts x (groups * LANES)
+ *   norms          out, lefts x (groups * LANES): ‖C‖_*
+ *   squares        out, the same shape: ‖C‖_F², the trace of G
  */
 EVERY_CPU
 void poolscope_nuclear_norms(const float *c, int64_t stride, const int64_t *left, int64_t lefts, const int64_t *right,
                              int64_t groups, const double *pole, const double *weight, int64_t poles, double *scratch,
-                             double *norms) {
+                             double *norms, double *squares) {
     for (int64_t i = 0; i < lefts; i++)
         for (int64_t group = 0; group < groups; group++) {
             size_t m = (size_t)(left[i + 1] - left[i]), n = (size_t)(right[group + 1] - right[group]);
             const float *block = c + left[i] * stride + right[group] * LANES;
-            double *out = norms + (i * groups + group) * LANES;
+            int64_t out = (i * groups + group) * LANES;
             size_t row_step = (size_t)stride, column_step = LANES;
             if (n < m) { /* use the smaller side: the nonzero spectrum of C Cᵀ and Cᵀ C is the same */
                 size_t swap = m;
                 m = n, n = swap, row_step = LANES, column_step = (size_t)stride;
             }
-            vec result = {0};
+            vec norm = {0}, square = {0};
             if (m > 0) {
                 vec *d = (vec *)scratch, *e2 = d + m, *G = e2 + 5 * m;
                 gram(block, row_step, column_step, m, n, G);
+                for (size_t j = 0; j < m; j++) square += G[at(j, j)];
                 tridiagonal(G, m, d, e2, e2 + m);
-                result = root_trace(d, e2, m, pole, weight, (size_t)poles);
+                norm = root_trace(d, e2, m, pole, weight, (size_t)poles);
             }
-            memcpy(out, &result, sizeof result);
+            memcpy(norms + out, &norm, sizeof norm);
+            memcpy(squares + out, &square, sizeof square);
         }
 }
-
-int64_t poolscope_lanes(void) { return LANES; }
-int64_t poolscope_pole_unroll(void) { return POLE_UNROLL; }

@@ -32,17 +32,19 @@ def kernel() -> Any | None:
         return None
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     function.argtypes = [pointer, integer, pointer, integer, pointer, integer, pointer, pointer, integer]
-    function.argtypes += [pointer, pointer]
+    function.argtypes += [pointer, pointer, pointer]
     function.restype = None
     return function
 
 
-def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Nuclear norms of the sub-blocks of `block`, by the compiled kernel.
+def norms(
+    block: NDArray[np.float32], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nuclear norms and squared Frobenius norms of the sub-blocks of `block`, by the compiled kernel.
 
     `left` are row offsets of the left texts, `right` offsets of the groups of LANES interleaved right texts, in units
-    of LANES columns. All singular values must be at most 1. Returns (left texts × right lanes); NaN marks a pair for
-    which rounding came too close to a pole.
+    of LANES columns. All singular values must be at most 1. Both results are (left texts × right lanes); a NaN among
+    the nuclear norms marks a pair for which rounding came too close to a pole.
     """
     function = kernel()
     assert function is not None, "the caller checks kernel() first"
@@ -53,7 +55,7 @@ def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: ND
     side = int(min(np.diff(left).max(initial=0), np.diff(right).max(initial=0)))
     scratch = np.empty((side * (side + 1) // 2 + 6 * side + 1) * LANES)
     aligned = scratch.ctypes.data + (-scratch.ctypes.data) % _VECTOR_BYTES
-    norms = np.empty((lefts, groups * LANES))
+    nuclear, squares = np.empty((2, lefts, groups * LANES))
     function(
         block.ctypes.data,
         block.shape[1],
@@ -65,6 +67,7 @@ def nuclear_norms(block: NDArray[np.float32], left: NDArray[np.int64], right: ND
         weights.ctypes.data,
         len(poles),
         aligned,
-        norms.ctypes.data,
+        nuclear.ctypes.data,
+        squares.ctypes.data,
     )
-    return norms
+    return nuclear, squares

@@ -56,12 +56,19 @@ def recomposed(weights: Any, U: Any, projections: Projections, mask: Any) -> Any
     return branch if output.bias is None else branch + output.bias
 
 
-def rows_sum_to_one(weights: Any, mask: Any) -> bool:
-    """Do the weights (texts × heads × n × n) of every token sum to 1 over the tokens of its text?"""
-    if weights.shape[-1] != mask.shape[-1] or weights.shape[-2] != mask.shape[-1]:
-        return False
-    inside = weights.float().masked_fill(~mask[:, None, None, :], 0).sum(-1).transpose(1, 2)[mask]
-    return float((inside - 1).abs().max()) <= _ROUNDING.get(str(weights.dtype), _ROUNDING_DEFAULT)
+def check_weights(weights: Any, mask: Any, *, subject: str, number: int) -> None:
+    """Refuse weights that are not (texts × heads × n × n) with rows that sum to 1 over the tokens of their text."""
+    n = mask.shape[-1]
+    if weights.shape[-2:] == (n, n):
+        inside = weights.float().masked_fill(~mask[:, None, None, :], 0).sum(-1).transpose(1, 2)[mask]
+        if float((inside - 1).abs().max()) <= _ROUNDING.get(str(weights.dtype), _ROUNDING_DEFAULT):
+            return
+    raise hidden(
+        subject,
+        f"the attention weights A of attention {number}",
+        f"for {n} tokens they have the shape {tuple(weights.shape)}, or do not sum to 1 over the tokens (attention in "
+        f"windows, sinks, registers or memory)",
+    )
 
 
 def hidden(subject: str, piece: str, why: str, remedy: str = "") -> ModelError:

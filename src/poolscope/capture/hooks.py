@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolscope.capture.attention import attention_tap
-from poolscope.capture.checks import close, equal, hidden, is_sum, recomposed, rows_sum_to_one
+from poolscope.capture.checks import check_weights, close, equal, hidden, is_sum, recomposed
 from poolscope.capture.sites import Site
 from poolscope.capture.trace import first_tensor
 
@@ -131,12 +131,7 @@ def check_layer(layer: LayerCapture, before: LayerCapture | None, mask: Any, *, 
     piece = f"layer {layer.number}"
     if before is not None and before.number == layer.number - 1 and not equal(before.X, layer.H, mask):
         raise hidden(subject, f"the step into {piece}", "the output of the layer before is not its input")
-    if not rows_sum_to_one(layer.A, mask):
-        raise hidden(
-            subject,
-            f"the attention weights A of {piece}",
-            "they are not one number a pair of tokens that sum to 1 over the tokens (attention sinks, registers or memory)",
-        )
+    check_weights(layer.A, mask, subject=subject, number=layer.number)
     if not close(recomposed(layer.A, layer.U, layer.site.projections, mask), layer.projected, mask):
         raise hidden(
             subject, f"the attention branch of {piece}", "A, U, W_V and W_O do not give what its output projection gave"

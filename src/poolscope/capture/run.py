@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.capture.hooks import LayerCapture, Observer, check_layer
-from poolscope.capture.sites import Site, find_sites
+from poolscope.capture.sites import Site, find_sites, has_final_norm
 from poolscope.capture.trace import trace
 from poolscope.encoders import Progress, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
@@ -105,7 +105,11 @@ class Pass:
 
 
 class OpenModel:
-    """A transformer whose layers can be watched; `sites` says where their parts are."""
+    """A transformer whose layers can be watched.
+
+    `sites` says where the parts of each layer are; `final_norm`, whether the last layer's output is changed before it is
+    pooled.
+    """
 
     def __init__(self, model: Any, **options: Any) -> None:
         encoder = as_encoder(model, **options)
@@ -122,6 +126,7 @@ class OpenModel:
         self.subject = f"{encoder.card.name} ({type(self._model).__name__})"
         found = trace(self._model, self._forward, positions=encoder.card.positions)
         self.sites = find_sites(found, self._model, subject=self.subject)
+        self.final_norm = has_final_norm(found, self.sites)
 
     def run(
         self,

@@ -7,11 +7,11 @@ receives the block's input plus the branch. What cannot be found that way is nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from poolscope.capture.checks import averaged, close, equal, hidden, is_sum
+from poolscope.capture.checks import averaged, check_weights, close, equal, hidden, is_sum
 from poolscope.capture.trace import Attention, Call, Trace
 from poolscope.capture.weights import Projection, Projections
 
@@ -42,12 +42,20 @@ def find_sites(trace: Trace, model: Any, *, subject: str) -> list[Site]:
         raise hidden(
             subject,
             "the attention weights A",
-            f"neither a softmax nor torch's fused attention was seen (its implementation is {kind!r})",
-            "Load it with attn_implementation='sdpa' or 'eager'",
+            f"neither a softmax over pairs of tokens nor torch's fused attention was seen (its implementation is {kind!r})",
+            "If it has attention, load it with attn_implementation='sdpa' or 'eager'",
         )
+    for number, attention in enumerate(trace.attentions, start=1):
+        check_weights(attention.weights, trace.mask, subject=subject, number=number)
     lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
     elements = {id(element) for modules in lists for element in modules}
     return [_Layer(subject, trace, attention, elements).site() for attention in trace.attentions]
+
+
+def has_final_norm(trace: Trace, sites: Sequence[Site]) -> bool:
+    """Does the model change the output of its last layer before it hands it out?"""
+    last = next(call for call in reversed(trace.calls) if call.module is sites[-1].block)
+    return not equal(trace.calls[0].output, last.output, trace.mask)
 
 
 class _Layer:
