@@ -12,14 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-# From so many tokens on an iteration beats the full decomposition.
-_ITERATE_FROM = 96
-_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True)
@@ -71,40 +66,6 @@ def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:
 def squared_norms(M: NDArray[Any]) -> Array:
     """‖M‖_F² of every matrix of a stack."""
     return np.asarray(np.einsum("kij,kij->k", M, M, dtype=np.float64))
-
-
-class LargestSingularValues:
-    """σ_a = ‖M‖₂ of every matrix of a stack (k × n × n).
-
-    Small matrices by a full decomposition, large ones by ARPACK, which stops when the residual is below 1e-7 of the value;
-    should it ever not get there, by a full decomposition too.
-    """
-
-    def __init__(self) -> None:
-        self._threads = ThreadpoolController()
-
-    def __call__(self, M: NDArray[Any]) -> Array:
-        with self._threads.limit(limits=1, user_api="blas"):  # the matrices are too small to be shared among threads
-            if M.shape[1] < _ITERATE_FROM:
-                return _full(M)
-            return np.array([_iterated(matrix) for matrix in M])
-
-
-def _full(M: NDArray[Any]) -> Array:
-    squares = np.linalg.eigvalsh(M @ M.swapaxes(1, 2))[:, -1]
-    return np.sqrt(np.maximum(squares, 0)).astype(np.float64)
-
-
-def _iterated(matrix: NDArray[Any]) -> float:
-    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
-
-    start = np.random.default_rng(0).standard_normal(len(matrix)).astype(matrix.dtype)
-    square = LinearOperator(matrix.shape, matvec=lambda x: matrix.T @ (matrix @ x), dtype=matrix.dtype)
-    try:
-        value = eigsh(square, k=1, which="LA", tol=_TOLERANCE, v0=start, return_eigenvectors=False)[0]
-    except ArpackError:  # no convergence, or the zero matrix
-        return float(_full(matrix[None])[0])
-    return float(np.sqrt(max(float(value), 0.0)))
 
 
 def contraction(norms: Array, squares: Array, n: int) -> Array:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.analyses.layer_math import (
-    LargestSingularValues,
+    CloudMoments,
     LayerSums,
     centred_attention,
     cloud_moments,
@@ -18,6 +19,7 @@ from poolscope.analyses.layer_math import (
     within_text_cosines,
 )
 from poolscope.analyses.layer_socm import StateClouds
+from poolscope.analyses.singular import largest_singular_values
 from poolscope.capture import LayerCapture, OpenModel, TextBatch
 from poolscope.capture.run import to_numpy
 from poolscope.errors import DegenerateCloudError
@@ -26,16 +28,20 @@ Array = NDArray[np.float64]
 
 
 class LayerTally:
-    """Numbers per text and layer, filled in batch by batch; clouds go to `clouds` on the way, if given."""
+    """Numbers per text and layer, filled in batch by batch; clouds go to `clouds` on the way, if given.
 
-    def __init__(self, opened: OpenModel, ids: Sequence[str], clouds: StateClouds | None) -> None:
+    `pool` shares out the texts of a batch, whose attention is measured one by one.
+    """
+
+    def __init__(self, opened: OpenModel, ids: Sequence[str], *, clouds: StateClouds | None, pool: Executor) -> None:
         projections = [site.projections for site in opened.sites]
         texts, depth, heads = len(ids), len(projections), max(p.heads for p in projections)
         self.states = (*(str(k) for k in range(depth + 1)), *(["output"] if opened.final_norm else []))
         self.lengths = np.zeros(texts, dtype=np.int64)
         self._ids = ids
         self._clouds = clouds
-        self._largest = LargestSingularValues()
+        self._pool = pool
+        self._input: CloudMoments | None = None
         self._ratio, self._cosine = (np.empty((texts, len(self.states))) for _ in range(2))
         self._sums = LayerSums(
             spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
@@ -64,40 +70,59 @@ class LayerTally:
 
     def add(self, batch: TextBatch, layer: LayerCapture) -> None:
         """Everything that is measured of one layer for one batch."""
+        offsets = _offsets(batch.mask)
         if layer.number == 1:
             self.lengths[batch.positions] = batch.lengths
-            self.add_state(batch, 0, _rows(layer.H, batch.pooled))
-        self._add_moments(batch, layer)
+            rows = _rows(layer.H, batch.mask)
+            self._input = cloud_moments(rows, offsets)
+            self._add_state(batch, 0, rows, self._input)
+        rows = _rows(layer.X, batch.mask)
+        output = cloud_moments(rows, offsets)
+        self._add_moments(batch, layer, offsets, output)
         self._add_attention(batch, layer)
-        self.add_state(batch, layer.number, _rows(layer.X, batch.pooled))
+        self._add_state(batch, layer.number, rows, output)
+        self._input = output  # the next layer's H
 
-    def add_state(self, batch: TextBatch, state: int, rows: NDArray[Any]) -> None:
-        """What is measured of the pooled tokens in one state, and the tokens themselves for SOCM."""
+    def add_output(self, batch: TextBatch, rows: NDArray[Any]) -> None:
+        """The pooled tokens as the model hands them out, after its final norm."""
+        self._add_cloud(batch, len(self.states) - 1, rows, cloud_moments(rows, _offsets(batch.pooled)))
+
+    def _add_state(self, batch: TextBatch, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+        """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
+        kept = batch.pooled[batch.mask]
+        if not kept.all():
+            rows = rows[kept]
+            moments = cloud_moments(rows, _offsets(batch.pooled))
+        self._add_cloud(batch, state, rows, moments)
+
+    def _add_cloud(self, batch: TextBatch, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
         offsets, at = _offsets(batch.pooled), batch.positions
-        moments = cloud_moments(rows, offsets)
         self._ratio[at, state] = moments.spread / self._checked(moments.mean_square, batch, f"state {state}")
         self._cosine[at, state] = within_text_cosines(rows, offsets)
         if self._clouds is not None:
             self._clouds.add(state, rows, offsets, [self._ids[position] for position in at])
 
-    def _add_moments(self, batch: TextBatch, layer: LayerCapture) -> None:
-        offsets, at, column = _offsets(batch.mask), batch.positions, layer.number - 1
-        known = {}
+    def _add_moments(
+        self, batch: TextBatch, layer: LayerCapture, offsets: NDArray[np.int64], output: CloudMoments
+    ) -> None:
+        assert self._input is not None
+        known = {id(layer.H): self._input, id(layer.X): output}
         for letter, tensor in _pieces(layer):
-            if id(tensor) not in known:  # H is often U, and Z the output of W_O
+            if id(tensor) not in known:  # U is often H, and Z the output of W_O
                 known[id(tensor)] = cloud_moments(_rows(tensor, batch.mask), offsets)
-            moments = known[id(tensor)]
-            self._sums.spread[letter][at, column] = moments.spread
-            self._sums.mean_square[letter][at, column] = moments.mean_square
-        self._checked(self._sums.mean_square["Y"][at, column], batch, f"Y of layer {layer.number}")
+            moments, at = known[id(tensor)], np.s_[batch.positions, layer.number - 1]
+            self._sums.spread[letter][at] = moments.spread
+            self._sums.mean_square[letter][at] = moments.mean_square
+        self._checked(
+            self._sums.mean_square["Y"][batch.positions, layer.number - 1], batch, f"Y of layer {layer.number}"
+        )
 
     def _add_attention(self, batch: TextBatch, layer: LayerCapture) -> None:
-        weights, norms, column = to_numpy(layer.A), layer.site.projections.norms, layer.number - 1
-        for row, (position, n) in enumerate(zip(batch.positions, batch.lengths, strict=True)):
-            centred = centred_attention(weights[row], int(n))
-            own = np.s_[position, column, : len(norms)]
-            self._sums.contraction[own] = contraction(norms, squared_norms(centred), int(n))
-            self._sums.sigma[own] = self._largest(centred)
+        norms, column = layer.site.projections.norms, layer.number - 1
+        measured = self._pool.map(lambda A, n: _measure(A, int(n), norms), to_numpy(layer.A), batch.lengths)
+        for position, (shrinking, sigma) in zip(batch.positions, measured, strict=True):
+            self._sums.contraction[position, column, : len(norms)] = shrinking
+            self._sums.sigma[position, column, : len(norms)] = sigma
 
     def _checked(self, mean_square: Array, batch: TextBatch, where: str) -> Array:
         if (mean_square == 0).any():
@@ -107,6 +132,12 @@ class LayerTally:
                 f"defined. Leave this text out."
             )
         return mean_square
+
+
+def _measure(weights: NDArray[Any], n: int, norms: Array) -> tuple[Array, Array]:
+    """λ and σₐ of every head for one text of n tokens, from its padded weights (heads × longest × longest)."""
+    centred = centred_attention(weights, n)
+    return contraction(norms, squared_norms(centred), n), largest_singular_values(centred)
 
 
 def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:

@@ -7,20 +7,24 @@ the high-frequency part.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from poolscope.analyses.layer_socm import StateClouds
 from poolscope.analyses.layer_tally import LayerTally
 from poolscope.analyses.layers_result import LayersResult
+from poolscope.bures.pairs import available_cores
 from poolscope.capture import OpenModel
 from poolscope.encoders import Progress
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
 from poolscope.results import provenance
 
-# Pairs of texts compared in each state: all of them up to 200 texts, a random sample beyond.
-PAIRS = 20_000
+# Pairs of texts compared in each state: all of them up to 100 texts, a random sample beyond.
+PAIRS = 5_000
 
 
 def layers(
@@ -50,10 +54,13 @@ def layers(
     opened = OpenModel(model, **options)
     with ExitStack() as stack:
         clouds = stack.enter_context(StateClouds()) if pairs and len(texts) > 1 else None
-        tally = LayerTally(opened, names, clouds)
+        # Texts in parallel, each with a single-threaded BLAS: their matrices are too small to be shared out.
+        pool = stack.enter_context(ThreadPoolExecutor(available_cores()))
+        stack.enter_context(threadpool_limits(1, user_api="blas"))
+        tally = LayerTally(opened, names, clouds=clouds, pool=pool)
         for batch in opened.run(texts, tally.add, progress=progress):
             if opened.final_norm:
-                tally.add_state(batch.texts, len(tally.states) - 1, batch.output)
+                tally.add_output(batch.texts, batch.output)
         socm = None if clouds is None else clouds.socm(tally.states, pairs=pairs, seed=seed)
     norms, value_norms = tally.norms
     origin = provenance(settings={"pairs": pairs, "seed": seed, **opened.encoder.options.content()})
