@@ -27,6 +27,16 @@ def test_atomic_path_moves_on_success_only(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["file.txt"]
 
 
+def test_a_reader_keeps_the_old_file_whole_while_a_new_one_takes_its_name(tmp_path):
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    with target.open() as reader:
+        with atomic_path(target) as temporary:
+            temporary.write_text("new")
+        assert reader.read() == "old"
+    assert target.read_text() == "new"
+
+
 def test_write_json_refuses_nan_and_keeps_the_old_file(tmp_path):
     write_json(tmp_path / "a.json", {"µ": 1})
     with pytest.raises(ValueError, match="JSON"):

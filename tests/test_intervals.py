@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from poolscope.intervals import (
     CORPUS,
@@ -28,8 +29,6 @@ def jackknife(effects: np.ndarray):
 def test_jackknife_of_additive_values_is_the_interval_of_the_mean():
     effects = np.random.default_rng(0).normal(size=30)
     interval = jackknife(effects)
-    from scipy import stats
-
     error = 2 * effects.std(ddof=1) / np.sqrt(30)
     # Leaving one of N texts out of pairs rescales the error by (N − 1)/(N − 2) exactly.
     reach = stats.t.ppf(0.975, 29) * error * 29 / 28 * (28 / 29)
@@ -51,8 +50,6 @@ def test_jackknife_matches_leaving_out_each_text_by_hand():
     error = np.sqrt(6 / 7 * ((without - np.mean(without)) ** 2).sum())
     sums = table.sum(axis=1) - np.diag(table)
     interval = jackknife_interval([sums], [6], values.sum(), len(values))
-    from scipy import stats
-
     assert interval.high - interval.low == pytest.approx(2 * stats.t.ppf(0.975, 6) * error, rel=1e-12)
 
 
@@ -116,3 +113,13 @@ def test_too_little_data_gives_no_interval():
     assert dyadic_interval(np.array([1.0, 2.0]), np.array([0, 0]), np.array([1, 1]), crossed=False) is None
     assert jackknife_interval([np.array([1.0, 1.0])], [1], 1.0, 1) is None
     assert regression_estimate(np.ones(3), np.ones((3, 2)), np.ones(2)) is None
+
+
+def test_pairs_that_share_no_text_are_independent():
+    values = np.random.default_rng(7).normal(size=40)
+    i = np.arange(40)
+    clustered, plain = dyadic_interval(values, i, i + 40, crossed=False), corpus_interval(values)
+    # The same error but for the degrees of freedom: 80 texts, 40 pairs.
+    error = values.std() / np.sqrt(40) * np.sqrt(80 / 79) * stats.t.ppf(0.975, 79)
+    assert clustered.high - clustered.low == pytest.approx(2 * error, rel=1e-12)
+    assert (clustered.high - clustered.low) / (plain.high - plain.low) == pytest.approx(1, abs=0.03)

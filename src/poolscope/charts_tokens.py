@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, MissingExtraError, require
+from poolscope.files import atomic_path
 
 if TYPE_CHECKING:
     from poolscope.analyses.correlation import Estimate
     from poolscope.analyses.tokens_result import LayerTokens, TokenStatistics
+
+PAGE, PICTURES = ".html", (".png", ".svg", ".pdf", ".webp")
 
 # Colours that also people with a colour deficiency tell apart (Okabe and Ito).
 _PARTS = (("M/Q: mean", "#0072B2"), ("V_W/Q: within", "#E69F00"), ("V_B/Q: between", "#009E73"))
@@ -40,6 +45,31 @@ def shares_figure(*results: TokenStatistics) -> Any:
 def variation_figure(*results: TokenStatistics) -> Any:
     """By layer, with intervals: how much Q varies over the groups, and how M goes with V and with the frequency."""
     return _sheet("Variation and correlations", results, _curve_panels(results))
+
+
+def check_figure_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a name for a figure whose ending says no format, before any work is done."""
+    if Path(path).suffix not in (PAGE, *PICTURES):
+        raise InputError(
+            f"{path}: a figure is written as {PAGE} or {', '.join(PICTURES)}; choose one of these endings."
+        )
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
+    """Write a figure, atomically: `.html` is one page that needs nothing else; pictures need kaleido and a browser."""
+    check_figure_path(path)
+    with atomic_path(path) as temporary:
+        if Path(path).suffix == PAGE:
+            temporary.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
+            return
+        require("kaleido", "report")
+        try:
+            temporary.write_bytes(figure.to_image(format=Path(path).suffix[1:], scale=2))
+        except (RuntimeError, ValueError) as error:
+            raise MissingExtraError(
+                f"{path}: the picture could not be drawn ({error}). Pictures need Chrome or Chromium on this machine; "
+                f"install one, or write {Path(path).with_suffix(PAGE).name}."
+            ) from error
 
 
 def tokens_figure(*results: TokenStatistics) -> Any:

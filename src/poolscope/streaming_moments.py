@@ -5,8 +5,8 @@ merge exactly (Chan, Golub and LeVeque 1983): with δ = μ_b − μ_a,
 
     μ = μ_a + δ n_b/n,    scatter = scatter_a + scatter_b + ‖δ‖² n_a n_b/n.
 
-Within a piece the scatter is taken around the mean of the piece, never as a difference of two large sums, so a common
-offset of any size costs no digits. All sums are float64, whatever the vectors are.
+Within a piece the scatter is taken around the mean of the piece, never as a difference of two large sums, so an offset
+common to all vectors costs no more digits than it costs the vectors themselves. All sums are float64.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ class ItemBootstrap:
             ratio: Array = np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
             return ratio
 
-        resampled = np.concatenate([statistic(weights) for weights in self._parts()])
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of zeros has no variation
+            resampled = np.concatenate([statistic(weights) for weights in self._parts()])
         return self._estimate(statistic(np.ones((1, self.count))), resampled)
 
     def correlations(self, columns: Mapping[str, Array]) -> dict[tuple[str, str], Correlation]:

@@ -51,7 +51,7 @@ def load_state(path: str | os.PathLike[str]) -> TokenMoments:
                 return _read(header, arrays)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file; needed: token moments that poolscope saved. Check the name.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise StoreError(
             f"{path}: not a file of token moments, or damaged ({type(error).__name__}: {error}). Remove it, and "
             f"measure the texts again."

@@ -20,6 +20,8 @@ from poolscope.errors import InputError
 from poolscope.results import provenance
 from poolscope.streaming_moments import Array, GroupedMoments, Index
 
+_ROUNDING = 1e-12  # of a vector: a deviation below this share of its norm is no deviation
+
 
 def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> TokenStatistics:
     """The statistics of the tokens taken in so far; the moments are left as they are.
@@ -93,8 +95,11 @@ def _layer(number: int, state: LayerMoments, slots: list[Index], bootstraps: lis
 
 def _associations(bootstrap: ItemBootstrap, means: Array, variances: Array, counts: Index) -> Associations:
     """Of the first groups, as many as the bootstrap draws from."""
-    columns = {"mean": means, "variance": variances, "frequency": np.log(counts)}
-    found = bootstrap.correlations({name: values[: bootstrap.count] for name, values in columns.items()})
+    first = slice(bootstrap.count)
+    means, variances, counts = means[first], variances[first], counts[first]
+    # Equal vectors (a static table) have a variance of rounding squared, which must not count as one that differs.
+    variances = np.where(variances > _ROUNDING**2 * (means + variances), variances, 0.0)
+    found = bootstrap.correlations({"mean": means, "variance": variances, "frequency": np.log(counts)})
     return Associations(found["mean", "variance"], found["mean", "frequency"], found["variance", "frequency"])
 
 

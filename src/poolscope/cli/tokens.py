@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.tokens_screen import print_tokens
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
-    from poolscope.analyses.correlation import Estimate
     from poolscope.analyses.norm_layout import NormLayout
     from poolscope.analyses.tokens_result import TokenStatistics
 
@@ -86,6 +85,10 @@ def tokens(
     screen = Console(stderr=json == "-", soft_wrap=False)
     if group_by not in GROUPINGS:
         raise InputError(f"--group-by: received {group_by!r}; allowed: {', '.join(GROUPINGS)}.")
+    if figure is not None:
+        from poolscope.charts_tokens import check_figure_path
+
+        check_figure_path(figure)  # before the work, not after it
     if compare is not None and (merge or state):
         raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")
     options = {
@@ -115,7 +118,7 @@ def tokens(
         measured.append(request.measure(compare))
     _write(measured, json, parquet, figure)
     for result, layout in measured:
-        _print_result(result, layout, screen)
+        print_tokens(result, layout, screen)
     for written in (json, parquet, figure, state):
         if written is not None and str(written) != "-":
             screen.print(f"written: {written}", markup=False)
@@ -229,8 +232,7 @@ def _write(
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.charts import save_figure
-        from poolscope.charts_tokens import tokens_figure
+        from poolscope.charts_tokens import save_figure, tokens_figure
 
         save_figure(tokens_figure(*(result for result, _ in measured)), figure)
 
@@ -258,61 +260,3 @@ def _print_json(content: dict[str, Any]) -> None:
     import json
 
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _print_result(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
-    from rich.markup import escape
-
-    title = f"{escape(result.model)}: what the mean squared norm Q is made of"
-    parts = _table(title, ("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine"))
-    spread = _table(
-        f"over {result.coverage.counted:,} {result.grouping}s", ("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
-    )
-    for layer in result.layers:
-        name = "last" if layer.layer < 0 else str(layer.layer)
-        cosine = "–" if layer.mean_cosine is None else f"{layer.mean_cosine:.3f}"
-        parts.add_row(name, f"{layer.corpus.mean_square:.4g}", *(f"{x:.3f}" for x in layer.corpus.shares), cosine)
-        correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
-        spread.add_row(name, *map(_estimate, (layer.variation, *(found.spearman for found in correlations))))
-    screen.print(parts)
-    screen.print(spread)
-    _print_special(result, screen)
-    if layout is not None:
-        screen.print(f"norms: {layout}", highlight=False, markup=False)
-    for note in result.notes():
-        screen.print(note, style="dim", highlight=False, markup=False)
-    if (meaning := result.interval_meaning()) is not None:
-        screen.print(f"Intervals: {meaning}.", style="dim", highlight=False, markup=False)
-
-
-def _table(title: str, columns: Sequence[Any]) -> Table:
-    """A table with a column for the layer before the others."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("layer", *columns):
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _estimate(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "–"
-    interval = estimate.interval
-    return f"{estimate.value:.2f}" + ("" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]")
-
-
-def _print_special(result: TokenStatistics, screen: Console) -> None:
-    from rich.text import Text
-
-    if not len(result.special):
-        return
-    shown = range(min(4, len(result.special)))
-    names = [Text(f"{result.special.names[k]} · {result.special.counts[k]:,}") for k in shown]
-    table = _table("special tokens, left out above: Q (M/Q)", names)
-    for layer in result.layers:
-        squares, means = layer.special.mean_squares, layer.special.norms_of_means
-        cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
-        table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
-    screen.print(table)

@@ -57,6 +57,9 @@ class BatchPlan:
         """Where the cloud of each text starts and ends in the finished token matrix."""
         return np.concatenate([[0], np.cumsum(self.tokens.lengths - self.skip)]).astype(np.int64)
 
+    def __len__(self) -> int:
+        return sum(1 for _ in self.groups())
+
     def groups(self) -> Iterator[NDArray[np.int64]]:
         """Positions of the texts of each batch, longest texts first (ties in the given order)."""
         lengths = self.tokens.lengths
@@ -114,17 +117,22 @@ def run_batches(
 
 
 def _results(batches: Iterator[Batch], workers: Sequence[Forward]) -> Iterator[tuple[Batch, dict[int, NDArray[Any]]]]:
-    """Each batch with its result, in order. Batch k always goes to worker k mod n: equal calls, equal bytes."""
+    """Each batch with its result, in order.
+
+    Batch k always goes to worker k mod n: equal calls, equal bytes. Where a worker is listed several times it is
+    called from as many threads, each of which takes the next batch when it is free.
+    """
     if len(workers) == 1:
         for batch in batches:
             yield batch, workers[0](batch)
         return
     with ExitStack() as stack:
-        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
+        pools = {worker: stack.enter_context(ThreadPoolExecutor(workers.count(worker))) for worker in set(workers)}
         waiting: deque[tuple[Batch, Future[dict[int, NDArray[Any]]]]] = deque()
         stack.callback(lambda: [future.cancel() for _, future in waiting])  # on an error or Ctrl-C
         for k, batch in enumerate(batches):
-            waiting.append((batch, threads[k % len(workers)].submit(workers[k % len(workers)], batch)))
+            worker = workers[k % len(workers)]
+            waiting.append((batch, pools[worker].submit(worker, batch)))
             if len(waiting) >= 2 * len(workers):
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -140,8 +148,11 @@ class Backend(Protocol):
     pad_id: int
     padding: bool
 
-    def workers(self, numbers: Sequence[int]) -> AbstractContextManager[Sequence[Forward]]:
-        """Functions from a batch to the token rows of the layers `numbers`, one a device."""
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
+        """Functions from a batch to the token rows of the layers `numbers`, to be called from a thread each.
+
+        `batches` is how many there will be: for a single one all cores work together, for many each on its own.
+        """
         ...
 
 
@@ -173,7 +184,7 @@ class BatchedEncoder:
         texts = check_texts(texts)
         asked = check_layers(layers, self.card.layers, name=self.card.name)
         plan = self.plan(texts)
-        with self.backend.workers(sorted(set(asked.values()))) as workers:
+        with self.backend.workers(sorted(set(asked.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
         return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,8 +19,12 @@ from poolscope.encoders.tokens import tokenize_plain
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, ModelError, require
 
-_BUDGET = 2_048
+# As with torch, a core works best alone and on a batch that stays in its caches.
+_BUDGET_CORE = 512
+_BUDGET_DEVICE = 32_768
+_MOST_THREADS = 16
 _OUTPUTS = ("last_hidden_state", "token_embeddings")
+_PROVIDERS = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _INTEGERS = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 _FLOATS = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(double)": "float64"}
@@ -55,7 +60,7 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
 
 
 class OnnxBackend:
-    """Runs batches through one onnxruntime session, which threads by itself."""
+    """Runs batches through one onnxruntime session, called from as many threads as there are cores."""
 
     def __init__(self, session: Any, output: str, card: ModelCard, *, pad_id: int) -> None:
         self._session = session
@@ -68,14 +73,15 @@ class OnnxBackend:
                 f"{card.name}: the graph asks for {sorted(self._inputs)}; allowed: input_ids and, if wanted, "
                 f"attention_mask and token_type_ids, as integers. Export the model again with these inputs."
             )
-        self.budget = _BUDGET
+        self._on_cpu = session.get_providers()[0] == _PROVIDERS["cpu"]
+        self.budget = _BUDGET_CORE if self._on_cpu else _BUDGET_DEVICE
         self.pad_id = pad_id
         self.padding = "attention_mask" in self._inputs
 
     @contextmanager
-    def workers(self, numbers: Sequence[int]) -> Iterator[list[Forward]]:
-        """The session as one worker; `numbers` can only be the last layer, the one that the file gives."""
-        yield [partial(self._forward, numbers[0])]
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
+        """The session, for several threads on a CPU; `numbers` can only be the last layer, which the file gives."""
+        yield [partial(self._forward, numbers[0])] * (min(_cores(), batches, _MOST_THREADS) if self._on_cpu else 1)
 
     def _forward(self, number: int, batch: Batch) -> dict[int, NDArray[Any]]:
         types = np.zeros_like(batch.ids) if batch.type_ids is None else batch.type_ids
@@ -94,6 +100,13 @@ class OnnxBackend:
         return {number: rows}
 
 
+def _cores() -> int:
+    """Cores that this process may use, or what OMP_NUM_THREADS says."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(usable, int(asked)) if asked.isdecimal() and int(asked) else usable
+
+
 def _graph_file(folder: Path, *, name: str) -> Path:
     """model.onnx, onnx/model.onnx, or the only graph there is; among several others the caller must choose."""
     for usual in (folder / "model.onnx", folder / "onnx" / "model.onnx"):
@@ -109,14 +122,16 @@ def _graph_file(folder: Path, *, name: str) -> Path:
 
 
 def _session(runtime: Any, file: Path, device: str | None) -> Any:
-    known = {"cuda": "CUDAExecutionProvider", "cpu": "CPUExecutionProvider"}
     available = runtime.get_available_providers()
-    if device is not None and known.get(device) not in available:
-        usable = [short for short, provider in known.items() if provider in available]
+    if device is not None and _PROVIDERS.get(device) not in available:
+        usable = [short for short, provider in _PROVIDERS.items() if provider in available]
         raise InputError(f"device: received {device!r} for an ONNX model; usable here: {', '.join(usable)}.")
-    providers = [provider for short, provider in known.items() if provider in available and device in (None, short)]
+    providers = [
+        provider for short, provider in _PROVIDERS.items() if provider in available and device in (None, short)
+    ]
     settings = runtime.SessionOptions()
     settings.log_severity_level = 3  # errors only
+    settings.intra_op_num_threads = 1  # the batches are run in parallel instead
     try:
         return runtime.InferenceSession(str(file), settings, providers=providers)
     except Exception as error:

@@ -15,10 +15,11 @@ from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
 from poolscope.errors import InputError, ModelError, require
 
-# Padded tokens a batch. On a CPU small batches stay in the caches of its cores (measured: 1,000 a thread is
-# 1.3 to 1.5 times as fast as 8,000); a graphics device wants to be filled.
-_BUDGET_THREAD = 1_024
+# Padded tokens a batch. A CPU core works best on a batch that stays in its caches, and alone on it: cores that share
+# a batch wait for each other after every operation. A graphics device wants to be filled.
+_BUDGET_CORE = 1_024
 _BUDGET_DEVICE = 32_768
+_MOST_THREADS = 16  # Python itself would hold up more than this
 
 _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
 
@@ -34,24 +35,41 @@ class TorchBackend:
         self.pad_id = pad_id
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
-        on_cpu = models[0].device.type == "cpu"
-        self.budget = _BUDGET_THREAD * require("torch", "torch").get_num_threads() if on_cpu else _BUDGET_DEVICE
+        self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
 
     @contextmanager
-    def workers(self, numbers: Sequence[int]) -> Iterator[list[Forward]]:
-        """One function per device, with the models out of training mode (dropout) for the time being."""
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
+        """One function per device, with the models out of training mode (dropout) for the time being.
+
+        A model on the CPU is called from several threads when there are batches for them, with the cores dealt
+        out; only if its code is that of transformers, which is known to stand this.
+        """
+        import torch
+
+        cores = torch.get_num_threads()
+        shared = len(self.models) == 1 and self.models[0].device.type == "cpu"
+        shared = shared and type(self.models[0]).__module__.startswith("transformers.")
+        threads = min(cores, batches, _MOST_THREADS) if shared else 1
         training = [module for model in self.models for module in model.modules() if module.training]
         for module in training:
             module.training = False
         try:
-            yield [partial(self._forward, model, frozenset(numbers)) for model in self.models]
+            run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // threads))
+            yield (
+                [partial(run, model) for model in self.models]
+                if threads == 1
+                else [partial(run, self.models[0])] * threads
+            )
         finally:
+            torch.set_num_threads(cores)  # the setting of one thread is what later threads start with
             for module in training:
                 module.training = True
 
-    def _forward(self, model: Any, numbers: frozenset[int], batch: Batch) -> dict[int, NDArray[Any]]:
+    def _forward(self, model: Any, batch: Batch, *, numbers: frozenset[int], cores: int) -> dict[int, NDArray[Any]]:
         import torch
 
+        if torch.get_num_threads() != cores:
+            torch.set_num_threads(cores)
         last = -1 if self._card.layers is None else self._card.layers
         inputs: dict[str, Any] = {"input_ids": torch.from_numpy(batch.ids).to(model.device)}
         if self.padding:

@@ -1,0 +1,114 @@
+"""Figures of the token statistics: what they show is what was measured, and files are whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.token_data import WordEncoder, sentences
+
+from poolscope import charts_tokens
+from poolscope.analyses.tokens import token_statistics
+from poolscope.charts_tokens import norm_variance_figure, save_figure, shares_figure, tokens_figure, variation_figure
+from poolscope.errors import InputError, MissingExtraError
+
+pytest.importorskip("plotly")
+
+
+@pytest.fixture(scope="module")
+def result():
+    return token_statistics(WordEncoder(), sentences(), min_count=3)
+
+
+@pytest.fixture(scope="module")
+def other():
+    return token_statistics(WordEncoder(), sentences(30, seed=1), layers=[0, 1], min_count=3)
+
+
+def titles(figure):
+    return [annotation.text for annotation in figure.layout.annotations]
+
+
+def test_a_panel_a_layer_with_every_frequent_type_and_the_special_tokens_apart(result):
+    figure = norm_variance_figure(result)
+    assert titles(figure) == ["layer 0 (embeddings)", "layer 1", "layer 2"]
+    points, line, special = figure.data[3:6]
+    counted = result.coverage.counted
+    np.testing.assert_array_equal(points.x, result[1].types.norms_of_means[:counted])
+    np.testing.assert_array_equal(points.y, result[1].types.variances[:counted])
+    np.testing.assert_allclose(points.marker.color, np.log10(result.types.counts[:counted]))
+    assert points.text == result.types.names[:counted]
+    np.testing.assert_allclose(np.add(line.x, line.y), result[1].types.mean_squares[:counted].mean())
+    assert min(line.y) >= 0
+    assert special.text == ("[CLS]",)
+
+
+def test_chosen_layers_and_two_models(result, other):
+    assert titles(norm_variance_figure(result, layers=[2])) == ["layer 2"]
+    both = titles(norm_variance_figure(result, other))
+    assert both[0] == "words, layer 0 (embeddings)"
+    assert [title for title in both if title][-1] == "words, layer 1"
+
+
+def test_deep_models_show_some_layers_the_first_and_the_last_among_them(result, monkeypatch):
+    monkeypatch.setattr(charts_tokens, "_COLUMNS", 1)
+    assert titles(norm_variance_figure(result)) == ["layer 0 (embeddings)", "layer 2"]
+
+
+def test_shares_add_up_to_one(result):
+    figure = shares_figure(result)
+    bars = [trace for trace in figure.data if trace.type == "bar"]
+    np.testing.assert_allclose(np.sum([bar.y for bar in bars], axis=0), 1)
+    assert list(bars[0].y) == [layer.corpus.shares[0] for layer in result.layers]
+    assert figure.data[3].y == tuple(layer.mean_cosine for layer in result.layers)
+    assert figure.layout.barmode == "stack"
+
+
+def test_curves_carry_their_intervals(result, other):
+    figure = variation_figure(result, other)
+    curve = figure.data[0]
+    assert list(curve.y) == [layer.variation.value for layer in result.layers]
+    interval = result[1].variation.interval
+    assert curve.y[1] + curve.error_y.array[1] == pytest.approx(interval.high)
+    assert curve.y[1] - curve.error_y.arrayminus[1] == pytest.approx(interval.low)
+    assert len(figure.data) == 6
+
+
+def test_all_panels_on_one_sheet(result, other):
+    assert [title for title in titles(tokens_figure(result)) if title][3:] == ["shares: words", *charts_tokens._CURVES]
+    assert len(titles(tokens_figure(result, other))) == 8 + 2 + 3
+    assert "fake/words: 40 texts" in tokens_figure(result).layout.title.text
+
+
+def test_statistics_without_frequent_types_can_be_drawn():
+    rare = token_statistics(WordEncoder(), ["the cat sat"], min_count=99)
+    figure = tokens_figure(rare)
+    assert len(figure.data[0].x) == 0
+    assert figure.data[-1].y == (None, None, None)
+
+
+def test_nothing_to_draw_is_an_error():
+    with pytest.raises(InputError, match="no results to draw"):
+        shares_figure()
+
+
+def test_a_page_needs_nothing_else_and_other_endings_are_refused(result, tmp_path):
+    save_figure(shares_figure(result), tmp_path / "shares.html")
+    page = (tmp_path / "shares.html").read_text(encoding="utf-8")
+    assert "Plotly.newPlot" in page
+    assert 'src="https://' not in page
+    with pytest.raises(InputError, match=r"written as \.html or \.png"):
+        save_figure(shares_figure(result), tmp_path / "shares.doc")
+    assert [path.name for path in tmp_path.iterdir()] == ["shares.html"]
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_no_file_and_says_what_helps(result, tmp_path, monkeypatch):
+    figure = shares_figure(result)
+
+    def no_browser(*arguments, **choices):
+        raise RuntimeError("no browser")
+
+    monkeypatch.setattr(type(figure), "to_image", no_browser)
+    monkeypatch.setattr(charts_tokens, "require", lambda module, extra: None)
+    with pytest.raises(MissingExtraError, match=r"no browser.*write shares\.html"):
+        save_figure(figure, tmp_path / "shares.png")
+    assert list(tmp_path.iterdir()) == []
