@@ -5,9 +5,9 @@
 Baseline, in our own words, is what the published analysis does: BERT's layers walked by hand, text by text and head by
 head, with the spectral norm of the d × d product W_O W_V taken anew for every head of every text. It computes the same
 numbers (λ, r, C, concentration ratio, cosine, σₐ, high-frequency growth), and both must agree. With fewer
-`--baseline-texts` it runs on every k-th text by length and its time is scaled by the tokens. Model: all-MiniLM-L6-v2 on
-docstrings. SOCM by layer, which the loop does not have, is timed by itself. Wall time is what a user waits; processor time
-is what is left of it on a machine that others use too.
+`--baseline-texts` it runs on every k-th text by length and its time is scaled. Model: all-MiniLM-L6-v2 on docstrings.
+SOCM by layer, which the loop does not have, is timed by itself. Wall time is what a user waits; processor time is what
+is left of it on a machine that others use too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def main() -> None:
     logging.disable(logging.WARNING)
     texts = list(read_texts("builtin:docstrings", sample=options.texts).texts)
     encoder = as_encoder("builtin:minilm", device="cpu")
-    layers(encoder, texts[:4], pairs=0)  # imports and first allocations are not what is measured
+    layers(encoder, texts[:4], socm_texts=0)  # imports and first allocations are not what is measured
 
     encoded = best(options.repeats, lambda: encoder.encode(texts))
-    ours = best(options.repeats, lambda: layers(encoder, texts, pairs=0))
+    ours = best(options.repeats, lambda: layers(encoder, texts, socm_texts=0))
     result: LayersResult = ours[2]
     tokens = int(result.lengths.sum())
     print(f"{len(texts)} texts, {tokens:,} tokens, {torch.get_num_threads()} threads, best of {options.repeats}")
@@ -55,11 +55,12 @@ def main() -> None:
 
     chosen = np.argsort(result.lengths, kind="stable")[:: max(1, len(texts) // options.baseline_texts)]
     wall, processor, found = best(1, lambda: loop(encoder, [texts[k] for k in chosen]))
-    share = tokens / int(result.lengths[chosen].sum())
+    share = len(texts) / len(chosen)
     loop_times = (wall * share, processor * share, None)
     show(f"the loop ({len(chosen)} texts measured)", loop_times, tokens)
     check(result, chosen, found)
-    print(f"the loop takes {loop_times[0] / ours[0]:.1f} × the wall time, {loop_times[1] / ours[1]:.1f} × the processor time")
+    ratios = [theirs / own for theirs, own in zip(loop_times[:2], ours[:2], strict=True)]
+    print(f"the loop takes {ratios[0]:.1f} × the wall time and {ratios[1]:.1f} × the processor time")
     memory(encoder, texts)
 
 
@@ -90,8 +91,10 @@ def memory(encoder: Any, texts: Sequence[str]) -> None:
     """numpy's and Python's peak for one and for five times the texts: it must not grow with them."""
     for times in (1, 5):
         tracemalloc.start()
-        layers(encoder, list(texts[:40]) * times, pairs=0)
-        print(f"  peak beside the model's own, {40 * times} texts: {tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB")
+        layers(encoder, list(texts[:40]) * times, socm_texts=0)
+        print(
+            f"  peak beside the model's own, {40 * times} texts: {tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB"
+        )
         tracemalloc.stop()
 
 
@@ -114,7 +117,7 @@ def one_text(model: Any, ids: Any) -> dict[str, Any]:
     output = model(input_ids=ids, output_hidden_states=True, output_attentions=True)
     states = [state[0] for state in output.hidden_states]
     values: dict[str, list[Any]] = {name: [] for name in NAMES}
-    for H, X, A, layer in zip(states, states[1:], output.attentions, model.encoder.layer, strict=True):
+    for H, X, A, layer in zip(states[:-1], states[1:], output.attentions, model.encoder.layer, strict=True):
         branch = layer.attention.self(H[None])[0]
         Y = H + layer.attention.output.dense(branch)[0]
         pairs = [one_head(layer.attention, head, A[0, head]) for head in range(A.shape[1])]

@@ -126,12 +126,12 @@ def test_vocabulary_names_the_tokens_of_a_store(model, tmp_path):
 
 def test_two_models_beside_each_other(model, store, tmp_path):
     folder, texts = model
-    output = run(folder, texts, "--compare", "builtin:wordllama", "--min-count", 3, "--json", tmp_path / "both.json",
-                 "--parquet", tmp_path / "both.parquet", "--figure", tmp_path / "both.html")  # fmt: skip
+    second = save_model(tmp_path / "second", "GPT2")
+    output = run(folder, texts, "--compare", second, "--min-count", 3, "--json", tmp_path / "both.json",
+                 "--parquet", tmp_path / "both.parquet", "--figure", tmp_path / "both.html", width=300)  # fmt: skip
     assert output.count("what the mean squared norm Q is made of") == 2
     both = json.loads((tmp_path / "both.json").read_text())["models"]
-    assert [part["provenance"]["clouds"][0]["model"]["kind"] for part in both] == ["transformers", "static"]
-    assert both[0]["norms"]["layout"] == "post-norm"
+    assert [part["norms"]["layout"] for part in both] == ["post-norm", "pre-norm"]
     table = pq.read_table(tmp_path / "both.parquet")
     assert len(set(table.column("model").to_pylist())) == 2
     with pytest.raises(InputError, match="--compare measures two models"):
@@ -187,10 +187,10 @@ def test_what_cannot_apply_is_refused_before_the_work(store, tmp_path):
     with pytest.raises(InputError, match="these cannot apply: limit"):
         run(store, "--limit", 5)
     with pytest.raises(InputError, match=r"written as \.html"):
-        run(store, "--figure", tmp_path / "figure.doc")
+        run("no/such/model/at/all", "--figure", tmp_path / "figure.doc")
+    clouds = tmp_path / "one.arrow"
+    WordEncoder().encode(TEXTS, layers=[0])[0].save(clouds)
     with pytest.raises(InputError, match="has no labels"):
-        clouds = tmp_path / "one.arrow"
-        WordEncoder().encode(TEXTS, layers=[0])[0].save(clouds)
         run(clouds, "--group-by", "label")
     with pytest.raises(InputError, match="--layers: received 'first'"):
         run(store, "--layers", "first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from poolscope.encoders import as_encoder, encode
+from poolscope.encoders import onnx as onnx_family
 from poolscope.errors import InputError, ModelError
 from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, export_onnx, save_model, tiny_model, tiny_tokenizer, write
 
@@ -32,6 +34,22 @@ def folder(exported, tmp_path) -> Path:
     for name in ("model.onnx", "tokenizer.json", "tokenizer_config.json", "config.json"):
         shutil.copy(exported / name, tmp_path / name)
     return tmp_path
+
+
+@pytest.mark.parametrize("asked", ["", "1", "0", "many"])
+def test_cores(asked, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert onnx_family._cores() == (1 if asked == "1" else usable)
+
+
+def test_the_number_of_cores_changes_no_bit(folder, monkeypatch):
+    encoder = as_encoder(folder, batch_tokens=40)
+    tables = []
+    for cores in (1, 3):
+        monkeypatch.setattr(onnx_family, "_cores", lambda cores=cores: cores)
+        tables.append(encoder.encode(TEXTS * 10)[-1].to_table())
+    assert tables[0].equals(tables[1])
 
 
 @pytest.mark.parametrize("as_file", [True, False])

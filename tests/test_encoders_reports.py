@@ -82,8 +82,8 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
     assert report.share_lost == pytest.approx(10 / 39)
     assert report.identical == ((0, 1, 3, 4),)
     first, second = report.notes()
-    assert first == "4 of 6 texts (66.7%) were cut; 10 tokens (25.6% of all) never reached the model."
-    assert second.startswith("4 different texts became identical by it, in 1 groups")
+    assert first == "Cut: 4 of 6 texts (66.7%); 10 tokens (25.6% of all) never reached the model."
+    assert second.startswith("4 different texts became identical by it, in 1 group: no measure")
     assert json.loads(json.dumps(report.to_dict()))["identical"] == [[0, 1, 3, 4]]
 
 

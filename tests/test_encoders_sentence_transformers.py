@@ -169,7 +169,7 @@ def test_the_built_in_model_against_the_library():
     np.testing.assert_allclose(means(clouds), bare.encode(texts), atol=1e-5)
     assert clouds.truncated.tolist() == [0, 0, 0, 640 + 2 - 256]
     states = encode("builtin:minilm", texts[:3], layers=range(7))
-    features = {key: value for key, value in model.tokenizer(texts[2:3], return_tensors="pt").items()}
+    features = model.tokenizer(texts[2:3], return_tensors="pt")
     with torch.inference_mode():
         expected = model[0].auto_model(**features, output_hidden_states=True).hidden_states
     for layer in range(7):
@@ -231,6 +231,17 @@ def test_a_chat_template_is_refused(folder):
     model[0].module_output_name = "sentence_embedding"
     with pytest.raises(ModelError, match="gives sentence_embedding"):
         as_encoder(model)
+
+
+def test_another_backend_is_refused(folder):
+    model = SentenceTransformer(str(folder))
+    model[0].backend = "openvino"
+    with pytest.raises(ModelError, match="loaded with the backend 'openvino'; allowed: torch"):
+        as_encoder(model)
+
+
+def test_a_loaded_model_is_named_by_where_it_came_from(folder):
+    assert as_encoder(SentenceTransformer(str(folder))).card.name == str(folder)
 
 
 def test_modules_outside_the_folder_are_refused(tmp_path):

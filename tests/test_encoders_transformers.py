@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def test_the_tokenizer_may_declare_less_and_the_caller_less_still(tmp_path):
     assert encode(folder, [LONG], max_length=20).truncated.tolist() == [42]
 
 
+def test_a_limit_below_the_special_tokens_is_refused(tmp_path):
+    folder = folder_of(tmp_path, "Bert")
+    assert encode(folder, [TEXTS[0]], max_length=2).lengths.tolist() == [2]
+    with pytest.raises(InputError, match="leaves no room beside the special tokens"):
+        encode(folder, [TEXTS[0]], max_length=1)
+
+
 def test_truncation_on_the_left_is_the_models_own(tmp_path):
     folder = save_model(tmp_path, tokenizer=tiny_tokenizer(truncation_side="left"))
     clouds = encode(folder, [TEXTS[2]], max_length=5)
@@ -226,7 +234,51 @@ def test_a_folder_in_another_precision(tmp_path):
     assert encode(folder, TEXTS).dtype == np.float32  # on a CPU half precision gains nothing
 
 
-# -- several devices, progress, interruption ----------------------------------------------------------------------
+# -- several threads and devices, progress, interruption ---------------------------------------------------------
+
+
+@pytest.fixture
+def three_cores():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_cores")
+@pytest.mark.parametrize("architecture", ["Bert", "MPNet", "Qwen3"])
+def test_the_number_of_cores_changes_no_bit(architecture, tmp_path):
+    encoder = as_encoder(folder_of(tmp_path, architecture), batch_tokens=40)
+    seen = []
+    many = encoder.encode(TEXTS * 20, layers=[0, 1, 2], progress=lambda *done: seen.append(threading.current_thread()))
+    assert torch.get_num_threads() == 3
+    assert set(seen) == {threading.main_thread()}
+    torch.set_num_threads(1)
+    alone_on_it = encoder.encode(TEXTS * 20, layers=[0, 1, 2])
+    for layer in (0, 1, 2):
+        assert many[layer].to_table().equals(alone_on_it[layer].to_table())
+
+
+@pytest.mark.usefixtures("three_cores")
+def test_cores_are_dealt_to_the_batches_there_are(monkeypatch):
+    model = tiny_model()
+    encoder = as_encoder((model, tiny_tokenizer()), batch_tokens=1)
+    used = []
+
+    def watched(*_) -> None:
+        used.append((threading.current_thread() is threading.main_thread(), torch.get_num_threads()))
+
+    handle = model.register_forward_pre_hook(watched)
+    encoder.encode(["cat"])
+    encoder.encode(["cat", "dog"])
+    encoder.encode(TEXTS)
+    handle.remove()
+    assert used == [(True, 3)] + [(False, 1)] * (2 + len(TEXTS))
+    assert torch.get_num_threads() == 3
+    monkeypatch.setattr(type(model), "__module__", "somebody.elses.code")
+    model.register_forward_pre_hook(watched)
+    encoder.encode(TEXTS)
+    assert used[-len(TEXTS) :] == [(True, 3)] * len(TEXTS)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu,cpu", "cpu, cpu, cpu"])
@@ -290,12 +342,14 @@ def test_safetensors_win_over_a_pickle_beside_them(tmp_path):
     assert len(encode(folder, TEXTS)) == len(encode(folder, TEXTS, allow_pickle=True)) == len(TEXTS)
 
 
-def test_code_of_the_model_is_not_run_unless_asked(tmp_path):
+def test_code_of_the_model_is_not_run_unless_asked(tmp_path, monkeypatch):
     folder = folder_of(tmp_path / "model", "Bert")
+    expected = encode(folder, TEXTS)
     witness = tmp_path / "the code ran"
     (folder / "modeling_own.py").write_text(
         f"open({str(witness)!r}, 'w').close()\nfrom transformers import BertConfig, BertModel\n"
-        "class OwnConfig(BertConfig):\n    model_type = 'own'\n\nclass OwnModel(BertModel):\n    config_class = OwnConfig\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n\n"
+        "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
     )
     config = tiny_model("Bert").config.to_dict()
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
@@ -303,6 +357,9 @@ def test_code_of_the_model_is_not_run_unless_asked(tmp_path):
     with pytest.raises(ModelError, match="brings its own code: pass trust_remote_code=True"):
         encode(folder, TEXTS)
     assert not witness.exists()
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    np.testing.assert_array_equal(encode(folder, TEXTS, trust_remote_code=True)[0], expected[0])
+    assert witness.exists()
 
 
 def test_missing_weights_are_not_made_up(tmp_path):

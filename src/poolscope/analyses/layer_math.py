@@ -60,12 +60,13 @@ def within_text_cosines(rows: NDArray[Any], offsets: Index) -> Array:
 def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:
     """PA of every head (heads × n × n) from padded weights: only the first n rows and columns count."""
     A = A[:, :n, :n]
-    return np.asarray(A - A.mean(axis=1, keepdims=True, dtype=np.float64).astype(A.dtype))
+    return np.asarray(A - np.full((1, n), 1 / n, dtype=A.dtype) @ A)  # the mean as a product: several times as fast
 
 
 def squared_norms(M: NDArray[Any]) -> Array:
     """‖M‖_F² of every matrix of a stack."""
-    return np.asarray(np.einsum("kij,kij->k", M, M, dtype=np.float64))
+    flat = M.reshape(len(M), -1)
+    return np.asarray((flat[:, None, :] @ flat[:, :, None])[:, 0, 0], dtype=np.float64)
 
 
 def contraction(norms: Array, squares: Array, n: int) -> Array:
@@ -84,8 +85,8 @@ def contraction(norms: Array, squares: Array, n: int) -> Array:
 class LayerSums:
     """What the quantities of a layer are made of, per text and layer (texts × layers, λ and σₐ × heads).
 
-    `spread` and `mean_square` by letter: H, U, B (the output of W_O), Z, Y, X. `norms` and `value_norms` (layers × heads)
-    are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between?
+    `spread` and `mean_square` by letter: H, U, B (the output of W_O), Z, Y, X. `norms` and `value_norms` (layers ×
+    heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between?
     """
 
     spread: Mapping[str, Array]
@@ -120,10 +121,10 @@ class LayerSums:
             }
 
     def _slack(self, stretch: Array) -> Array:
-        """How far S(Y) stays below (√S(H) + stretch·√S(U))², which is also how far the ratio of X stays below its bound.
+        """How far S(Y) stays below (√S(H) + stretch·√S(U))², and so the ratio of X below its bound.
 
-        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. NaN for
-        one token, and where Z is not linear in U.
+        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. NaN
+        for one token, and where Z is not linear in U.
         """
         S = self.spread
         slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"])) ** 2 / S["Y"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.analyses.layers_result import StateSocm
+from poolscope.analyses.selection import AllPairs
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import SocmResult
 from poolscope.clouds import TokenClouds
@@ -24,9 +25,15 @@ _ROUNDING = 1e-9
 
 
 class StateClouds:
-    """One Arrow file a state, written batch by batch; gone when the context ends."""
+    """The clouds of at most `count` of the texts, one Arrow file a state, written batch by batch.
 
-    def __init__(self) -> None:
+    The files are gone when the context ends.
+    """
+
+    def __init__(self, ids: Sequence[str], count: int, *, seed: int) -> None:
+        self._ids = ids
+        self._chosen = np.zeros(len(ids), dtype=bool)
+        self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
         self._writers: dict[int, Any] = {}
 
@@ -39,17 +46,22 @@ class StateClouds:
         self._close()
         self._folder.cleanup()
 
-    def add(self, state: int, rows: NDArray[Any], offsets: NDArray[np.int64], ids: Sequence[str]) -> None:
-        """The clouds of some texts in one state."""
-        table = TokenClouds.from_matrix(rows, offsets, ids=ids).to_table()
+    def add(self, state: int, rows: NDArray[Any], lengths: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        """The clouds of some texts in one state, end to end; those that were not drawn are left aside."""
+        drawn = self._chosen[positions]
+        if not drawn.any():
+            return
+        offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
+        kept = rows[np.repeat(drawn, lengths)]
+        table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         if state not in self._writers:
             self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
         self._writers[state].write_table(table)
 
-    def socm(self, states: Sequence[str], *, pairs: int, seed: int) -> tuple[StateSocm, ...]:
-        """SOCM by state over the same pairs: all if there are at most `pairs`, otherwise that many drawn at random."""
+    def socm(self, states: Sequence[str]) -> tuple[StateSocm, ...]:
+        """SOCM by state over all pairs of the texts that were drawn."""
         self._close()
-        return tuple(_measure(TokenClouds.open(self._path(k)), name, pairs, seed) for k, name in enumerate(states))
+        return tuple(_measure(TokenClouds.open(self._path(k)), name) for k, name in enumerate(states))
 
     def _path(self, state: int) -> Path:
         return Path(self._folder.name) / f"state-{state}.arrow"
@@ -60,9 +72,8 @@ class StateClouds:
         self._writers = {}
 
 
-def _measure(clouds: TokenClouds, state: str, pairs: int, seed: int) -> StateSocm:
-    many = len(clouds) * (len(clouds) - 1) // 2 > pairs
-    result = socm(clouds, sample=pairs if many else None, seed=seed, keep=max(pairs, 1))
+def _measure(clouds: TokenClouds, state: str) -> StateSocm:
+    result = socm(clouds, keep=AllPairs(clouds).count)
     share, violations = _theorem_2(result, clouds)
     return StateSocm(
         state=state,
@@ -79,7 +90,7 @@ def _measure(clouds: TokenClouds, state: str, pairs: int, seed: int) -> StateSoc
 
 def _theorem_2(result: SocmResult, clouds: TokenClouds) -> tuple[float, int]:
     """Theorem 2 on every pair: the largest d_Σ relative to (tr Σ₁ + tr Σ₂)/4, and how many pairs exceed it."""
-    assert result.pairs is not None  # at most `pairs` of them, all kept
+    assert result.pairs is not None  # all were kept
     traces = text_moments(clouds).traces
     bound = (traces[result.pairs.i] + traces[result.pairs.j]) / 4
     d_sigma = result.pairs.d_sigma

@@ -100,7 +100,7 @@ class LayerTally:
         self._ratio[at, state] = moments.spread / self._checked(moments.mean_square, batch, f"state {state}")
         self._cosine[at, state] = within_text_cosines(rows, offsets)
         if self._clouds is not None:
-            self._clouds.add(state, rows, offsets, [self._ids[position] for position in at])
+            self._clouds.add(state, rows, np.diff(offsets), at)
 
     def _add_moments(
         self, batch: TextBatch, layer: LayerCapture, offsets: NDArray[np.int64], output: CloudMoments
@@ -128,8 +128,8 @@ class LayerTally:
         if (mean_square == 0).any():
             text = self._ids[batch.positions[int(np.flatnonzero(mean_square == 0)[0])]]
             raise DegenerateCloudError(
-                f"text '{text}': the mean of its tokens is the zero vector ({where}), so its concentration ratio is not "
-                f"defined. Leave this text out."
+                f"text '{text}': the mean of its tokens is the zero vector ({where}), so its concentration ratio is "
+                f"not defined. Leave this text out."
             )
         return mean_square
 

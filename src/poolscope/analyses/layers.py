@@ -1,7 +1,7 @@
 """The anatomy of the layers: where a model concentrates its token clouds, and what does it.
 
-Hara et al. 2026 (arXiv 2604.27398) for λ, r, C and the concentration ratio; Zhou et al. 2025 (length collapse) for σₐ and
-the high-frequency part.
+λ, r, C and the concentration ratio: Hara et al. 2026 (arXiv 2604.27398). σₐ and the high-frequency part: the work on
+length collapse by Zhou et al. (ACL 2025).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
 from poolscope.results import provenance
 
-# Pairs of texts compared in each state: all of them up to 100 texts, a random sample beyond.
-PAIRS = 5_000
+# Texts whose pairs are compared in every state: 4,950 pairs a state.
+SOCM_TEXTS = 100
 
 
 def layers(
@@ -32,28 +32,30 @@ def layers(
     texts: Sequence[str],
     *,
     ids: Sequence[str] | None = None,
-    pairs: int = PAIRS,
+    socm_texts: int = SOCM_TEXTS,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
 ) -> LayersResult:
     """λ, r, C, concentration ratio, cosine, σₐ, high-frequency growth and SOCM of every layer, from one pass.
 
-    `model` is a transformer as `as_encoder` takes it (a name, a folder, a SentenceTransformer, a pair (model, tokenizer))
-    and `options` are the fields of `EncoderOptions`. SOCM compares at most `pairs` pairs in each state: all, or a random
-    sample (`seed`); 0 leaves it out. Only one layer of one batch is in memory at a time; the clouds that SOCM needs lie in
-    a temporary folder. With a prompt that the pooling leaves out, the clouds are the pooled tokens, and what happens
-    inside a layer is measured over all tokens that attend to each other.
+    `model` is a transformer as `as_encoder` takes it (a name, a folder, a SentenceTransformer, or a pair (model,
+    tokenizer)) and `options` are the fields of `EncoderOptions`. SOCM compares all pairs of at most `socm_texts` texts,
+    drawn at random (`seed`); 0 leaves it out. Only one layer of one batch is in memory at a time, and the clouds that
+    SOCM needs lie in a temporary folder. With a prompt that the pooling leaves out, the states are the pooled tokens,
+    and what happens inside a layer is measured over all tokens that attend to each other.
     """
     texts = check_texts(texts)
     names = tuple(str(k) for k in range(len(texts))) if ids is None else tuple(ids)
     if len(names) != len(texts) or len(set(names)) < len(names):
         raise InputError(f"ids: received {len(names)} for {len(texts)} texts; every text needs one of its own.")
-    if pairs < 0 or pairs == 1:
-        raise InputError(f"pairs: received {pairs}; allowed: 0 (no SOCM), or the most pairs to compare, at least 2.")
+    if socm_texts < 0 or socm_texts == 1:
+        raise InputError(f"socm_texts: received {socm_texts}; allowed: 0 (no SOCM), or 2 and more texts to compare.")
     opened = OpenModel(model, **options)
     with ExitStack() as stack:
-        clouds = stack.enter_context(StateClouds()) if pairs and len(texts) > 1 else None
+        clouds = None
+        if socm_texts and len(texts) > 1:
+            clouds = stack.enter_context(StateClouds(names, socm_texts, seed=seed))
         # Texts in parallel, each with a single-threaded BLAS: their matrices are too small to be shared out.
         pool = stack.enter_context(ThreadPoolExecutor(available_cores()))
         stack.enter_context(threadpool_limits(1, user_api="blas"))
@@ -61,9 +63,9 @@ def layers(
         for batch in opened.run(texts, tally.add, progress=progress):
             if opened.final_norm:
                 tally.add_output(batch.texts, batch.output)
-        socm = None if clouds is None else clouds.socm(tally.states, pairs=pairs, seed=seed)
+        socm = None if clouds is None else clouds.socm(tally.states)
     norms, value_norms = tally.norms
-    origin = provenance(settings={"pairs": pairs, "seed": seed, **opened.encoder.options.content()})
+    origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
         model=opened.card.name,

@@ -107,10 +107,10 @@ class Theorem1Check:
 class LayersResult:
     """The anatomy of a model's layers on some texts.
 
-    `values[name]` holds one array a quantity (see QUANTITIES): texts × states, texts × layers, or texts × layers × heads.
-    `states` names the clouds between layers ("0" … "L", and "output" where the model normalises after its last layer).
-    `norms` and `value_norms` (layers × heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `pre_norm`, `post_norm` (one entry a layer): is
-    there a norm before the attention, and one after W_O, which makes Z not linear and leaves theorem 1 aside?
+    `values[name]` holds one array a quantity (see QUANTITIES): texts × states, × layers, or × layers × heads. `states`
+    names the clouds between layers ("0" … "L", and "output" where the model normalises after its last layer). `norms`
+    and `value_norms` (layers × heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `pre_norm`, `post_norm` (one entry a layer): is there
+    a norm before the attention, and one after W_O, which makes Z not linear and leaves theorem 1 aside?
     """
 
     model: str

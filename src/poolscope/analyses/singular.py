@@ -20,8 +20,8 @@ _TOLERANCE = 1e-5
 def largest_singular_values(M: NDArray[Any]) -> Array:
     """‖M‖₂ of every matrix of a stack (k × n × n), exact to the precision of its type.
 
-    Large matrices by Lanczos iteration, until the residual says that the value is within 5e-6 of a singular value; those
-    that do not get there, and small ones, by a full decomposition.
+    Large matrices by Lanczos iteration, until the residual says that the value is within 5e-6 of a singular value;
+    those that do not get there, and small ones, by a full decomposition.
 
     >>> largest_singular_values(np.array([[[0.0, 3.0], [0.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]])).tolist()
     [5.0, 0.0]

@@ -1,8 +1,8 @@
 """Seeing the attention weights A, whichever way a model computes them, without changing what it computes.
 
-Models of transformers either call softmax on the scores, or hand queries, keys and values to torch's fused kernel, which
-keeps the weights to itself. Both pass through torch's function mode: the first is read, the second is computed again
-beside it. The model goes on with its own numbers, bit for bit.
+Models of transformers either call softmax on the scores, or hand queries, keys and values to torch's fused kernel,
+which keeps the weights to itself. Both pass through torch's function mode: the first is read, the second is computed
+again beside it. The model goes on with its own numbers, bit for bit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is what was captured what the model computed? Comparisons up to rounding, and the refusal that names the missing piece."""
+"""Is what was captured what the model computed? Comparisons up to rounding, and the refusal that names a piece."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_sum(total: Any, left: Any, right: Any, mask: Any) -> bool:
 
 
 def averaged(weights: Any, values: Any, size: int, mask: Any) -> Any:
-    """The averages A_h V_h of all heads side by side (texts × n × heads·size), from V (texts × n × value heads·size)."""
+    """The averages A_h V_h of all heads side by side (texts × n × heads·size); V is texts × n × value heads·size."""
     split = values.masked_fill(~mask[..., None], 0).unflatten(-1, (-1, size)).transpose(1, 2)
     split = split.repeat_interleave(weights.shape[1] // split.shape[1], dim=1)
     return (weights.to(values.dtype) @ split).transpose(1, 2).flatten(2)

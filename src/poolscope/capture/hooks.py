@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from poolscope.capture.attention import attention_tap
@@ -83,13 +84,10 @@ class Observer:
                 (site.block, self._close, "output"),
             )
             for role, (module, hook, side) in enumerate(parts):
-                if (id(module), role) in known:
-                    continue
-                known.add((id(module), role))
-                if side == "input":
-                    yield lambda hook, module=module: module.register_forward_pre_hook(hook, with_kwargs=True), hook
-                else:
-                    yield module.register_forward_hook, hook
+                if (id(module), role) not in known:
+                    known.add((id(module), role))
+                    inwards = partial(module.register_forward_pre_hook, with_kwargs=True)
+                    yield inwards if side == "input" else module.register_forward_hook, hook
 
     def _input_of(self, letter: str) -> Any:
         def keep(module: Any, args: Any, kwargs: Any) -> None:

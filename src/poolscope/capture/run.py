@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class TextBatch:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens that attend to each other, per text."""
-        return self.mask.sum(axis=1)
+        return np.asarray(self.mask.sum(axis=1), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ def capture(
     progress: Progress | None = None,
     **options: Any,
 ) -> Iterator[CapturedBatch]:
-    """What every layer of a transformer computes for the texts: H, U, Z, Y, X, the attention weights and the projections.
+    """What every layer of a transformer computes for the texts: H, U, Z, Y, X, attention weights and projections.
 
-    `model` is a transformer as `as_encoder` takes it and `options` are the fields of `EncoderOptions`; tokens, prompt and
-    truncation are those of `encode`. `layers` (1 is the first, negative from the end; None: all) says which to keep.
-    Batches come longest texts first and hold at most `batch_tokens` padded tokens; between two of them the model is as
-    it was before. The pieces are found by watching one short pass, and what they must add up to is checked on the
-    first batch; a model that hides one is refused with its name.
+    `model` is a transformer as `as_encoder` takes it and `options` are the fields of `EncoderOptions`; tokens, prompt
+    and truncation are those of `encode`. `layers` (1 is the first, negative from the end; None: all) says which to
+    keep. Batches come longest texts first and hold at most `batch_tokens` padded tokens; between two of them the model
+    is as it was before. The pieces are found by watching one short pass, and what they must add up to is checked on
+    the first batch; a model that hides one is refused with its name.
     """
     opened = OpenModel(model, **options)
     kept: list[LayerCapture] = []
@@ -107,8 +108,8 @@ class Pass:
 class OpenModel:
     """A transformer whose layers can be watched.
 
-    `sites` says where the parts of each layer are; `final_norm`, whether the last layer's output is changed before it is
-    pooled.
+    `sites` says where the parts of each layer are; `final_norm`, whether the last layer's output is changed before it
+    is pooled.
     """
 
     def __init__(self, model: Any, **options: Any) -> None:
@@ -116,8 +117,8 @@ class OpenModel:
         if not isinstance(encoder, BatchedEncoder) or not isinstance(encoder.backend, TorchBackend):
             raise ModelError(
                 f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', whose layers cannot be watched; "
-                f"allowed: transformers on torch (a hub name, a folder, builtin:minilm, a SentenceTransformer, or a pair "
-                f"(model, tokenizer))."
+                f"allowed: transformers on torch (a hub name, a folder, builtin:minilm, a SentenceTransformer, or a "
+                f"pair (model, tokenizer))."
             )
         self.encoder = encoder
         self.card = encoder.card
@@ -141,7 +142,7 @@ class OpenModel:
         wanted = self._wanted(layers)
         for first, (group, batch) in _numbered(plan):
             held = TextBatch(group, batch.mask, batch.keep)
-            output = self._watched(batch, lambda layer, held=held: visit(held, layer), wanted, check=first)
+            output = self._watched(batch, partial(visit, held), wanted, check=first)
             yield Pass(held, output)
             if progress is not None:
                 progress(len(group), int(batch.mask.sum()))

@@ -20,9 +20,9 @@ from poolscope.capture.weights import Projection, Projections
 class Site:
     """The modules of one layer at which its quantities can be seen.
 
-    block: H goes in, X comes out; projections: U goes into the value projection, and the heads come together in the output
-    projection; branch: Z comes out; residual: Y = H + Z goes in. `pre_norm`: U is not H but a norm of it. `post_norm`:
-    the output projection is followed by a norm before the sum, so that Z is not linear in U.
+    block: H goes in, X comes out; projections: U goes into the value projection, and the heads come together in the
+    output projection; branch: Z comes out; residual: Y = H + Z goes in. `pre_norm`: U is not H but a norm of it.
+    `post_norm`: the output projection is followed by a norm before the sum, so that Z is not linear in U.
     """
 
     block: Any
@@ -42,7 +42,7 @@ def find_sites(trace: Trace, model: Any, *, subject: str) -> list[Site]:
         raise hidden(
             subject,
             "the attention weights A",
-            f"neither a softmax over pairs of tokens nor torch's fused attention was seen (its implementation is {kind!r})",
+            f"neither a softmax over pairs of tokens nor torch's fused attention was seen (implementation: {kind!r})",
             "If it has attention, load it with attn_implementation='sdpa' or 'eager'",
         )
     for number, attention in enumerate(trace.attentions, start=1):
@@ -128,8 +128,8 @@ class _Layer:
         raise hidden(
             self.subject,
             "the residual sum Y = H + Z",
-            "no module of the block receives the block's input plus the attention branch (some models add attention and "
-            "feed-forward in one step, or scale the branch)",
+            "no module of the block receives the block's input plus the attention branch (some models add attention "
+            "and feed-forward in one step, or scale the branch)",
         )
 
 
@@ -153,8 +153,8 @@ def as_projection(call: Call) -> Projection | None:
 def _layouts(width: int, heads: int, size: int) -> Iterator[tuple[int, ...]]:
     """Which columns of a projection `width` wide may hold the values of so many heads of that size.
 
-    All of them; the last part of [queries | keys | values], with fewer keys and values than queries or as many; the last
-    third of every head's own [query | key | value].
+    All of them; the last part of [queries | keys | values], with fewer keys and values than queries or as many; the
+    last third of every head's own [query | key | value].
     """
     if width % size == 0 and heads % (width // size) == 0:
         yield tuple(range(width))

@@ -36,8 +36,8 @@ class Projection:
 class Projections:
     """W_V and W_O of one layer, head by head.
 
-    `columns` are those of the value projection's output that hold the values, in the order of the key/value heads: all of
-    them where values have a projection of their own, a part where queries, keys and values are projected in one.
+    `columns` are those of the value projection's output that hold the values, in the order of the key/value heads: all
+    of them where values have a projection of their own, a part where queries, keys and values are projected in one.
     """
 
     value: Projection

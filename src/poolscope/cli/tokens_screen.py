@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from poolscope.analyses.correlation import Estimate
     from poolscope.analyses.norm_layout import NormLayout
@@ -16,20 +16,17 @@ if TYPE_CHECKING:
 
 def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
     """Two tables by layer, the special tokens apart, and what a reader should know."""
-    from rich.markup import escape
-
-    title = f"{escape(result.model)}: what the mean squared norm Q is made of"
-    parts = _table(title, ("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine"))
-    spread = _table(
-        f"over {result.coverage.counted:,} {result.grouping}s", ("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
-    )
+    parts = _table("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine")
+    spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
         name = "last" if layer.layer < 0 else str(layer.layer)
         cosine = "–" if layer.mean_cosine is None else f"{layer.mean_cosine:.3f}"
         parts.add_row(name, f"{layer.corpus.mean_square:.4g}", *(f"{x:.3f}" for x in layer.corpus.shares), cosine)
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(found.spearman for found in correlations))))
+    _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
     screen.print(parts)
+    _print_title(f"how Q, M and V vary over {result.coverage.counted:,} {result.grouping}s", screen)
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:
@@ -40,12 +37,16 @@ def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Con
         screen.print(f"Intervals: {meaning}.", style="dim", highlight=False, markup=False)
 
 
-def _table(title: str, columns: Sequence[Any]) -> Table:
+def _print_title(title: str, screen: Console) -> None:
+    screen.print(title, style="bold", highlight=False, markup=False)
+
+
+def _table(*columns: str | Text) -> Table:
     """A table with a column for the layer before the others."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("layer", *columns):
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -65,9 +66,10 @@ def _print_special(result: TokenStatistics, screen: Console) -> None:
         return
     shown = range(min(4, len(result.special)))
     names = [Text(f"{result.special.names[k]} · {result.special.counts[k]:,}") for k in shown]
-    table = _table("special tokens, left out above: Q (M/Q)", names)
+    table = _table(*names)
     for layer in result.layers:
         squares, means = layer.special.mean_squares, layer.special.norms_of_means
         cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
         table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
+    _print_title("special tokens, left out above: Q (M/Q)", screen)
     screen.print(table)

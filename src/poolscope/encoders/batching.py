@@ -191,7 +191,7 @@ class BatchedEncoder:
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""
         tokens = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
-        _check_not_empty(tokens, texts, skip=self._skip)
+        _check_tokens(tokens, texts, skip=self._skip, max_length=self.max_length)
         return BatchPlan(
             tokens,
             self.options.batch_tokens or self.backend.budget,
@@ -244,7 +244,12 @@ def not_finite(card: ModelCard) -> ModelError:
     )
 
 
-def _check_not_empty(tokens: Tokens, texts: Sequence[str], *, skip: int) -> None:
+def _check_tokens(tokens: Tokens, texts: Sequence[str], *, skip: int, max_length: int | None) -> None:
+    if max_length is not None and tokens.lengths.max() > max_length:  # so tokenizers treat what they cannot cut
+        raise InputError(
+            f"max_length: received {max_length}, which leaves no room beside the special tokens that the tokenizer "
+            f"adds to every text. Ask for more."
+        )
     empty = np.flatnonzero(tokens.lengths <= skip)
     if len(empty):
         why = "once the prompt's are left out" if skip else "for this tokenizer"

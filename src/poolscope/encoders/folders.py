@@ -18,7 +18,11 @@ def load_path(path: Path, *, name: str, revision: str | None, options: EncoderOp
 
         return load_static_folder(path, name=name, revision=revision, options=options)
     place = path / read_declaration(path, name=name).subfolder
-    if not any(place.glob("*.safetensors")) and not any(place.glob("*.bin")) and any(path.glob("**/*.onnx")):
+    if (
+        not any(place.glob("*.safetensors"))
+        and not any(place.glob("pytorch_model*.bin"))
+        and any(path.glob("**/*.onnx"))
+    ):
         from poolscope.encoders.onnx import load_onnx
 
         return load_onnx(path, name=name, revision=revision, options=options)

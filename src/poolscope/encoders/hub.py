@@ -30,7 +30,11 @@ def fetch(name: str, options: EncoderOptions) -> Path:
     files with `trust_remote_code` only. Nothing is downloaded when HF_HUB_OFFLINE is set.
     """
     hub = require("huggingface_hub", "torch")
-    wanted = [*_WANTED, *(["*.bin"] if options.allow_pickle else []), *(["*.py"] if options.trust_remote_code else [])]
+    wanted = [
+        *_WANTED,
+        *(["pytorch_model*"] if options.allow_pickle else []),
+        *(["*.py"] if options.trust_remote_code else []),
+    ]
     try:
         return Path(
             hub.snapshot_download(

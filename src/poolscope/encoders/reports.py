@@ -143,14 +143,12 @@ class TruncationReport:
         if not self.cut_texts:
             return ("No text was cut.",)
         texts = f"{self.cut_texts:,} of {self.texts:,} texts ({self.cut_texts / self.texts:.1%})"
-        notes = [
-            f"{texts} were cut; {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all) never reached the model."
-        ]
+        notes = [f"Cut: {texts}; {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all) never reached the model."]
         if self.identical:
-            many = sum(len(group) for group in self.identical)
+            many, groups = sum(len(group) for group in self.identical), len(self.identical)
             notes.append(
-                f"{many:,} different texts became identical by it, in {len(self.identical):,} groups: no measure can "
-                f"tell them apart. Split long texts, or raise max_length if the model allows it."
+                f"{many:,} different texts became identical by it, in {groups:,} group{'s' if groups > 1 else ''}: no "
+                f"measure can tell them apart. Split long texts, or raise max_length if the model allows it."
             )
         return tuple(notes)
 

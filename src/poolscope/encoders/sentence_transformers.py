@@ -21,6 +21,11 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
 
         return wrap_static_embedding(modules[0], name=name, declared=_declared(model), options=options)
     first = modules[0]
+    if getattr(first, "backend", "torch") != "torch":
+        raise ModelError(
+            f"{name}: it was loaded with the backend {first.backend!r}; allowed: torch. Pass the path of the .onnx "
+            f"file instead, or load the model with torch."
+        )
     if getattr(first, "module_output_name", "token_embeddings") != "token_embeddings":
         raise ModelError(
             f"{name}: its first module gives {first.module_output_name}, not token embeddings, so there are no "
@@ -50,5 +55,4 @@ def _declared(model: Any) -> Declaration:
 
 
 def _name(model: Any) -> str:
-    data = getattr(model, "model_card_data", None)
-    return str(getattr(data, "base_model", None) or getattr(data, "model_id", None) or type(model).__name__)
+    return str(getattr(getattr(model[0], "auto_model", None), "name_or_path", "") or type(model).__name__)

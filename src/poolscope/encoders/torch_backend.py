@@ -119,14 +119,17 @@ def length_limits(model: Any, tokenizer: Any, declared: int | None) -> tuple[int
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES
     ]
-    configured = getattr(model.config, "max_position_embeddings", None)
-    configured = None if configured is None or configured < 1 else int(configured)
+    configured = _limit(getattr(model.config, "max_position_embeddings", None))
+    declared, usual = _limit(declared), _limit(tokenizer.model_max_length)
     named = [length for length in (declared, configured) if length is not None]
     positions = min(tables) if tables else max(named, default=None)
-    if declared is None:
-        declared = min(tokenizer.model_max_length, configured or tokenizer.model_max_length)
-    longest = min(declared, positions or declared)
-    return (longest if longest < 10**9 else None), positions  # transformers writes "no limit" as a huge number
+    limits = [length for length in ((declared or usual), positions) if length is not None]
+    return min(limits, default=None), positions
+
+
+def _limit(length: float | None) -> int | None:
+    """A number of tokens, None for the ways in which libraries write "no limit" (-1, 10³⁰)."""
+    return int(length) if length is not None and 0 < length < 10**9 else None
 
 
 def _position_offset(table: Any) -> int:

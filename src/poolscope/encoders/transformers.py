@@ -74,7 +74,7 @@ def _encoder(
     card = ModelCard(
         name=name,
         kind="transformers",
-        dimension=int(model.config.hidden_size),
+        dimension=_hidden_size(model, name=name),
         revision=revision,
         layers=getattr(model.config, "num_hidden_layers", None),
         max_length=longest,
@@ -95,8 +95,18 @@ def _encoder(
     )
 
 
+def _hidden_size(model: Any, *, name: str) -> int:
+    size = getattr(model.config, "hidden_size", None) or getattr(model.config.get_text_config(), "hidden_size", None)
+    if size is None:
+        raise ModelError(
+            f"{name}: its configuration ({type(model.config).__name__}) declares no hidden size, so it is no text "
+            f"model that poolscope knows. Pass a function from texts to token arrays."
+        )
+    return int(size)
+
+
 def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
-    safe, pickled = sorted(folder.glob("*.safetensors")), sorted(folder.glob("*.bin"))
+    safe, pickled = sorted(folder.glob("*.safetensors")), sorted(folder.glob("pytorch_model*.bin"))
     if safe or (pickled and allow_pickle):
         return safe or pickled
     if pickled:

@@ -1,0 +1,81 @@
+"""Two clouds in one plane: where the tokens, the means and the covariances of two texts lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.analyses.socm_score import SocmPair, socm_pair
+from poolscope.clouds import as_matrix
+from poolscope.moments import mean
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FlatCloud:
+    """A cloud in the plane: its tokens (n × 2), its mean (2) and its covariance (2 × 2), divided by n."""
+
+    points: Array
+    mean: Array
+    covariance: Array
+
+    def ellipse(self, deviations: float = 1.0, steps: int = 120) -> Array:
+        """Points (steps × 2) of the ellipse that many standard deviations around the mean, closed; a point for one token.
+
+        >>> flat = FlatCloud(np.zeros((2, 2)), np.array([1.0, 0.0]), np.diag([4.0, 0.0]))
+        >>> flat.ellipse(steps=3).round(6).tolist()
+        [[3.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]
+        """
+        values, vectors = np.linalg.eigh(self.covariance)
+        angles = np.linspace(0, 2 * np.pi, steps)
+        circle = np.stack([np.sin(angles), np.cos(angles)], axis=1)
+        return np.asarray(self.mean + deviations * circle * np.sqrt(np.maximum(values, 0)) @ vectors.T)
+
+
+@dataclass(frozen=True)
+class PairProjection:
+    """Two clouds, scaled to unit mean, in the plane that keeps most of them; and their distances in full dimension.
+
+    `kept` is the share of the squared norms of all tokens that lies in the plane.
+    """
+
+    left: FlatCloud
+    right: FlatCloud
+    kept: float
+    distances: SocmPair
+
+
+def project_pair(X: Any, Y: Any) -> PairProjection:
+    """Truncated singular value decomposition, without centring, of the tokens of both clouds (n₁ × d and n₂ × d).
+
+    Without centring the origin stays the origin, so that angles between means are seen as angles. Axes point to where
+    the means are: the first component of the joint mean is not negative, nor is the second of the first mean's distance
+    to the other. One token is a cloud too; a zero mean is an error.
+
+    >>> pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]])
+    >>> pair.left.mean.round(6).tolist(), round(pair.distances.socm, 6), round(pair.kept, 6)
+    ([1.0, 0.0], 0.25, 1.0)
+    """
+    distances = socm_pair(X, Y)
+    clouds = [_unit_mean(X), _unit_mean(Y)]
+    tokens = np.concatenate(clouds)
+    _, values, axes = np.linalg.svd(tokens, full_matrices=False)
+    axes = np.pad(axes[:2], [(0, max(0, 2 - len(axes))), (0, 0)])
+    left, right = (_flat(cloud @ axes.T) for cloud in clouds)
+    signs = np.where([left.mean[0] + right.mean[0] < 0, left.mean[1] < right.mean[1]], -1.0, 1.0)
+    left, right = (_flat(cloud.points * signs) for cloud in (left, right))
+    return PairProjection(left, right, float((values[:2] ** 2).sum() / (values**2).sum()), distances)
+
+
+def _unit_mean(cloud: Any) -> Array:
+    return as_matrix(cloud).astype(np.float64) / float(np.linalg.norm(mean(cloud)))
+
+
+def _flat(points: Array) -> FlatCloud:
+    centre = points.mean(axis=0)
+    deviations = points - centre
+    return FlatCloud(points, centre, deviations.T @ deviations / len(points))

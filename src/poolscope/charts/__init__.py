@@ -1,0 +1,18 @@
+"""Figures: each function takes a result and returns a plotly figure; `save_figure` writes it."""
+
+from __future__ import annotations
+
+from poolscope.charts.files import check_figure_path, save_figure
+from poolscope.charts.layers import cosine_figure, frequency_figure, layers_figure, layers_sheet, socm_figure
+from poolscope.charts.pair import pair_figure
+
+__all__ = [
+    "check_figure_path",
+    "cosine_figure",
+    "frequency_figure",
+    "layers_figure",
+    "layers_sheet",
+    "pair_figure",
+    "save_figure",
+    "socm_figure",
+]

@@ -1,0 +1,80 @@
+"""Writing figures, and how all of them look."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from poolscope.errors import InputError, MissingExtraError, require
+from poolscope.files import atomic_path
+
+PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
+
+# Colours that people with a colour deficiency tell apart too (Okabe and Ito); one a model or a text.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY = "#666666"
+_FONT = "Helvetica, Arial, sans-serif"
+
+
+def check_figure_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a name whose ending says no format, before any work is done."""
+    if Path(path).suffix.lower() not in (PAGE, *PICTURES):
+        raise InputError(f"{path}: received a figure name with the ending '{Path(path).suffix}'; allowed: {_ENDINGS}.")
+
+
+_ENDINGS = f"{PAGE} (needs nothing else), {', '.join(PICTURES)} (pictures)"
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> None:
+    """Write a figure, atomically: `.html` is one page that works without a network, the others are pictures.
+
+    Pictures are drawn by kaleido in a Chrome or Chromium on this machine: the one that BROWSER_PATH names, or the first
+    that is found. `scale` multiplies the pixels of a PNG.
+    """
+    check_figure_path(path)
+    ending = Path(path).suffix.lower()
+    if ending == PAGE:
+        content = figure.to_html(include_plotlyjs=True, full_html=True).encode("utf-8")
+    else:
+        content = _picture(figure, path, ending.removeprefix("."), scale)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _picture(figure: Any, path: str | os.PathLike[str], kind: str, scale: float) -> bytes:
+    require("kaleido", "report")
+    try:
+        content: bytes = figure.to_image(format=kind, scale=scale)
+    except RuntimeError as error:  # kaleido raises it, and a child of it, where it finds or starts no browser
+        raise MissingExtraError(
+            f"{path}: the picture could not be drawn, because no Chrome or Chromium could be started. Install one (on "
+            f"Debian: apt install chromium), name it in the environment variable BROWSER_PATH, or write "
+            f"{Path(path).with_suffix(PAGE).name}, which needs none."
+        ) from error
+    return content
+
+
+def style(figure: Any, *, title: str, width: int, height: int) -> Any:
+    """One look for all figures: white ground, quiet grid, the legend between title and panels."""
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": title, "x": 0.01, "y": 1 - 14 / height, "yanchor": "top", "font": {"size": 18}},
+        font={"family": _FONT, "size": 13, "color": "#222222"},
+        width=width,
+        height=height,
+        margin={"l": 80, "r": 30, "t": 110, "b": 60},
+        legend={"orientation": "h", "x": 0, "y": 1 - 44 / height, "yref": "container", "yanchor": "top"},
+    )
+    figure.update_xaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
+    figure.update_yaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
+    return figure
+
+
+def short_name(model: str) -> str:
+    """The last part of a model's name, without its owner or folder.
+
+    >>> short_name("sentence-transformers/all-MiniLM-L6-v2"), short_name("models/mine/")
+    ('all-MiniLM-L6-v2', 'mine')
+    """
+    return model.rstrip("/").rpartition("/")[2]
