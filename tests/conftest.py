@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -11,3 +13,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLSCOPE_CACHE", str(tmp_path_factory.mktemp("clouds")))
         yield
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What a developer may lack, continuous integration must have: there a test skipped for it is a failure."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or not os.environ.get("CI"):
+        return
+    lacking = [str(report.longrepr) for report in terminal.stats.get("skipped", [])]
+    if lacking:
+        terminal.write_line("skipped, and that is not allowed here:", red=True)
+        for reason in lacking:
+            terminal.write_line(f"  {reason}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""Figures of the token statistics: what they show is what was measured, and files are whole."""
+"""Figures of the token statistics: what they show is what was measured."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.token_data import WordEncoder, sentences
 
-from poolscope import charts_tokens
 from poolscope.analyses.tokens import token_statistics
-from poolscope.charts_tokens import norm_variance_figure, save_figure, shares_figure, tokens_figure, variation_figure
-from poolscope.errors import InputError, MissingExtraError
+from poolscope.charts import norm_variance_figure, shares_figure, tokens_figure, variation_figure
+from poolscope.charts import tokens as charts_tokens
+from poolscope.errors import InputError
 
 pytest.importorskip("plotly")
 
@@ -76,7 +76,7 @@ def test_curves_carry_their_intervals(result, other):
 def test_all_panels_on_one_sheet(result, other):
     assert [title for title in titles(tokens_figure(result)) if title][3:] == ["shares: words", *charts_tokens._CURVES]
     assert len(titles(tokens_figure(result, other))) == 3 + 2 + 2 + 3
-    assert "fake/words: 40 texts" in tokens_figure(result).layout.title.text
+    assert "words: 40 texts" in tokens_figure(result).layout.title.text
 
 
 def test_statistics_without_frequent_types_can_be_drawn():
@@ -89,26 +89,3 @@ def test_statistics_without_frequent_types_can_be_drawn():
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(InputError, match="no results to draw"):
         shares_figure()
-
-
-def test_a_page_needs_nothing_else_and_other_endings_are_refused(result, tmp_path):
-    save_figure(shares_figure(result), tmp_path / "shares.html")
-    page = (tmp_path / "shares.html").read_text(encoding="utf-8")
-    assert "Plotly.newPlot" in page
-    assert 'src="https://' not in page
-    with pytest.raises(InputError, match=r"written as \.html or \.png"):
-        save_figure(shares_figure(result), tmp_path / "shares.doc")
-    assert [path.name for path in tmp_path.iterdir()] == ["shares.html"]
-
-
-def test_a_picture_that_cannot_be_drawn_leaves_no_file_and_says_what_helps(result, tmp_path, monkeypatch):
-    figure = shares_figure(result)
-
-    def no_browser(*arguments, **choices):
-        raise RuntimeError("no browser")
-
-    monkeypatch.setattr(type(figure), "to_image", no_browser)
-    monkeypatch.setattr(charts_tokens, "require", lambda module, extra: None)
-    with pytest.raises(MissingExtraError, match=r"no browser.*write shares\.html"):
-        save_figure(figure, tmp_path / "shares.png")
-    assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from poolscope.analyses.socm import socm
     from poolscope.analyses.socm_result import SocmResult
     from poolscope.analyses.socm_score import SocmFormula, SocmPair, socm_pair
+    from poolscope.analyses.tokens import token_statistics
+    from poolscope.analyses.tokens_result import TokenStatistics
     from poolscope.analyses.worst import worst_pairs
     from poolscope.bures import bures_wasserstein
     from poolscope.cloud_writers import CloudBuilder, CloudWriter
@@ -35,6 +37,7 @@ _HOMES = {
     "SocmPair": "analyses.socm_score",
     "SocmResult": "analyses.socm_result",
     "TokenClouds": "clouds",
+    "TokenStatistics": "analyses.tokens_result",
     "as_encoder": "encoders",
     "bures_wasserstein": "bures",
     "encode": "encoders",
@@ -43,6 +46,7 @@ _HOMES = {
     "read_texts": "texts",
     "socm": "analyses.socm",
     "socm_pair": "analyses.socm_score",
+    "token_statistics": "analyses.tokens",
     "worst_pairs": "analyses.worst",
 }
 
@@ -54,6 +58,7 @@ __all__ = [
     "SocmPair",
     "SocmResult",
     "TokenClouds",
+    "TokenStatistics",
     "as_encoder",
     "bures_wasserstein",
     "encode",
@@ -62,6 +67,7 @@ __all__ = [
     "read_texts",
     "socm",
     "socm_pair",
+    "token_statistics",
     "worst_pairs",
 ]
 

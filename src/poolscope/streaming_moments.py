@@ -222,41 +222,69 @@ def measure(
 
     `directed` is a mask over the groups (None: all of them). NaN and infinity are an error.
     """
-    result = GroupedMoments.empty(len(grouping.keys), rows.shape[1])
-    result.counts[:] = grouping.sizes
+    bounds, first, pieces = _cut(grouping.bounds, max(1, _BLOCK_ELEMENTS // rows.shape[1]))
+    owner = np.repeat(np.arange(len(pieces)), pieces)
+    wanted = np.full(len(owner), True) if directed is None else directed[owner]
+    result = GroupedMoments.empty(len(owner), rows.shape[1])
+    result.counts[:] = np.diff(bounds)
     directions = DirectionSum(np.zeros(rows.shape[1]))
-    for groups, block, starts in _blocks(rows, grouping):
-        sizes = result.counts[groups]
-        lengths = _row_squares(block)
-        if not np.isfinite(lengths).all():
-            raise DegenerateCloudError(
-                "the token vectors hold NaN, infinite or immense values; all must be finite. Encode the texts again, "
-                "in float32."
-            )
-        result.squares[groups] = np.add.reduceat(lengths, starts)
-        counted = lengths > 0
-        if directed is not None:
-            counted &= np.repeat(directed[groups], sizes)
-        wanted = len(lengths) if directed is None else int(sizes[directed[groups]].sum())
-        inverse = np.zeros(len(lengths))
-        np.divide(1, np.sqrt(lengths), out=inverse, where=counted)
-        directions.add(DirectionSum(inverse @ block, int(counted.sum()), wanted - int(counted.sum())))
-        centres = np.add.reduceat(block, starts, axis=0) / sizes[:, None]
-        result.means[groups] = centres
-        block -= np.repeat(centres, sizes, axis=0)
-        result.scatters[groups] = np.add.reduceat(_row_squares(block), starts)
-    return result, directions
+    for parts in _runs(bounds, max(1, _BLOCK_ELEMENTS // rows.shape[1])):
+        block = rows[grouping.order[bounds[parts.start] : bounds[parts.stop]]].astype(np.float64)
+        directions.add(_measure_block(block, bounds[parts] - bounds[parts.start], result, parts, wanted[parts]))
+    groups = result.select(first)
+    for number in range(1, pieces.max(initial=1)):
+        longer = np.flatnonzero(pieces > number)
+        groups.merge(longer, result.select(first[longer] + number))
+    return groups, directions
 
 
-def _blocks(rows: NDArray[Any], grouping: Grouping) -> Iterator[tuple[slice, Array, Index]]:
-    """Whole groups at a time: which groups, their rows in float64, and where in these each group starts."""
-    bounds, limit = grouping.bounds, max(1, _BLOCK_ELEMENTS // rows.shape[1])
-    first = 0
-    while first < len(grouping.keys):
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + limit, side="right")) - 1)
-        block = rows[grouping.order[bounds[first] : bounds[last]]].astype(np.float64)
-        yield slice(first, last), block, bounds[first:last] - bounds[first]
-        first = last
+def _measure_block(
+    block: Array, starts: Index, result: GroupedMoments, parts: slice, wanted: NDArray[np.bool_]
+) -> DirectionSum:
+    """Put the moments of the parts of a block into `result`, and sum the directions of the `wanted` ones.
+
+    The block is used up: in the end it holds deviations.
+    """
+    sizes = result.counts[parts]
+    lengths = _row_squares(block)
+    if not np.isfinite(lengths).all():
+        raise DegenerateCloudError(
+            "the token vectors hold NaN, infinite or immense values; all must be finite. Encode the texts again, in "
+            "float32."
+        )
+    result.squares[parts] = np.add.reduceat(lengths, starts)
+    asked = np.repeat(wanted, sizes)
+    counted = asked & (lengths > 0)
+    inverse = np.zeros(len(lengths))
+    np.divide(1, np.sqrt(lengths), out=inverse, where=counted)
+    directions = DirectionSum(inverse @ block, int(counted.sum()), int(asked.sum()) - int(counted.sum()))
+    centres = np.add.reduceat(block, starts, axis=0) / sizes[:, None]
+    result.means[parts] = centres
+    block -= np.repeat(centres, sizes, axis=0)
+    result.scatters[parts] = np.add.reduceat(_row_squares(block), starts)
+    return directions
+
+
+def _cut(bounds: Index, most: int) -> tuple[Index, Index, Index]:
+    """Cut groups into parts of at most `most` rows: bounds of the parts, first part and number of parts of each group.
+
+    >>> [part.tolist() for part in _cut(np.array([0, 2, 7]), 3)]
+    [[0, 2, 5, 7], [0, 1], [1, 2]]
+    """
+    pieces = -(-np.diff(bounds) // most)
+    first = np.cumsum(pieces) - pieces
+    owner = np.repeat(np.arange(len(pieces)), pieces)
+    starts = bounds[owner] + (np.arange(len(owner)) - first[owner]) * most
+    return np.append(starts, bounds[-1]), first, pieces
+
+
+def _runs(bounds: Index, most: int) -> Iterator[slice]:
+    """Consecutive parts with at most `most` rows together."""
+    start = 0
+    while start < len(bounds) - 1:
+        stop = int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1
+        yield slice(start, stop)
+        start = stop
 
 
 def _row_squares(rows: Array) -> Array:

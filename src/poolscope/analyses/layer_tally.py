@@ -37,7 +37,7 @@ class LayerTally:
         projections = [site.projections for site in opened.sites]
         texts, depth, heads = len(ids), len(projections), max(p.heads for p in projections)
         self.states = (*(str(k) for k in range(depth + 1)), *(["output"] if opened.final_norm else []))
-        self.lengths = np.zeros(texts, dtype=np.int64)
+        self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
         self._ids = ids
         self._clouds = clouds
         self._pool = pool
@@ -72,7 +72,7 @@ class LayerTally:
         """Everything that is measured of one layer for one batch."""
         offsets = _offsets(batch.mask)
         if layer.number == 1:
-            self.lengths[batch.positions] = batch.lengths
+            self.lengths[batch.positions], self.truncated[batch.positions] = batch.lengths, batch.truncated
             rows = _rows(layer.H, batch.mask)
             self._input = cloud_moments(rows, offsets)
             self._add_state(batch, 0, rows, self._input)

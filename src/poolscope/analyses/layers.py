@@ -71,6 +71,7 @@ def layers(
         model=opened.card.name,
         ids=names,
         lengths=tally.lengths,
+        truncated=tally.truncated,
         states=tally.states,
         values=tally.values(),
         norms=norms,

@@ -110,12 +110,14 @@ class LayersResult:
     `values[name]` holds one array a quantity (see QUANTITIES): texts × states, × layers, or × layers × heads. `states`
     names the clouds between layers ("0" … "L", and "output" where the model normalises after its last layer). `norms`
     and `value_norms` (layers × heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `pre_norm`, `post_norm` (one entry a layer): is there
-    a norm before the attention, and one after W_O, which makes Z not linear and leaves theorem 1 aside?
+    a norm before the attention, and one after W_O, which makes Z not linear and leaves theorem 1 aside? `lengths`
+    counts the tokens that attend to each other, `truncated` those that were cut off.
     """
 
     model: str
     ids: tuple[str, ...]
     lengths: NDArray[np.int64]
+    truncated: NDArray[np.int64]
     states: tuple[str, ...]
     values: Mapping[str, Array] = field(repr=False)
     norms: Array = field(repr=False)
@@ -195,6 +197,8 @@ class LayersResult:
             "texts": len(self.ids),
             "tokens": int(self.lengths.sum()),
             "one_token_texts": int((self.lengths == 1).sum()),
+            "texts_truncated": int((self.truncated > 0).sum()),
+            "tokens_truncated": int(self.truncated.sum()),
             "states": list(self.states),
             "pre_norm": list(self.pre_norm),
             "post_norm": list(self.post_norm),
@@ -224,7 +228,7 @@ def _mean(values: Array, *, axis: int) -> Array:
     finite = np.isfinite(values)
     count = finite.sum(axis=axis)
     total = np.where(finite, values, 0.0).sum(axis=axis)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
 
 
 def _theorem_1(layer: int, slack: Array, proven: Array) -> Theorem1Check:

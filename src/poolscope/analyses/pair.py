@@ -24,7 +24,7 @@ class FlatCloud:
     covariance: Array
 
     def ellipse(self, deviations: float = 1.0, steps: int = 120) -> Array:
-        """Points (steps × 2) of the ellipse that many standard deviations around the mean, closed; a point for one token.
+        """Points (steps × 2) of the ellipse that many standard deviations around the mean, closed.
 
         >>> flat = FlatCloud(np.zeros((2, 2)), np.array([1.0, 0.0]), np.diag([4.0, 0.0]))
         >>> flat.ellipse(steps=3).round(6).tolist()

@@ -20,7 +20,8 @@ from poolscope.streaming_moments import DirectionSum, GroupedMoments, Grouping, 
 
 POOLED = -1  # the slot of a key whose tokens are in the pool
 
-# Elements of a matrix that are taken in at a time: one group can need a float64 copy of as many.
+# Elements of a matrix that are taken in at a time: its rows are read in the order of their groups, back and forth, and
+# must not be fetched from a file again and again meanwhile.
 _PIECE_ELEMENTS = 1 << 23
 
 

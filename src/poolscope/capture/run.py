@@ -25,11 +25,13 @@ class TextBatch:
     """Which texts a batch holds: `positions` in the caller's list, `mask` of their tokens, `pooled` of those pooled.
 
     Both masks are (texts × n), padding on the right; they differ where a model's pooling leaves out its prompt.
+    `truncated` counts the tokens that were cut off each text.
     """
 
     positions: NDArray[np.int64]
     mask: NDArray[np.bool_]
     pooled: NDArray[np.bool_]
+    truncated: NDArray[np.int32]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -141,7 +143,7 @@ class OpenModel:
         plan = self.encoder.plan(check_texts(texts))
         wanted = self._wanted(layers)
         for first, (group, batch) in _numbered(plan):
-            held = TextBatch(group, batch.mask, batch.keep)
+            held = TextBatch(group, batch.mask, batch.keep, plan.tokens.cut[group])
             output = self._watched(batch, partial(visit, held), wanted, check=first)
             yield Pass(held, output)
             if progress is not None:

@@ -17,7 +17,7 @@ _WIDTH, _HEIGHT = 480, 330  # of one panel, in pixels
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn for one model: places, names of the places, values with their interval, and the look of the line."""
+    """What is drawn for one model: places, values with their interval, and the look of the line."""
 
     x: Any
     mean: Any
@@ -76,12 +76,11 @@ PANELS = {
     ),
     "cosine": Panel("Tokens of a text among each other", "within-text cosine", _measured("cosine")),
     "socm": Panel("Second-order collapse", "SOCM, mean over pairs", _socm),
-    "sigma_a": Panel("Largest singular value of PA", "σ<sub>a</sub>, mean over heads", _measured("sigma_a"), reference=1.0),
+    "sigma_a": Panel(
+        "Largest singular value of PA", "σ<sub>a</sub>, mean over heads", _measured("sigma_a"), reference=1.0
+    ),
     "high_frequency": Panel(
-        "Growth of the deviations over the layer (—),<br>over the attention branch (– –) and its bound (···)",
-        "log of the ratio of norms",
-        _frequency,
-        reference=0.0,
+        "Deviations: layer (—), branch (– –), its bound (···)", "log of the ratio of norms", _frequency, reference=0.0
     ),
 }
 PAPER = ("lambda", "r", "C", "concentration_ratio")
@@ -110,7 +109,7 @@ def layers_figure(*results: LayersResult, panels: Sequence[str] = PAPER) -> Any:
     for number, panel in enumerate(chosen):
         _draw(figure, divmod(number, columns), panel, results, legend=number == 0)
     texts = " and ".join(dict.fromkeys(f"{len(result.ids):,}" for result in results))
-    title = f"Anatomy of the layers · {texts} texts"
+    title = f"Anatomy of the layers · {texts} texts · bands: 95 % intervals"
     return style(figure, title=title, width=_WIDTH * columns, height=_HEIGHT * rows + 110)
 
 
@@ -161,7 +160,7 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
 
 
 def _vertical(panel: Panel, curves: Sequence[Curve]) -> dict[str, Any]:
-    """The range and the ticks of the vertical axis: a tenth of air around what is drawn, round numbers on a log scale."""
+    """Range and ticks of the vertical axis: a tenth of air around what is drawn, round numbers on a log scale."""
     drawn = np.concatenate([np.asarray(part, dtype=np.float64) for c in curves for part in (c.mean, c.low, c.high)])
     drawn = drawn[np.isfinite(drawn) & (drawn > 0 if panel.log else True)]
     if not len(drawn):
@@ -173,7 +172,7 @@ def _vertical(panel: Panel, curves: Sequence[Curve]) -> dict[str, Any]:
     low, high = float(edges[0]) - air, float(edges[1]) + air
     if not panel.log:
         return {"range": [low, high]}
-    steps = (1, 2, 5) if high - low < 2.5 else (1,)
+    steps = (1, 1.5, 2, 3, 4, 5, 7) if high - low < 1 else (1, 2, 5) if high - low < 2.5 else (1,)
     ticks = [step * 10.0**power for power in range(int(low) - 2, int(high) + 2) for step in steps]
     return {"type": "log", "range": [low, high], "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 

@@ -24,19 +24,21 @@ def pair_figure(
     """Tokens as points, means as crosses, covariances as ellipses of one and two standard deviations.
 
     `names` label the two clouds (shortened); `tokens` are shown when the pointer is on a point. Both axes have one
-    scale, and the origin is that of the embedding space: the angle between the two means is what cosine similarity sees.
+    scale, and the origin is that of the embedding space: the angle between the two means is what the cosine sees.
     """
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for k, cloud in enumerate((pair.left, pair.right)):
-        for trace in _cloud(go, cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), None if tokens is None else tokens[k]):
+        for trace in _cloud(
+            go, cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), None if tokens is None else tokens[k]
+        ):
             figure.add_trace(trace)
     for k, cloud in enumerate((pair.left, pair.right)):
         figure.add_trace(_arrow(go, cloud, COLOURS[k]))
     found = pair.distances
     title = (
         f"<b>SOCM {found.socm:.3f}</b>   d<sub>μ</sub> {found.mean_distance:.3f}   "
-        f"d<sub>Σ</sub> {found.covariance_distance:.3f}" + (f"   <span style='font-size:14px'>{model}</span>" if model else "")
+        f"d<sub>Σ</sub> {found.covariance_distance:.3f}   <span style='font-size:14px'>{shortened(model)}</span>"
     )
     style(figure, title=title, width=860, height=760)
     figure.update_layout(margin={"t": 125}, legend={"orientation": "v"})
@@ -72,7 +74,13 @@ def _cloud(go: Any, cloud: FlatCloud, colour: str, symbol: str, name: str, token
             mode="markers",
             name=name,
             legendgroup=name,
-            marker={"color": colour, "size": 8, "symbol": symbol, "opacity": 0.75, "line": {"color": "white", "width": 1}},
+            marker={
+                "color": colour,
+                "size": 8,
+                "symbol": symbol,
+                "opacity": 0.75,
+                "line": {"color": "white", "width": 1},
+            },
             **shown,
         )
     )
@@ -100,7 +108,7 @@ def _arrow(go: Any, cloud: FlatCloud, colour: str) -> Any:
 def shortened(text: str, width: int = 90) -> str:
     """One line of a text, cut at a width; nothing in it can be read as markup.
 
-    >>> shortened("a <b>bold</b>\\nline")
+    >>> shortened("a <b>bold</b>   line")
     'a &lt;b&gt;bold&lt;/b&gt; line'
     """
     line = " ".join(text.split())

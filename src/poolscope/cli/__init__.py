@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from poolscope import __version__
-from poolscope.cli import encode, socm, tokens
+from poolscope.cli import encode, layers, pair, socm, tokens
 from poolscope.errors import PoolscopeError
 
 FAILED, INTERRUPTED = 2, 130
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (socm, encode, tokens):
+for command in (socm, encode, tokens, layers, pair):
     command.register(app)
 
 

@@ -86,7 +86,7 @@ def tokens(
     if group_by not in GROUPINGS:
         raise InputError(f"--group-by: received {group_by!r}; allowed: {', '.join(GROUPINGS)}.")
     if figure is not None:
-        from poolscope.charts_tokens import check_figure_path
+        from poolscope.charts import check_figure_path
 
         check_figure_path(figure)  # before the work, not after it
     if compare is not None and (merge or state):
@@ -232,7 +232,7 @@ def _write(
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.charts_tokens import save_figure, tokens_figure
+        from poolscope.charts import save_figure, tokens_figure
 
         save_figure(tokens_figure(*(result for result, _ in measured)), figure)
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.errors import InputError, MissingExtraError, require
-from poolscope.files import atomic_path
+from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
     from poolscope.analyses.correlation import Estimate
     from poolscope.analyses.tokens_result import LayerTokens, TokenStatistics
 
-PAGE, PICTURES = ".html", (".png", ".svg", ".pdf", ".webp")
-
-# Colours that also people with a colour deficiency tell apart (Okabe and Ito).
 _PARTS = (("M/Q: mean", "#0072B2"), ("V_W/Q: within", "#E69F00"), ("V_B/Q: between", "#009E73"))
-_MODELS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _SPECIAL = "#D55E00"
 _COLUMNS = 4
 _PANEL = (330, 300)  # width and height of one panel, in pixels
@@ -47,31 +41,6 @@ def variation_figure(*results: TokenStatistics) -> Any:
     return _sheet("Variation and correlations", results, _curve_panels(results))
 
 
-def check_figure_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a name for a figure whose ending says no format, before any work is done."""
-    if Path(path).suffix not in (PAGE, *PICTURES):
-        raise InputError(
-            f"{path}: a figure is written as {PAGE} or {', '.join(PICTURES)}; choose one of these endings."
-        )
-
-
-def save_figure(figure: Any, path: str | os.PathLike[str]) -> None:
-    """Write a figure, atomically: `.html` is one page that needs nothing else; pictures need kaleido and a browser."""
-    check_figure_path(path)
-    with atomic_path(path) as temporary:
-        if Path(path).suffix == PAGE:
-            temporary.write_text(figure.to_html(include_plotlyjs=True, full_html=True), encoding="utf-8")
-            return
-        require("kaleido", "report")
-        try:
-            temporary.write_bytes(figure.to_image(format=Path(path).suffix[1:], scale=2))
-        except (RuntimeError, ValueError) as error:
-            raise MissingExtraError(
-                f"{path}: the picture could not be drawn ({error}). Pictures need Chrome or Chromium on this machine; "
-                f"install one, or write {Path(path).with_suffix(PAGE).name}."
-            ) from error
-
-
 def tokens_figure(*results: TokenStatistics) -> Any:
     """All of the above on one sheet."""
     points = _point_panels(results, None)
@@ -94,7 +63,7 @@ def _point_panels(results: Sequence[TokenStatistics], asked: Sequence[int] | Non
         chosen = np.unique(np.linspace(0, len(layers) - 1, min(most, len(layers))).round().astype(int))
         for layer in (layers[k] for k in chosen):
             name = {0: "layer 0 (embeddings)", -1: "last layer"}.get(layer.layer, f"layer {layer.layer}")
-            title = name if len(results) == 1 else f"{_short(result)}, {name}"
+            title = name if len(results) == 1 else f"{short_name(result.model)}, {name}"
             panels.append((title, partial(_add_points, result=result, layer=layer)))
         panels += [("", None)] * (-len(panels) % _COLUMNS if result is not results[-1] else 0)
     return panels
@@ -102,7 +71,7 @@ def _point_panels(results: Sequence[TokenStatistics], asked: Sequence[int] | Non
 
 def _share_panels(results: Sequence[TokenStatistics]) -> list[_Panel]:
     return [
-        (f"shares: {_short(result)}", partial(_add_shares, result=result, legend=result is results[0]))
+        (f"shares: {short_name(result.model)}", partial(_add_shares, result=result, legend=result is results[0]))
         for result in results
     ]
 
@@ -110,10 +79,6 @@ def _share_panels(results: Sequence[TokenStatistics]) -> list[_Panel]:
 def _curve_panels(results: Sequence[TokenStatistics]) -> list[_Panel]:
     legend = {name: len(results) > 1 and name == next(iter(_CURVES)) for name in _CURVES}
     return [(name, partial(_add_curves, results=results, name=name, legend=legend[name])) for name in _CURVES]
-
-
-def _short(result: TokenStatistics) -> str:
-    return result.model.rstrip("/").rpartition("/")[2]
 
 
 def _add_points(figure: Any, cell: tuple[int, int], result: TokenStatistics, layer: LayerTokens) -> None:
@@ -138,7 +103,7 @@ def _add_points(figure: Any, cell: tuple[int, int], result: TokenStatistics, lay
     if len(mean):
         square = float(layer.types.mean_squares[shown].mean())
         reach = np.array([max(mean.min(), square - variance.max()), min(mean.max(), square)])
-        line = {"color": "#666666", "width": 1, "dash": "dash"}
+        line = {"color": GREY, "width": 1, "dash": "dash"}
         figure.add_trace(
             go.Scatter(x=reach, y=square - reach, mode="lines", line=line, hoverinfo="skip", showlegend=False), *cell
         )
@@ -192,7 +157,7 @@ def _add_shares(figure: Any, cell: tuple[int, int], result: TokenStatistics, *, 
 _CURVES = {
     "coefficient of variation of Q": lambda layer: layer.variation,
     "Spearman of M and V": lambda layer: layer.associations.mean_and_variance.spearman,
-    "Spearman of M and log count, corrected": lambda layer: layer.corrected.mean_and_frequency.spearman,
+    "Spearman of M and log n, corrected": lambda layer: layer.corrected.mean_and_frequency.spearman,
 }
 
 
@@ -210,8 +175,8 @@ def _add_curves(
                 y=[estimate.value for estimate in estimates],
                 error_y={"array": above, "arrayminus": below, "thickness": 1.5, "width": 3},
                 mode="lines+markers",
-                name=_short(result),
-                line={"color": _MODELS[number % len(_MODELS)]},
+                name=short_name(result.model),
+                line={"color": COLOURS[number % len(COLOURS)]},
                 showlegend=legend,
                 legendgroup=f"model {number}",
             ),
@@ -237,7 +202,7 @@ def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Pan
         cols=columns,
         subplot_titles=[name for name, _ in panels],
         horizontal_spacing=0.26 / columns,
-        vertical_spacing=0.28 / rows,
+        vertical_spacing=0.34 / rows,
     )
     for number in range(rows * columns):
         cell = (number // columns + 1, number % columns + 1)
@@ -250,19 +215,15 @@ def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Pan
     ticks = list(range(8))
     bar = {"title": "tokens", "tickvals": ticks, "ticktext": [f"{10**k:,}" for k in ticks]}
     width, height = _PANEL
+    style(figure, title=_title(title, results), width=columns * width + 170, height=rows * height + 150)
     figure.update_layout(
-        title={"text": f"{title}<br><sup>{_subtitle(results)}</sup>"},
-        template="plotly_white",
         barmode="stack",
-        width=columns * width + 220,
-        height=rows * height + 130,
-        legend={"x": 1.02, "y": 0, "yanchor": "bottom"},
-        margin={"t": 100, "l": 60, "r": 200, "b": 50},
+        margin={"r": 110},
         coloraxis={"colorscale": "Viridis", "colorbar": {**bar, "len": 0.45, "y": 0.75}},
     )
     return figure
 
 
-def _subtitle(results: Sequence[TokenStatistics]) -> str:
-    parts = (f"{r.model}: {r.coverage.texts:,} texts, {r.coverage.tokens:,} tokens" for r in results)
-    return " · ".join(dict.fromkeys(parts))
+def _title(title: str, results: Sequence[TokenStatistics]) -> str:
+    parts = (f"{short_name(r.model)}: {r.coverage.texts:,} texts, {r.coverage.tokens:,} tokens" for r in results)
+    return f"{title} · {' · '.join(dict.fromkeys(parts))}"

@@ -1,0 +1,222 @@
+"""`poolscope layers`: where a model concentrates its token clouds, and what does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.analyses.layers_result import LayersResult
+    from poolscope.texts import Texts
+
+# Texts drawn from the embedded corpus when the user names no texts.
+DEFAULT_LIMIT = 200
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("layers")(layers)
+
+
+def layers(
+    model: given.Model = given.MODEL,
+    texts: given.Texts = None,
+    compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    limit: given.Limit = None,
+    seed: given.Seed = 0,
+    socm_texts: Annotated[
+        int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
+    ] = 100,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every text and layer as Parquet.")] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the panels: .html, .png, .svg.")] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """The anatomy of the layers of a transformer: λ, r, C, concentration, cosine, σₐ and SOCM by layer.
+
+    With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
+    second model, say a backbone beside its fine-tuned child.
+    """
+    from rich.console import Console
+
+    from poolscope.texts import read_texts
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    _check_outputs(figure, parquet, compare)
+    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
+    corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    for note in corpus.report.notes():
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    settings = {"socm_texts": socm_texts, "seed": seed}
+    names = [model] if compare is None else [model, compare]
+    results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
+    _write(results, json=json, parquet=parquet, figure=figure)
+    for written in (json, parquet, figure):
+        if written is not None and str(written) != "-":
+            screen.print(f"written: {written}", markup=False)
+
+
+def _check_outputs(figure: Path | None, parquet: Path | None, compare: str | None) -> None:
+    """Refuse what cannot be written before any work is done."""
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)
+    if parquet is not None and compare is not None:
+        raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
+
+
+def _measure(
+    model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
+) -> LayersResult:
+    from poolscope.analyses.layers import layers
+    from poolscope.cli.progress import encoding_progress
+    from poolscope.encoders import as_encoder, pooling_report
+
+    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    with encoding_progress(len(corpus)) as progress:
+        result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
+    screen.print(
+        f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens",
+        highlight=False,
+        markup=False,
+    )
+    for note in [*pooling_report(encoder).notes(), *notes(result)]:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    _print(result, screen)
+    return result
+
+
+def notes(result: LayersResult) -> list[str]:
+    """What a reader must know of this model and these texts."""
+    found = []
+    if cut := int((result.truncated > 0).sum()):
+        found.append(f"{cut:,} of the texts were too long; {result.truncated.sum():,} tokens were cut off.")
+    if single := int((result.lengths == 1).sum()):
+        found.append(f"{single:,} texts have a single token, for which C and the logarithms are not defined.")
+    if any(result.pre_norm):
+        found.append("Pre-norm: attention reads U, a norm of the layer's input H; the files hold S(U) beside S(H).")
+    if any(result.post_norm):
+        found.append(
+            "A norm follows the output projection and is part of Z: λ and σₐ describe the branch before it; theorem 1 "
+            "does not apply."
+        )
+    if "output" in result.states:
+        found.append("The model normalises after its last layer; 'output' is what it pools.")
+    return found
+
+
+# Column heads of the table on the screen.
+_SHOWN = {
+    "lambda": "λ",
+    "r": "r",
+    "C": "C",
+    "concentration_ratio": "S/‖μ‖²",
+    "cosine": "cosine",
+    "sigma_a": "σₐ",
+    "high_frequency": "growth",
+}
+_WIDE = 120
+
+
+def _print(result: LayersResult, screen: Console) -> None:
+    from rich.table import Table
+
+    wide = screen.width >= _WIDE
+    title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
+    table = Table("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []), title=title, title_justify="left")
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    means = {name: result.means(name) for name in _SHOWN}
+    for state, label in enumerate(result.states):
+        cells = []
+        for found in means.values():
+            at = state - (len(found.mean) < len(result.states))  # layer l gives state l
+            inside = 0 <= at < len(found.mean)
+            cells.append(_cell(found.mean[at], found.high[at], wide=wide) if inside else "")
+        if result.socm is not None:
+            cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
+        table.add_row(label, *cells)
+    screen.print(table)
+    for line in _theorems(result):
+        screen.print(line, highlight=False, markup=False)
+
+
+def _cell(mean: float, high: float | None, *, wide: bool) -> str:
+    if mean != mean:
+        return "–"
+    return f"{mean:.3f} ±{high - mean:.3f}" if wide and high is not None and high == high else f"{mean:.3f}"
+
+
+def _theorems(result: LayersResult) -> list[str]:
+    """Both theorems in one line each: on how many texts and pairs they were checked, and how tight they are."""
+    checks = [check for check in result.theorem_1() if check.texts]
+    lines = []
+    if checks:
+        cases, holds = sum(check.texts for check in checks), sum(check.holds for check in checks)
+        smallest = min(check.smallest_slack for check in checks if check.smallest_slack is not None)
+        proven = sum(check.proven_holds for check in checks)
+        lines.append(
+            f"theorem 1 (bound from λ) holds in {holds:,} of {cases:,} texts × layers, least slack {smallest:.2f} ×; "
+            f"its proven form (from σₐ) in {proven:,}"
+        )
+    if result.socm is not None:
+        pairs, broken = sum(state.pairs for state in result.socm), sum(state.violations for state in result.socm)
+        share = max(state.largest_share for state in result.socm)
+        lines.append(
+            f"theorem 2 (d_Σ ≤ (tr Σ₁ + tr Σ₂)/4) holds in {pairs - broken:,} of {pairs:,} pairs; the nearest reaches "
+            f"{share:.0%} of the bound"
+        )
+    return lines
+
+
+def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path | None, figure: Path | None) -> None:
+    if json is not None:
+        from poolscope.files import write_json
+
+        parts = [result.to_dict() for result in results]
+        content = parts[0] if len(parts) == 1 else {"models": parts}
+        _print_json(content) if json == "-" else write_json(json, content)
+    if parquet is not None:
+        results[0].save_parquet(parquet)
+    if figure is not None:
+        from poolscope.charts import layers_sheet, save_figure
+
+        save_figure(layers_sheet(*results), figure)
+
+
+def _print_json(content: dict[str, Any]) -> None:
+    import json
+
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,126 @@
+"""`poolscope pair`: two texts, their distances, and their clouds in one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from poolscope.cli import arguments as given
+
+if TYPE_CHECKING:
+    from poolscope.analyses.pair import PairProjection
+    from poolscope.clouds import TokenClouds
+    from poolscope.encoders import TokenEncoder
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("pair")(pair)
+
+
+def pair(
+    first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
+    second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="Hub name, folder, ONNX file or built-in model.")
+    ] = given.MODEL,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Draw both clouds: .html, .png, .svg, .pdf.")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(metavar="N", help="A layer (0: embedding output), not the one that is pooled.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the numbers as JSON (-: to the screen).")
+    ] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
+
+    High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
+    """
+    from poolscope.analyses.pair import project_pair
+    from poolscope.charts import check_figure_path
+    from poolscope.encoders import as_encoder
+
+    if output is not None:
+        check_figure_path(output)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
+    found = project_pair(clouds[0], clouds[1])
+    name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
+    if output is not None:
+        _draw(found, clouds, [first, second], encoder, name, output)
+    if json is not None:
+        _write_json(found, clouds, encoder.card.name, layer, json)
+    if json != "-":
+        _print(found, clouds, name)
+        for path in (output, json):
+            if path is not None:
+                typer.echo(f"written: {path}")
+
+
+def _draw(
+    found: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
+) -> None:
+    from poolscope.charts import pair_figure, save_figure
+
+    vocabulary = getattr(encoder, "vocabulary", None)
+    ids = [clouds.token_ids(k) for k in (0, 1)]
+    tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
+    save_figure(pair_figure(found, names=texts, tokens=tokens or None, model=name), output)
+
+
+def _write_json(found: PairProjection, clouds: TokenClouds, model: str, layer: int | None, path: str) -> None:
+    from poolscope.results import plain, provenance
+
+    numbers = {
+        "d_mu": found.distances.mean_distance,
+        "d_sigma": found.distances.covariance_distance,
+        "socm": found.distances.socm,
+        "kept_in_plane": found.kept,
+        "model": model,
+        "layer": layer,
+        "texts": list(clouds.texts or ()),
+        "tokens": clouds.lengths,
+        "truncated": clouds.truncated,
+        "provenance": provenance(clouds, settings={}),
+    }
+    if path == "-":
+        import json
+
+        typer.echo(json.dumps(plain(numbers), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        from poolscope.files import write_json
+
+        write_json(path, plain(numbers))
+
+
+def _print(found: PairProjection, clouds: TokenClouds, name: str) -> None:
+    (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
+    typer.echo(f"{name} · {n} and {m} tokens")
+    if cut or cut_too:
+        typer.echo(f"  too long: {cut} and {cut_too} tokens were cut off")
+    pair = found.distances
+    typer.echo(
+        f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
+    )
