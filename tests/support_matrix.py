@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import zoo
-
 from poolscope.capture import OpenModel
 from poolscope.errors import ModelError
 from poolscope.files import atomic_path
@@ -54,13 +53,8 @@ def _reason(name: str) -> str:
     try:
         OpenModel(zoo.refused(name))
     except ModelError as error:
-        return (
-            str(error)
-            .partition("cannot show ")[2]
-            .partition(":")[0]
-            .removeprefix("the ")
-            .removesuffix(" of attention 1")
-        )
+        piece = str(error).partition("cannot show the ")[2].partition(":")[0]
+        return piece.removesuffix(" of attention 1")
     raise AssertionError(f"{name} was not refused")
 
 

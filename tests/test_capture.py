@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import zoo
-from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
+import zoo
 from poolscope import encode
 from poolscope.capture import OpenModel, capture
 from poolscope.capture.attention import attention_tap, fused_weights
 from poolscope.capture.weights import product_norms
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, ModelError
+from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
 PRE_NORM = {"ModernBERT", "EuroBERT", "T5 encoder", "GPT-2", "GPT-NeoX, sequential", "Llama", "Mistral", "Mixtral"}
 PRE_NORM |= {"Phi-3", "Qwen2", "Qwen3", "Gemma 2", "Gemma 3"}

@@ -13,17 +13,18 @@ from poolscope.analyses.norm_ablation import REPLACEMENTS, Replacement, norm_abl
 from poolscope.analyses.norm_layout import norm_layout, probe
 from poolscope.errors import InputError, ModelError
 
-POST = {"BERT", "RoBERTa", "XLM-RoBERTa", "MPNet", "DistilBERT", "ELECTRA", "ALBERT", "NomicBERT", "DeBERTa-v2"}
-SANDWICH = {"Gemma 3"}
-RMS = {"T5 encoder", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma 3"}
-
-
-def expected_layout(name):
-    return "post-norm" if name in POST else "sandwich-norm" if name in SANDWICH else "pre-norm"
+POST, PRE, SANDWICH = "post-norm", "pre-norm", "sandwich-norm"
+FAMILIES = {
+    **dict.fromkeys(("BERT", "RoBERTa", "XLM-RoBERTa", "CamemBERT", "MPNet", "DistilBERT"), (POST, "LayerNorm")),
+    **dict.fromkeys(("ELECTRA", "ALBERT", "NomicBERT", "DeBERTa-v2", "BART encoder"), (POST, "LayerNorm")),
+    **dict.fromkeys(("ModernBERT", "GPT-2"), (PRE, "LayerNorm")),
+    **dict.fromkeys(("T5 encoder", "Llama", "Mistral", "Mixtral", "Phi-3", "Qwen2", "Qwen3"), (PRE, "RMSNorm")),
+    **dict.fromkeys(("Gemma 2", "Gemma 3"), (SANDWICH, "RMSNorm")),
+}
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # DeBERTa of transformers
-@pytest.mark.parametrize("name", zoo.FAMILIES)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_layout_and_kind_of_every_family(name):
     model, tokenizer = zoo.family(name)
     with torch.no_grad():  # give every norm a gain and a bias of its own
@@ -31,14 +32,14 @@ def test_layout_and_kind_of_every_family(name):
             if "norm" in path.lower() or ".ln_" in path:
                 parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
     layout = norm_layout((model, tokenizer))
-    assert layout.layout == expected_layout(name)
-    assert {norm.kind for norm in layout.norms} == {"RMSNorm" if name in RMS else "LayerNorm"}
-    roles = {norm.role for norm in layout.norms}
-    assert ("final" in roles) == (name not in POST)
+    kinds, roles = {norm.kind for norm in layout.norms}, {norm.role for norm in layout.norms}
+    assert (layout.layout, kinds) == (FAMILIES[name][0], {FAMILIES[name][1]})
+    assert ("final" in roles) == (layout.layout != POST)
     assert ("query/key" in roles) == (name in {"Qwen3", "Gemma 3"})
+    encoder = model.get_encoder() if name.endswith(" encoder") else model
     for norm in layout.norms:
-        stored = (model.get_encoder() if name == "T5 encoder" else model).get_submodule(norm.name)
-        offset = 1.0 if name == "Gemma 3" else 0.0
+        stored = encoder.get_submodule(norm.name)
+        offset = 1.0 if name.startswith("Gemma") else 0.0
         np.testing.assert_allclose(norm.gain, stored.weight.detach().numpy() + offset, rtol=1e-3, atol=1e-3)
         bias = getattr(stored, "bias", None)
         np.testing.assert_allclose(norm.bias, 0 if bias is None else bias.detach().numpy(), rtol=1e-3, atol=1e-3)

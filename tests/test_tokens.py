@@ -20,7 +20,7 @@ from poolscope.encoders import as_encoder, encode
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.declaration import Declaration
 from poolscope.encoders.transformers import wrap_loaded
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import DegenerateCloudError, InputError, StoreError
 from poolscope.store import Store
 from poolscope.store_writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
@@ -489,6 +489,12 @@ def test_layers_of_other_texts_do_not_go_together():
     layers = {0: WordEncoder().encode(TEXTS[:4], layers=[0])[0], 1: WordEncoder().encode(TEXTS[4:8], layers=[1])[1]}
     with pytest.raises(InputError, match="all layers must be of the same tokens"):
         token_statistics(layers)
+
+
+def test_vectors_that_are_not_finite_are_refused_with_their_layer():
+    clouds = TokenClouds.from_arrays([[[1.0, np.nan]]], token_ids=[[1]])
+    with pytest.raises(DegenerateCloudError, match="layer 4: the token vectors hold NaN"):
+        token_statistics({4: clouds})
 
 
 def test_only_special_tokens_leave_nothing_to_measure():

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import torch
+
 from tiny_models import tiny_model, tiny_tokenizer
 
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
@@ -23,7 +24,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "MPNet": ("MPNet", _PLAIN),
     "DistilBERT": (
         "DistilBert",
-        {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 40},
+        {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, **_POSITIONS},
     ),
     "ELECTRA": ("Electra", {**_PLAIN, "embedding_size": 16}),
     "ALBERT": ("Albert", {**_PLAIN, "embedding_size": 16}),
@@ -37,7 +38,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder_layers": 3,
             "encoder_attention_heads": 4,
             "encoder_ffn_dim": 48,
-            "max_position_embeddings": 40,
+            **_POSITIONS,
         },
     ),
     "ModernBERT": ("ModernBert", {**_PLAIN, "local_attention": 8, "global_attn_every_n_layers": 2}),

@@ -12,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from poolscope.analyses.layers import layers
+    from poolscope.analyses.layers_result import LayersResult
     from poolscope.analyses.socm import socm
     from poolscope.analyses.socm_result import SocmResult
     from poolscope.analyses.socm_score import SocmFormula, SocmPair, socm_pair
@@ -32,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CloudBuilder": "cloud_writers",
     "CloudWriter": "cloud_writers",
+    "LayersResult": "analyses.layers_result",
     "PoolscopeError": "errors",
     "SocmFormula": "analyses.socm_score",
     "SocmPair": "analyses.socm_score",
@@ -41,6 +44,7 @@ _HOMES = {
     "as_encoder": "encoders",
     "bures_wasserstein": "bures",
     "encode": "encoders",
+    "layers": "analyses.layers",
     "open_clouds": "store",
     "read_pairs": "texts",
     "read_texts": "texts",
@@ -53,6 +57,7 @@ _HOMES = {
 __all__ = [
     "CloudBuilder",
     "CloudWriter",
+    "LayersResult",
     "PoolscopeError",
     "SocmFormula",
     "SocmPair",
@@ -62,6 +67,7 @@ __all__ = [
     "as_encoder",
     "bures_wasserstein",
     "encode",
+    "layers",
     "open_clouds",
     "read_pairs",
     "read_texts",

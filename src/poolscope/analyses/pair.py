@@ -53,12 +53,11 @@ def project_pair(X: Any, Y: Any) -> PairProjection:
     """Truncated singular value decomposition, without centring, of the tokens of both clouds (n₁ × d and n₂ × d).
 
     Without centring the origin stays the origin, so that angles between means are seen as angles. Axes point to where
-    the means are: the first component of the joint mean is not negative, nor is the second of the first mean's distance
-    to the other. One token is a cloud too; a zero mean is an error.
+    the means are: neither coordinate of their sum is negative. One token is a cloud too; a zero mean is an error.
 
     >>> pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]])
     >>> pair.left.mean.round(6).tolist(), round(pair.distances.socm, 6), round(pair.kept, 6)
-    ([1.0, 0.0], 0.25, 1.0)
+    ([0.0, 1.0], 0.25, 1.0)
     """
     distances = socm_pair(X, Y)
     clouds = [_unit_mean(X), _unit_mean(Y)]
@@ -66,7 +65,7 @@ def project_pair(X: Any, Y: Any) -> PairProjection:
     _, values, axes = np.linalg.svd(tokens, full_matrices=False)
     axes = np.pad(axes[:2], [(0, max(0, 2 - len(axes))), (0, 0)])
     left, right = (_flat(cloud @ axes.T) for cloud in clouds)
-    signs = np.where([left.mean[0] + right.mean[0] < 0, left.mean[1] < right.mean[1]], -1.0, 1.0)
+    signs = np.where(left.mean + right.mean < 0, -1.0, 1.0)
     left, right = (_flat(cloud.points * signs) for cloud in (left, right))
     return PairProjection(left, right, float((values[:2] ** 2).sum() / (values**2).sum()), distances)
 

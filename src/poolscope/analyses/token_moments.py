@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.streaming_moments import DirectionSum, GroupedMoments, Grouping, Index, measure
 
 POOLED = -1  # the slot of a key whose tokens are in the pool
@@ -150,7 +150,10 @@ class TokenMoments:
         kept = slots != POOLED
         for layer, matrix in rows.items():
             state = self.layers[layer]
-            moments, directions = measure(matrix, grouping, directed=grouping.keys >= 0)
+            try:
+                moments, directions = measure(matrix, grouping, directed=grouping.keys >= 0)
+            except DegenerateCloudError as error:
+                raise DegenerateCloudError(f"layer {layer}: {error}") from error
             state.groups.grow(int(self.table.slots.max(initial=POOLED)) + 1)
             state.groups.merge(slots[kept], moments if kept.all() else moments.select(kept))
             state.to_pool(moments.select(~kept))

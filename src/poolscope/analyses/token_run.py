@@ -61,19 +61,22 @@ class TokenRun:
         """Encode all texts and take in their tokens."""
         self._saved, self._saved_at = self.moments.texts, time.monotonic()
         for chunk in self._chunks(items):
-            try:
-                clouds = self.encoder.encode([text for text, _ in chunk], layers=self.layers, progress=self.progress)
-            except BaseException:  # Ctrl-C, a text that cannot be encoded, a device that fails: keep what is done
-                self._save()
-                raise
-            labels = None if chunk[0][1] is _NO_LABEL else [label for _, label in chunk]
-            self.keys.add(self.moments, clouds, labels)
-            self.moments.digest = _extended(self.moments.digest, chunk)
+            self._take_chunk(chunk)  # in a call of its own, so that its clouds are gone before the next are made
             if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
                 self._save()
         self._save()
         if not self.moments.texts:
             raise InputError("texts: received none; at least one text is needed.")
+
+    def _take_chunk(self, chunk: list[Item]) -> None:
+        try:
+            clouds = self.encoder.encode([text for text, _ in chunk], layers=self.layers, progress=self.progress)
+        except BaseException:  # Ctrl-C, a text that cannot be encoded, a device that fails: keep what is done
+            self._save()
+            raise
+        labels = None if chunk[0][1] is _NO_LABEL else [label for _, label in chunk]
+        self.keys.add(self.moments, clouds, labels)
+        self.moments.digest = _extended(self.moments.digest, chunk)
 
     def skip_done(self, items: Iterator[Item]) -> None:
         """Pass over the texts that an earlier run took in, and make sure that they are the same."""

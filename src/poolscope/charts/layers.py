@@ -138,13 +138,14 @@ def frequency_figure(*results: LayersResult) -> Any:
 
 def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[LayersResult], *, legend: bool) -> None:
     row, column = cell[0] + 1, cell[1] + 1
+    axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])
+    floor = 10.0 ** axis["range"][0] if panel.log and axis else -np.inf
     for result, colour in zip(results, _colours(len(results)), strict=True):
         for curve in panel.curves(result):
-            for trace in _traces(curve, short_name(result.model), colour, result.states, legend=legend):
+            for trace in _traces(curve, short_name(result.model), colour, result.states, floor=floor, legend=legend):
                 figure.add_trace(trace, row, column)
     if panel.reference is not None:
         figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
-    axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])
     figure.update_yaxes(title_text=panel.axis, title_standoff=8, row=row, col=column, **axis)
     longest = max((result.states for result in results), key=len)
     shown = range(0, len(longest), -(-len(longest) // 13))
@@ -160,16 +161,20 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
 
 
 def _vertical(panel: Panel, curves: Sequence[Curve]) -> dict[str, Any]:
-    """Range and ticks of the vertical axis: a tenth of air around what is drawn, round numbers on a log scale."""
-    drawn = np.concatenate([np.asarray(part, dtype=np.float64) for c in curves for part in (c.mean, c.low, c.high)])
-    drawn = drawn[np.isfinite(drawn) & (drawn > 0 if panel.log else True)]
-    if not len(drawn):
+    """Range and ticks of the vertical axis: a tenth of air around what is drawn, round numbers on a log scale.
+
+    An interval that reaches down to nothing must not stretch a log scale: it is cut at half of the smallest mean.
+    """
+    means = _finite([curve.mean for curve in curves], above=0.0 if panel.log else -np.inf)
+    if not len(means):
         return {}
-    edges = np.array([drawn.min(), drawn.max()] if panel.reference is None else [*_around(drawn, panel.reference)])
+    drawn = _finite([part for curve in curves for part in (curve.mean, curve.low, curve.high)])
     if panel.log:
-        edges = np.log10(edges)
-    air = max(float(np.ptp(edges)), 1e-3) / 10
-    low, high = float(edges[0]) - air, float(edges[1]) + air
+        drawn = np.log10(np.maximum(drawn, means.min() / 2))
+    elif panel.reference is not None:
+        drawn = np.append(drawn, panel.reference)
+    air = max(float(np.ptp(drawn)), 1e-3) / 10
+    low, high = float(drawn.min()) - air, float(drawn.max()) + air
     if not panel.log:
         return {"range": [low, high]}
     steps = (1, 1.5, 2, 3, 4, 5, 7) if high - low < 1 else (1, 2, 5) if high - low < 2.5 else (1,)
@@ -177,22 +182,23 @@ def _vertical(panel: Panel, curves: Sequence[Curve]) -> dict[str, Any]:
     return {"type": "log", "range": [low, high], "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 
 
-def _around(drawn: Any, reference: float) -> tuple[float, float]:
-    return min(float(drawn.min()), reference), max(float(drawn.max()), reference)
+def _finite(parts: Sequence[Any], *, above: float = -np.inf) -> Any:
+    joined = np.concatenate([np.zeros(0), *(np.asarray(part, dtype=np.float64) for part in parts)])
+    return joined[np.isfinite(joined) & (joined > above)]
 
 
 def _colours(count: int) -> list[str]:
     return [COLOURS[k % len(COLOURS)] for k in range(count)]
 
 
-def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, legend: bool) -> list[Any]:
-    """The band of the interval, and the line over it."""
+def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, floor: float, legend: bool) -> list[Any]:
+    """The band of the interval, cut at the floor of the panel, and the line over it."""
     go = require("plotly.graph_objects", "report")
     name = f"{model}: {curve.label}" if curve.label else model
     low, high = (np.asarray(edge, dtype=np.float64) for edge in (curve.low, curve.high))
     band = go.Scatter(
         x=np.concatenate([curve.x, curve.x[::-1]]),
-        y=np.concatenate([high, low[::-1]]),
+        y=np.maximum(np.concatenate([high, low[::-1]]), floor),
         mode="lines",
         fill="toself",
         fillcolor=f"rgba{(*_rgb(colour), 0.18)}",

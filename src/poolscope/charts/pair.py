@@ -29,10 +29,8 @@ def pair_figure(
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for k, cloud in enumerate((pair.left, pair.right)):
-        for trace in _cloud(
-            go, cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), None if tokens is None else tokens[k]
-        ):
-            figure.add_trace(trace)
+        shown = None if tokens is None else [shortened(token) for token in tokens[k]]
+        figure.add_traces(_cloud(go, cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), shown))
     for k, cloud in enumerate((pair.left, pair.right)):
         figure.add_trace(_arrow(go, cloud, COLOURS[k]))
     found = pair.distances
