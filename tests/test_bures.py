@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cloud_data import dense_distances, moments, random_cloud, random_clouds
 
+from cloud_data import dense_distances, moments, random_cloud, random_clouds
 from poolscope.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs
 from poolscope.bures.distances import Distances, _norms, _plain_norms
 from poolscope.bures.factors import make_panel, reduce_rows, reduce_texts

@@ -6,13 +6,13 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from tiny_models import TEXTS, save_model
 from typer.testing import CliRunner
 
 from poolscope import encode, socm_pair
 from poolscope.analyses.layers import layers
 from poolscope.cli import app
 from poolscope.errors import InputError, ModelError, PoolscopeError
+from tiny_models import TEXTS, save_model
 
 RUNNER = CliRunner()
 

@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.cloud_data import random_clouds
 from typer.testing import CliRunner
 
+from cloud_data import random_clouds
 from poolscope.analyses.socm import socm
 from poolscope.cli import app
 from poolscope.cli import socm as command

@@ -9,8 +9,8 @@ import time
 
 import numpy as np
 import pytest
-from tests.cloud_data import random_clouds
 
+from cloud_data import random_clouds
 from poolscope.cloud_writers import CloudBuilder, CloudWriter
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError

@@ -5,8 +5,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from tests.cloud_data import random_clouds
 
+from cloud_data import random_clouds
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, StoreError
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -91,3 +93,20 @@ def test_an_error_stops_the_rest(workers):
     with pytest.raises(ZeroDivisionError):
         run_batches(BatchPlan(tokens_of([5] * 50), budget=5), [forward] * workers)
     assert len(calls) <= 2 * workers
+
+
+def test_after_an_error_nothing_new_is_started():
+    release, started = threading.Event(), []
+
+    def fails(batch):
+        raise ZeroDivisionError
+
+    def waits(batch):
+        started.append(batch.ids.shape[1])
+        release.wait(timeout=10)
+        return echo(batch)
+
+    threading.Timer(0.3, release.set).start()
+    with pytest.raises(ZeroDivisionError):
+        run_batches(BatchPlan(tokens_of([9, 8, 7, 6, 5]), budget=1), [fails, waits])
+    assert started == [8]  # the batch of length 6 was waiting behind it

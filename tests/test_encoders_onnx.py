@@ -155,15 +155,18 @@ def test_unusable_files_are_named(folder):
         as_encoder(folder)
 
 
-def graph_with(inputs: list[str], shape: list[str | int], file: Path) -> None:
-    """A graph of one step: the first input as float numbers of the given shape."""
-    kind, helper = onnx.TensorProto, onnx.helper
-    values = [helper.make_tensor_value_info(name, kind.INT64, shape) for name in inputs]
-    result = helper.make_tensor_value_info("vectors", kind.FLOAT, shape)
-    nodes = [helper.make_node("Cast", [inputs[0]], ["vectors"], to=kind.FLOAT)]
-    model = helper.make_model(
-        helper.make_graph(nodes, "one_step", values, [result]), opset_imports=[helper.make_opsetid("", 17)]
-    )
+def graph_with(inputs: list[str], shape: list[str | int], file: Path, *, kind: str = "INT64") -> None:
+    """A graph of two steps: the first input as float numbers, reshaped to the given rank."""
+    types, helper = onnx.TensorProto, onnx.helper
+    values = [helper.make_tensor_value_info(name, getattr(types, kind), ["texts", "positions"]) for name in inputs]
+    result = helper.make_tensor_value_info("vectors", types.FLOAT, shape)
+    target = helper.make_tensor("target", types.INT64, [len(shape)], [0, 0, 1][: len(shape)])
+    nodes = [
+        helper.make_node("Cast", [inputs[0]], ["numbers"], to=types.FLOAT),
+        helper.make_node("Reshape", ["numbers", "target"], ["vectors"]),
+    ]
+    graph = helper.make_graph(nodes, "two_steps", values, [result], initializer=[target])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, file)
 
@@ -172,6 +175,24 @@ def test_graphs_of_another_form_are_refused(folder):
     graph_with(["input_ids"], ["texts", "positions"], folder / "model.onnx")
     with pytest.raises(ModelError, match=r"no output has the shape.*found: vectors"):
         as_encoder(folder)
-    graph_with(["pixels"], ["texts", "positions", 4], folder / "model.onnx")
+    graph_with(["pixels"], ["texts", "positions", 1], folder / "model.onnx")
     with pytest.raises(ModelError, match=r"asks for \['pixels'\]; allowed: input_ids"):
         as_encoder(folder)
+    graph_with(["input_ids"], ["texts", "positions", 1], folder / "model.onnx", kind="FLOAT16")
+    with pytest.raises(ModelError, match="as integers"):
+        as_encoder(folder)
+
+
+def test_a_graph_that_wants_shorter_integers_and_names_its_output_otherwise(folder):
+    graph_with(["input_ids"], ["texts", "positions", 1], folder / "model.onnx", kind="INT32")
+    clouds = encode(folder, TEXTS)
+    assert clouds.dimension == 1
+    assert clouds[0][:, 0].tolist() == clouds.token_ids(0).tolist()
+
+
+def test_a_tokenizer_that_cuts_on_the_left(folder):
+    backend = tiny_tokenizer().backend_tokenizer
+    backend.enable_truncation(8, direction="left")
+    backend.save(str(folder / "tokenizer.json"))
+    clouds = encode(folder, [TEXTS[2]], max_length=5)
+    assert clouds.token_ids(0).tolist() == tiny_tokenizer()("on a mat")["input_ids"]

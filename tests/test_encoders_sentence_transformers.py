@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from poolscope.encoders import as_encoder, encode
+from poolscope.encoders.declaration import read_declaration
 from poolscope.errors import InputError, ModelError
 from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, save_model, tiny_tokenizer, write
 
@@ -253,6 +254,11 @@ def test_modules_outside_the_folder_are_refused(tmp_path):
     )
     with pytest.raises(ModelError, match="points outside its folder"):
         as_encoder(folder)
+
+
+def test_instructor_models_leave_their_prompt_out_without_saying_so(folder):
+    assert read_declaration(folder, name="org/model").include_prompt
+    assert not read_declaration(folder, name="hkunlp/instructor-large").include_prompt
 
 
 def test_unknown_prompt_names_list_the_known(folder):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cloud_data import random_cloud, random_clouds
 
+from cloud_data import random_cloud, random_clouds
 from poolscope import moments
 from poolscope.errors import DegenerateCloudError, InputError
 

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cloud_data import dense_distances, random_cloud, random_clouds
 
 import poolscope
+from cloud_data import dense_distances, random_cloud, random_clouds
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_score import SocmFormula, socm_pair
 from poolscope.clouds import TokenClouds

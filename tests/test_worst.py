@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.cloud_data import random_clouds
 
+from cloud_data import random_clouds
 from poolscope.analyses import worst
 from poolscope.analyses.socm import socm
 from poolscope.analyses.worst import worst_pairs

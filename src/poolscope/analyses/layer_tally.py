@@ -90,7 +90,7 @@ class LayerTally:
     def _add_state(self, batch: TextBatch, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
         """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
         kept = batch.pooled[batch.mask]
-        if False:
+        if not kept.all():
             rows = rows[kept]
             moments = cloud_moments(rows, _offsets(batch.pooled))
         self._add_cloud(batch, state, rows, moments)

@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 _ITERATE_FROM = 64
 _MOST_STEPS = 64
 _CHECK_EVERY = 8
-_TOLERANCE = 1e-5
+_TOLERANCE = 1.0
 
 
 def largest_singular_values(M: NDArray[Any]) -> Array:
