@@ -109,6 +109,18 @@ def test_the_plane_keeps_distances_of_flat_clouds():
         np.testing.assert_allclose(flat.covariance, np.cov(flat.points.T, bias=True), atol=1e-12)
 
 
+def test_the_plane_keeps_most_without_centring():
+    """No other plane through the origin holds more of the tokens: the two largest eigenvalues of their second moment."""
+    random = np.random.default_rng(3)
+    X, Y = random.standard_normal((6, 5)) + 3, random.standard_normal((5, 5)) + np.array([3, 3, 3, 3, -3])
+    pair = project_pair(X, Y)
+    tokens = np.concatenate([cloud / np.linalg.norm(cloud.mean(axis=0)) for cloud in (X, Y)])
+    largest = np.linalg.eigvalsh(tokens.T @ tokens)[-2:].sum()
+    drawn = (pair.left.points**2).sum() + (pair.right.points**2).sum()
+    assert drawn == pytest.approx(largest)
+    assert pair.kept == pytest.approx(largest / (tokens**2).sum())
+
+
 def test_the_plane_does_not_depend_on_rotation_or_sign():
     random = np.random.default_rng(1)
     X, Y = random.standard_normal((7, 5)) + 1, random.standard_normal((4, 5)) + np.array([0, 0, 1, 2, 0])

@@ -17,6 +17,7 @@ from poolscope.errors import InputError, MissingExtraError, ModelError
 from tiny_models import TEXTS, declare, save_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OLDER = "76543210fedcba9876543210fedcba9876543210"
 
 
 @pytest.mark.model
@@ -76,24 +77,25 @@ def run_offline(cache: Path, code: str) -> str:
 
 def test_a_cached_hub_model_works_offline_and_is_known_by_its_commit(tmp_path):
     home = tmp_path / "models--org--tiny"
-    declare(save_model(home / "snapshots" / COMMIT), prompts={"query": "query : "})
-    (home / "refs").mkdir()
-    (home / "refs" / "main").write_text(COMMIT)
+    (home / "refs").mkdir(parents=True)
+    for seed, (name, commit) in enumerate({"main": COMMIT, "v1": OLDER}.items()):
+        declare(save_model(home / "snapshots" / commit, seed=seed), prompts={"query": "query : "})
+        (home / "refs" / name).write_text(commit)
     code = f"""
 import json
 from poolscope.encoders import as_encoder
 from poolscope.errors import ModelError
-found = [as_encoder("org/tiny", role="query"), as_encoder("org/tiny", revision={COMMIT!r})]
+found = [as_encoder("org/tiny", role="query"), as_encoder("org/tiny", revision="v1")]
 lengths = [encoder.encode({TEXTS!r})[-1].lengths.tolist() for encoder in found]
 try:
     as_encoder("org/absent", revision="v2")
     message = ""
 except ModelError as error:
     message = str(error)
-print(json.dumps([found[0].card.revision, found[0].card.name, lengths, message]))
+print(json.dumps([[encoder.card.revision for encoder in found], found[0].card.name, lengths, message]))
 """
-    revision, name, lengths, message = json.loads(run_offline(tmp_path, code))
-    assert (revision, name) == (COMMIT, "org/tiny")
+    revisions, name, lengths, message = json.loads(run_offline(tmp_path, code))
+    assert (revisions, name) == ([COMMIT, OLDER], "org/tiny")
     plain = [len(text.split()) + 2 for text in TEXTS]
     assert lengths == [[length + 2 for length in plain], plain]
     assert "org/absent: no such file or folder here, and the hub model at revision 'v2' cannot be reached" in message

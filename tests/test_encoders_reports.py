@@ -93,6 +93,14 @@ def test_texts_that_were_the_same_before_are_not_blamed_on_truncation():
     assert truncation_report(clouds).identical == ()
 
 
+def test_texts_that_the_tokenizer_confuses_are_not_blamed_on_truncation():
+    texts = ["unheard cat sat", "unseen cat sat", "a dog ran on"]  # both first words are unknown
+    clouds = encode((tiny_model(), tiny_tokenizer()), texts, max_length=5)
+    assert clouds.token_ids(0).tolist() == clouds.token_ids(1).tolist()
+    assert clouds.truncated.tolist() == [0, 0, 1]
+    assert truncation_report(clouds).identical == ()
+
+
 def test_nothing_cut():
     clouds = TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=["a", "b"])
     report = truncation_report(clouds)

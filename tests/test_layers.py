@@ -212,6 +212,17 @@ def test_largest_singular_values_are_those_of_a_decomposition(kind, n, dtype):
     np.testing.assert_allclose(largest_singular_values(M), exact, rtol=2e-6, atol=2e-6 if dtype is np.float32 else 1e-7)
 
 
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_matrices_of_low_rank_need_no_decomposition(rank, monkeypatch):
+    from poolscope.analyses import singular
+
+    monkeypatch.setattr(singular, "_full", None)
+    random = np.random.default_rng(0)
+    M = (random.standard_normal((2, 80, rank)) @ random.standard_normal((2, rank, 80))).astype(np.float32)
+    exact = np.linalg.norm(M.astype(float), ord=2, axis=(1, 2))
+    np.testing.assert_allclose(largest_singular_values(M), exact, rtol=2e-6)
+
+
 def test_matrices_that_do_not_converge_are_decomposed(monkeypatch):
     from poolscope.analyses import singular
 

