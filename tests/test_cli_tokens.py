@@ -192,5 +192,9 @@ def test_what_cannot_apply_is_refused_before_the_work(store, tmp_path):
     WordEncoder().encode(TEXTS, layers=[0])[0].save(clouds)
     with pytest.raises(InputError, match="has no labels"):
         run(clouds, "--group-by", "label")
+    with pytest.raises(InputError, match=r"--state: .* ends in \.npz"):
+        run(store, "--state", tmp_path / "state.bin")
+    with pytest.raises(InputError, match=r"--merge: .*needed: a \.npz file"):
+        run(store, "--merge", tmp_path / "none.npz")
     with pytest.raises(InputError, match="--layers: received 'first'"):
         run(store, "--layers", "first")

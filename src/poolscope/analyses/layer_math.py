@@ -128,7 +128,7 @@ class LayerSums:
         """
         S = self.spread
         slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"])) ** 2 / S["Y"]
-        return slack
+        return np.where(self.linear, slack, np.nan)
 
 
 def _finite_log(values: Array) -> Array:

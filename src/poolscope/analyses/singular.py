@@ -30,7 +30,7 @@ def largest_singular_values(M: NDArray[Any]) -> Array:
         return _full(M)
     values, converged = _lanczos(M)
     if not converged.all():
-        pass
+        values[~converged] = _full(M[~converged])
     return values
 
 

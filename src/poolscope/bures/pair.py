@@ -19,7 +19,7 @@ def nuclear_norm(left: Array, right: Array) -> float:
 
     left (n₁ × d), right (n₂ × d). A factor with more rows than columns is first replaced by its d × d triangular one.
 
-    >>> nuclear_norm(np.diag([1.0, 2.0]), np.diag([3.0, 1.0]))
+    >>> round(nuclear_norm(np.diag([1.0, 2.0]), np.diag([3.0, 1.0])), 12)
     5.0
     """
     return float(np.linalg.svd(_short(left) @ _short(right).T, compute_uv=False).sum())
@@ -37,7 +37,7 @@ def bures_wasserstein(
     BW² = tr Σ₁ + tr Σ₂ − 2 tr (Σ₁^½ Σ₂ Σ₁^½)^½, exact for any rank; X (n₁ × d), Y (n₂ × d). 0 if the covariances are
     equal. Added to ‖μ₁ − μ₂‖² it gives the squared 2-Wasserstein distance of the two Gaussians.
 
-    >>> bures_wasserstein([[1.0, 0.0], [-1.0, 0.0]], [[3.0, 0.0], [-3.0, 0.0]])
+    >>> round(bures_wasserstein([[1.0, 0.0], [-1.0, 0.0]], [[3.0, 0.0], [-3.0, 0.0]]), 12)
     4.0
     """
     F, G = deviations(X, x_weights), deviations(Y, y_weights)

@@ -84,7 +84,7 @@ def _hooks(model: Any, enter: Any, leave: Any) -> Iterator[None]:
         yield
     finally:
         for handle in handles:
-            pass
+            handle.remove()
 
 
 def first_tensor(values: Any) -> Any:

@@ -62,6 +62,7 @@ def layers(
     from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
+    _check_outputs(figure, parquet, compare)
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
     options = {

@@ -72,6 +72,7 @@ def tokens(
     role: given.Role = None,
     dtype: given.Dtype = None,
     device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
     trust_remote_code: given.TrustRemoteCode = False,
     allow_pickle: given.AllowPickle = False,
 ) -> None:
@@ -89,8 +90,7 @@ def tokens(
         from poolscope.charts import check_figure_path
 
         check_figure_path(figure)  # before the work, not after it
-    if compare is not None and (merge or state):
-        raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")
+    _check_states(compare, state, merge or [])
     options = {
         "max_length": max_length,
         "prompt": prompt,
@@ -98,6 +98,7 @@ def tokens(
         "role": role,
         "dtype": dtype,
         "device": device,
+        "batch_tokens": batch_tokens,
         "trust_remote_code": trust_remote_code or None,
         "allow_pickle": allow_pickle or None,
     }
@@ -122,6 +123,18 @@ def tokens(
     for written in (json, parquet, figure, state):
         if written is not None and str(written) != "-":
             screen.print(f"written: {written}", markup=False)
+
+
+def _check_states(compare: str | None, state: Path | None, merge: Sequence[Path]) -> None:
+    from poolscope.analyses.token_state import SUFFIX, is_state
+
+    if compare is not None and (merge or state):
+        raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")
+    if state is not None and state.suffix != SUFFIX:
+        raise InputError(f"--state: received {state}; the name of a state ends in {SUFFIX}. Add the ending.")
+    for path in merge:
+        if not is_state(path):
+            raise InputError(f"--merge: received {path}; needed: a {SUFFIX} file that --state saved. Check the name.")
 
 
 @dataclass(frozen=True)
