@@ -25,6 +25,8 @@ format: $(VENV)/.test-ready
 bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/socm.py
 	$(BIN)/python benchmarks/encode.py
+	$(BIN)/python benchmarks/layers.py
+	$(BIN)/python benchmarks/tokens.py
 
 clean:
 	rm -rf $(VENV) demo-output src/poolscope/bures/_kernel.*

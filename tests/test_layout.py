@@ -26,7 +26,7 @@ STAGES = [
     ["results"],
     ["capture"],
     ["analyses"],
-    ["charts", "charts_tokens"],
+    ["charts"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
