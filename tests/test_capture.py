@@ -26,6 +26,16 @@ def by_text(model, texts=TEXTS, **options):
     return {text.position: text for batch in capture(model, texts, **options) for text in batch.texts()}
 
 
+class Blind:
+    """Watches a batch and keeps nothing."""
+
+    def __init__(self, batch):
+        pass
+
+    def add(self, layer):
+        pass
+
+
 def hooks_of(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
@@ -128,11 +138,13 @@ def test_the_model_is_as_before_after_an_error():
     reference = encode((model, tokenizer), TEXTS)[2]
     opened = OpenModel((model, tokenizer))
 
-    def fail(batch, layer):
-        raise RuntimeError("stop")
+    class Failing:
+        def add(self, layer):
+            raise RuntimeError("stop")
 
-    with pytest.raises(RuntimeError, match="stop"):
-        list(opened.run(TEXTS, fail))
+    for parallel in (False, True):
+        with pytest.raises(RuntimeError, match="stop"):
+            list(opened.run(TEXTS, lambda batch: Failing(), parallel=parallel))
     assert hooks_of(model) == 0
     np.testing.assert_array_equal(encode((model, tokenizer), TEXTS)[2], reference)
     with pytest.raises(RuntimeError, match="inside"), attention_tap(lambda weights: None):
@@ -145,7 +157,7 @@ def test_what_is_captured_is_what_is_encoded(name):
     model = zoo.family(name)
     clouds = encode(model, TEXTS)
     opened = OpenModel(model)
-    for batch in opened.run(TEXTS, lambda batch, layer: None):
+    for batch in opened.run(TEXTS, Blind):
         start = 0
         for position, n in zip(batch.texts.positions, batch.texts.lengths, strict=True):
             np.testing.assert_array_equal(batch.output[start : start + n], clouds[int(position)])
@@ -223,7 +235,7 @@ def test_a_wrong_value_projection_is_refused():
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[1].attention.self.value.register_forward_hook(lambda m, a, output: output * 1.1)
     with pytest.raises(ModelError, match="attention branch of layer 2"):
-        list(opened.run(TEXTS, lambda batch, layer: None))
+        list(opened.run(TEXTS, Blind))
 
 
 def test_a_changed_residual_is_refused():
@@ -231,7 +243,7 @@ def test_a_changed_residual_is_refused():
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[0].attention.output.LayerNorm.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
     with pytest.raises(ModelError, match="residual sum of layer 1"):
-        list(opened.run(TEXTS, lambda batch, layer: None))
+        list(opened.run(TEXTS, Blind))
 
 
 def test_a_changed_step_is_refused():
@@ -239,7 +251,7 @@ def test_a_changed_step_is_refused():
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[2].register_forward_pre_hook(lambda m, args: (args[0] * 2, *args[1:]), prepend=True)
     with pytest.raises(ModelError, match="step into layer 3"):
-        list(opened.run(TEXTS, lambda batch, layer: None))
+        list(opened.run(TEXTS, Blind))
 
 
 def test_models_without_layers_are_refused():

@@ -110,7 +110,7 @@ def test_the_plane_keeps_distances_of_flat_clouds():
 
 
 def test_the_plane_keeps_most_without_centring():
-    """No other plane through the origin holds more of the tokens: the two largest eigenvalues of their second moment."""
+    """No other plane through the origin holds more of the tokens: the two largest eigenvalues say so."""
     random = np.random.default_rng(3)
     X, Y = random.standard_normal((6, 5)) + 3, random.standard_normal((5, 5)) + np.array([3, 3, 3, 3, -3])
     pair = project_pair(X, Y)

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from scipy import stats
 
 import zoo
@@ -59,6 +60,23 @@ def test_batches_and_order_change_nothing(name):
         np.testing.assert_allclose(cut[quantity], whole[quantity][order], rtol=2e-4, atol=1e-5, err_msg=quantity)
     for ours, theirs in zip(whole.socm, cut.socm, strict=True):
         assert ours.mean == pytest.approx(theirs.mean, rel=1e-4)
+
+
+def test_batches_at_the_same_time_do_not_mix():
+    model = zoo.family("Qwen3")
+    texts = [text for text in TEXTS for _ in range(4)]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = layers(model, texts, batch_tokens=20)
+        torch.set_num_threads(4)
+        four = layers(model, texts, batch_tokens=20)
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(threads)
+    for quantity in QUANTITIES:
+        np.testing.assert_allclose(four[quantity], one[quantity], rtol=1e-5, atol=1e-6, err_msg=quantity)
+    assert [state.mean for state in four.socm] == pytest.approx([state.mean for state in one.socm])
 
 
 @pytest.mark.parametrize("name", zoo.FAMILIES)

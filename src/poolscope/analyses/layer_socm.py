@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from types import TracebackType
 from typing import Any
 
@@ -36,6 +37,7 @@ class StateClouds:
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
         self._writers: dict[int, Any] = {}
+        self._lock = Lock()
 
     def __enter__(self) -> StateClouds:
         return self
@@ -54,9 +56,10 @@ class StateClouds:
         offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
         kept = rows[np.repeat(drawn, lengths)]
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
-        if state not in self._writers:
-            self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
-        self._writers[state].write_table(table)
+        with self._lock:  # batches come from several threads
+            if state not in self._writers:
+                self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
+            self._writers[state].write_table(table)
 
     def socm(self, states: Sequence[str]) -> tuple[StateSocm, ...]:
         """SOCM by state over all pairs of the texts that were drawn."""

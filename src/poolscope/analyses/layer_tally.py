@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from poolscope.analyses.layer_math import (
 )
 from poolscope.analyses.layer_socm import StateClouds
 from poolscope.analyses.singular import largest_singular_values
-from poolscope.capture import LayerCapture, OpenModel, TextBatch
-from poolscope.capture.run import to_numpy
+from poolscope.capture import LayerCapture, OpenModel, TextBatch, to_numpy
 from poolscope.errors import DegenerateCloudError
 
 Array = NDArray[np.float64]
@@ -30,20 +28,18 @@ Array = NDArray[np.float64]
 class LayerTally:
     """Numbers per text and layer, filled in batch by batch; clouds go to `clouds` on the way, if given.
 
-    `pool` shares out the texts of a batch, whose attention is measured one by one.
+    Batches may be filled in by several threads at once: they hold different texts, and so write to different rows.
     """
 
-    def __init__(self, opened: OpenModel, ids: Sequence[str], *, clouds: StateClouds | None, pool: Executor) -> None:
+    def __init__(self, opened: OpenModel, ids: Sequence[str], clouds: StateClouds | None) -> None:
         projections = [site.projections for site in opened.sites]
         texts, depth, heads = len(ids), len(projections), max(p.heads for p in projections)
         self.states = (*(str(k) for k in range(depth + 1)), *(["output"] if opened.final_norm else []))
         self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
-        self._ids = ids
-        self._clouds = clouds
-        self._pool = pool
-        self._input: CloudMoments | None = None
-        self._ratio, self._cosine = (np.empty((texts, len(self.states))) for _ in range(2))
-        self._sums = LayerSums(
+        self.ids = ids
+        self.clouds = clouds
+        self.ratio, self.cosine = (np.empty((texts, len(self.states))) for _ in range(2))
+        self.sums = LayerSums(
             spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
             mean_square={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
             contraction=np.full((texts, depth, heads), np.nan),
@@ -53,91 +49,86 @@ class LayerTally:
             linear=np.array([not site.post_norm for site in opened.sites]),
         )
 
-    @property
-    def norms(self) -> tuple[Array, Array]:
-        """‖W_V W_O‖₂ and ‖W_V‖₂ (layers × heads)."""
-        return self._sums.norms, self._sums.value_norms
-
     def values(self) -> dict[str, Array]:
         """All quantities by name."""
         return {
-            "concentration_ratio": self._ratio,
-            "cosine": self._cosine,
-            "lambda": self._sums.contraction,
-            "sigma_a": self._sums.sigma,
-            **self._sums.quantities(),
+            "concentration_ratio": self.ratio,
+            "cosine": self.cosine,
+            "lambda": self.sums.contraction,
+            "sigma_a": self.sums.sigma,
+            **self.sums.quantities(),
         }
 
-    def add(self, batch: TextBatch, layer: LayerCapture) -> None:
-        """Everything that is measured of one layer for one batch."""
-        offsets = _offsets(batch.mask)
-        if layer.number == 1:
-            self.lengths[batch.positions], self.truncated[batch.positions] = batch.lengths, batch.truncated
-            rows = _rows(layer.H, batch.mask)
-            self._input = cloud_moments(rows, offsets)
-            self._add_state(batch, 0, rows, self._input)
-        rows = _rows(layer.X, batch.mask)
-        output = cloud_moments(rows, offsets)
-        self._add_moments(batch, layer, offsets, output)
-        self._add_attention(batch, layer)
-        self._add_state(batch, layer.number, rows, output)
+
+class BatchTally:
+    """Fills in one batch: `add` is given its layers one after the other."""
+
+    def __init__(self, tally: LayerTally, batch: TextBatch) -> None:
+        self._tally = tally
+        self._batch = batch
+        self._offsets = _offsets(batch.mask)
+        self._input: CloudMoments | None = None
+        tally.lengths[batch.positions], tally.truncated[batch.positions] = batch.lengths, batch.truncated
+
+    def add(self, layer: LayerCapture) -> None:
+        """Everything that is measured of one layer."""
+        if self._input is None:
+            rows = _rows(layer.H, self._batch.mask)
+            self._input = cloud_moments(rows, self._offsets)
+            self._add_state(0, rows, self._input)
+        rows = _rows(layer.X, self._batch.mask)
+        output = cloud_moments(rows, self._offsets)
+        self._add_moments(layer, {id(layer.H): self._input, id(layer.X): output})
+        self._add_attention(layer)
+        self._add_state(layer.number, rows, output)
         self._input = output  # the next layer's H
 
-    def add_output(self, batch: TextBatch, rows: NDArray[Any]) -> None:
+    def add_output(self, rows: NDArray[Any]) -> None:
         """The pooled tokens as the model hands them out, after its final norm."""
-        self._add_cloud(batch, len(self.states) - 1, rows, cloud_moments(rows, _offsets(batch.pooled)))
+        moments = cloud_moments(rows, _offsets(self._batch.pooled))
+        self._add_cloud(len(self._tally.states) - 1, rows, moments)
 
-    def _add_state(self, batch: TextBatch, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+    def _add_state(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
         """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
-        kept = batch.pooled[batch.mask]
+        kept = self._batch.pooled[self._batch.mask]
         if not kept.all():
             rows = rows[kept]
-            moments = cloud_moments(rows, _offsets(batch.pooled))
-        self._add_cloud(batch, state, rows, moments)
+            moments = cloud_moments(rows, _offsets(self._batch.pooled))
+        self._add_cloud(state, rows, moments)
 
-    def _add_cloud(self, batch: TextBatch, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
-        offsets, at = _offsets(batch.pooled), batch.positions
-        self._ratio[at, state] = moments.spread / self._checked(moments.mean_square, batch, f"state {state}")
-        self._cosine[at, state] = within_text_cosines(rows, offsets)
-        if self._clouds is not None:
-            self._clouds.add(state, rows, np.diff(offsets), at)
+    def _add_cloud(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+        at, offsets = self._batch.positions, _offsets(self._batch.pooled)
+        self._check_mean(moments, f"state {state}")
+        self._tally.ratio[at, state] = moments.ratio
+        self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
+        if self._tally.clouds is not None:
+            self._tally.clouds.add(state, rows, np.diff(offsets), at)
 
-    def _add_moments(
-        self, batch: TextBatch, layer: LayerCapture, offsets: NDArray[np.int64], output: CloudMoments
-    ) -> None:
-        assert self._input is not None
-        known = {id(layer.H): self._input, id(layer.X): output}
+    def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
         for letter, tensor in _pieces(layer):
             if id(tensor) not in known:  # U is often H, and Z the output of W_O
-                known[id(tensor)] = cloud_moments(_rows(tensor, batch.mask), offsets)
-            moments, at = known[id(tensor)], np.s_[batch.positions, layer.number - 1]
-            self._sums.spread[letter][at] = moments.spread
-            self._sums.mean_square[letter][at] = moments.mean_square
-        self._checked(
-            self._sums.mean_square["Y"][batch.positions, layer.number - 1], batch, f"Y of layer {layer.number}"
-        )
+                known[id(tensor)] = cloud_moments(_rows(tensor, self._batch.mask), self._offsets)
+            moments, at = known[id(tensor)], np.s_[self._batch.positions, layer.number - 1]
+            self._tally.sums.spread[letter][at] = moments.spread
+            self._tally.sums.mean_square[letter][at] = moments.mean_square
+        self._check_mean(known[id(layer.Y)], f"Y of layer {layer.number}")
 
-    def _add_attention(self, batch: TextBatch, layer: LayerCapture) -> None:
-        norms, column = layer.site.projections.norms, layer.number - 1
-        measured = self._pool.map(lambda A, n: _measure(A, int(n), norms), to_numpy(layer.A), batch.lengths)
-        for position, (shrinking, sigma) in zip(batch.positions, measured, strict=True):
-            self._sums.contraction[position, column, : len(norms)] = shrinking
-            self._sums.sigma[position, column, : len(norms)] = sigma
+    def _add_attention(self, layer: LayerCapture) -> None:
+        norms, sums, weights = layer.site.projections.norms, self._tally.sums, to_numpy(layer.A)
+        for row, (position, n) in enumerate(zip(self._batch.positions, self._batch.lengths, strict=True)):
+            centred = centred_attention(weights[row], int(n))
+            at = np.s_[position, layer.number - 1, : len(norms)]
+            sums.contraction[at] = contraction(norms, squared_norms(centred), int(n))
+            sums.sigma[at] = largest_singular_values(centred)
 
-    def _checked(self, mean_square: Array, batch: TextBatch, where: str) -> Array:
-        if (mean_square == 0).any():
-            text = self._ids[batch.positions[int(np.flatnonzero(mean_square == 0)[0])]]
+    def _check_mean(self, moments: CloudMoments, where: str) -> None:
+        zero = np.flatnonzero(moments.mean_square == 0)
+        if len(zero):
+            text = self._tally.ids[self._batch.positions[int(zero[0])]]
             raise DegenerateCloudError(
                 f"text '{text}': the mean of its tokens is the zero vector ({where}), so its concentration ratio is "
                 f"not defined. Leave this text out."
             )
-        return mean_square
-
-
-def _measure(weights: NDArray[Any], n: int, norms: Array) -> tuple[Array, Array]:
-    """λ and σₐ of every head for one text of n tokens, from its padded weights (heads × longest × longest)."""
-    centred = centred_attention(weights, n)
-    return contraction(norms, squared_norms(centred), n), largest_singular_values(centred)
 
 
 def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:

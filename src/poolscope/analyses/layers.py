@@ -7,16 +7,15 @@ length collapse by Zhou et al. (ACL 2025).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from poolscope.analyses.layer_socm import StateClouds
-from poolscope.analyses.layer_tally import LayerTally
+from poolscope.analyses.layer_tally import BatchTally, LayerTally
 from poolscope.analyses.layers_result import LayersResult
-from poolscope.bures.pairs import available_cores
 from poolscope.capture import OpenModel
 from poolscope.encoders import Progress
 from poolscope.encoders.base import check_texts
@@ -41,9 +40,9 @@ def layers(
 
     `model` is a transformer as `as_encoder` takes it (a name, a folder, a SentenceTransformer, or a pair (model,
     tokenizer)) and `options` are the fields of `EncoderOptions`. SOCM compares all pairs of at most `socm_texts` texts,
-    drawn at random (`seed`); 0 leaves it out. Only one layer of one batch is in memory at a time, and the clouds that
-    SOCM needs lie in a temporary folder. With a prompt that the pooling leaves out, the states are the pooled tokens,
-    and what happens inside a layer is measured over all tokens that attend to each other.
+    drawn at random (`seed`); 0 leaves it out. Of a batch one layer is in memory at a time (on a CPU one batch a core is
+    under way), and the clouds that SOCM needs lie in a temporary folder. With a prompt that the pooling leaves out, the
+    states are the pooled tokens, and what happens inside a layer is measured over all tokens that attend to each other.
     """
     texts = check_texts(texts)
     names = tuple(str(k) for k in range(len(texts))) if ids is None else tuple(ids)
@@ -56,15 +55,12 @@ def layers(
         clouds = None
         if socm_texts and len(texts) > 1:
             clouds = stack.enter_context(StateClouds(names, socm_texts, seed=seed))
-        # Texts in parallel, each with a single-threaded BLAS: their matrices are too small to be shared out.
-        pool = stack.enter_context(ThreadPoolExecutor(available_cores()))
-        stack.enter_context(threadpool_limits(1, user_api="blas"))
-        tally = LayerTally(opened, names, clouds=clouds, pool=pool)
-        for batch in opened.run(texts, tally.add, progress=progress):
+        stack.enter_context(threadpool_limits(1, user_api="blas"))  # the batches share out the cores
+        tally = LayerTally(opened, names, clouds)
+        for done in opened.run(texts, partial(BatchTally, tally), parallel=True, progress=progress):
             if opened.final_norm:
-                tally.add_output(batch.texts, batch.output)
+                done.visitor.add_output(done.output)
         socm = None if clouds is None else clouds.socm(tally.states)
-    norms, value_norms = tally.norms
     origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
@@ -74,8 +70,8 @@ def layers(
         truncated=tally.truncated,
         states=tally.states,
         values=tally.values(),
-        norms=norms,
-        value_norms=value_norms,
+        norms=tally.sums.norms,
+        value_norms=tally.sums.value_norms,
         pre_norm=tuple(site.pre_norm for site in opened.sites),
         post_norm=tuple(site.post_norm for site in opened.sites),
         socm=socm,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from poolscope.capture.hooks import LayerCapture
-from poolscope.capture.run import CapturedBatch, CapturedText, OpenModel, TextBatch, TextLayer, capture
+from poolscope.capture.model import OpenModel
+from poolscope.capture.records import CapturedBatch, CapturedText, TextBatch, TextLayer, to_numpy
+from poolscope.capture.run import capture
 from poolscope.capture.sites import Site
 from poolscope.capture.weights import Projections
 
@@ -17,4 +19,5 @@ __all__ = [
     "TextBatch",
     "TextLayer",
     "capture",
+    "to_numpy",
 ]

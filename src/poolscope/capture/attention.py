@@ -75,4 +75,4 @@ def fused_weights(
         scores.masked_fill_(~attn_mask, -torch.inf)
     elif attn_mask is not None:
         scores += attn_mask
-    return scores.softmax(dim=-1)
+    return torch.softmax(scores, dim=-1, out=scores)

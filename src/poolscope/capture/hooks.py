@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from poolscope.capture.attention import attention_tap
 from poolscope.capture.checks import check_weights, close, equal, hidden, is_sum, recomposed
@@ -33,95 +34,124 @@ class LayerCapture:
     A: Any
 
 
-class Observer:
-    """Hooks at the sites, for as long as `watching` is open; the model is not changed otherwise.
+class Visitor(Protocol):
+    """Whoever wants the layers of one pass."""
 
-    `visit` is called with every wanted layer (numbers counted from 1) as soon as it ends, so that its attention weights
-    need not outlive it.
+    def add(self, layer: LayerCapture) -> None:
+        """Called with every wanted layer as soon as it ends, so that its attention weights need not outlive it."""
+        ...
+
+
+@dataclass
+class _Pass:
+    """One pass under way: who watches, how many layers are done, and what was seen of the one under way."""
+
+    visitor: Visitor
+    done: int = 0
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
+class Observer:
+    """Hooks at the sites, for as long as `installed` is open; the model is not changed otherwise.
+
+    Several threads may put batches through the model at the same time: each opens `watching` for its own, and a pass
+    that nobody watches goes by unseen. `wanted` are numbers of layers, counted from 1.
     """
 
-    def __init__(
-        self, sites: Sequence[Site], visit: Callable[[LayerCapture], None], *, wanted: Collection[int], subject: str
-    ) -> None:
+    def __init__(self, sites: Sequence[Site], *, wanted: Collection[int], subject: str) -> None:
         self._sites = sites
-        self._visit = visit
         self._wanted = wanted
         self._subject = subject
-        self._done = 0
-        self._seen: dict[str, Any] = {}
+        self._local = threading.local()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def installed(self) -> Iterator[None]:
         """Install the hooks; remove them at the end, come what may."""
         handles: list[Any] = []
-        self._done, self._seen = 0, {}
         try:
             for register, hook in self._hooks():
                 handles.append(register(hook))
-            with attention_tap(self._attend):
-                yield
-            if self._done != len(self._sites):
-                raise hidden(
-                    self._subject,
-                    "its layers",
-                    f"a first pass went through {len(self._sites)} of them and a later one through {self._done}",
-                )
+            yield
         finally:
             for handle in handles:
                 handle.remove()
-            self._seen = {}
+
+    @contextmanager
+    def watching(self, visitor: Visitor) -> Iterator[None]:
+        """Hand the layers of the one pass that this thread makes in the context to the visitor."""
+        current = self._local.current = _Pass(visitor)
+        try:
+            with attention_tap(self._attend):
+                yield
+        finally:
+            self._local.current = None
+        if current.done != len(self._sites):
+            raise hidden(
+                self._subject,
+                "its layers",
+                f"a first pass went through {len(self._sites)} of them and a later one through {current.done}",
+            )
 
     def _hooks(self) -> Iterator[tuple[Callable[[Any], Any], Any]]:
         """How to register each hook; a module that several layers share is hooked once."""
         known = set()
         for site in self._sites:
             parts = (
-                (site.block, self._open, "input"),
-                (site.projections.value.module, self._input_of("U"), "input"),
-                (site.projections.output.module, self._output_of("projected"), "output"),
-                (site.branch, self._output_of("Z"), "output"),
-                (site.residual, self._residual, "input"),
-                (site.block, self._close, "output"),
+                (site.block, self._inwards(_open)),
+                (site.projections.value.module, self._inwards(partial(_keep, "U"))),
+                (site.projections.output.module, self._outwards(partial(_keep, "projected"))),
+                (site.branch, self._outwards(partial(_keep, "Z"))),
+                (site.residual, self._inwards(_keep_residual)),
+                (site.block, self._outwards(self._close)),
             )
-            for role, (module, hook, side) in enumerate(parts):
+            for role, (module, (inwards, hook)) in enumerate(parts):
                 if (id(module), role) not in known:
                     known.add((id(module), role))
-                    inwards = partial(module.register_forward_pre_hook, with_kwargs=True)
-                    yield inwards if side == "input" else module.register_forward_hook, hook
+                    before = partial(module.register_forward_pre_hook, with_kwargs=True)
+                    yield before if inwards else module.register_forward_hook, hook
 
-    def _input_of(self, letter: str) -> Any:
-        def keep(module: Any, args: Any, kwargs: Any) -> None:
-            self._seen[letter] = _input(args, kwargs)
+    def _inwards(self, note: Callable[[_Pass, Any], None]) -> tuple[bool, Any]:
+        """A hook that notes the input of a module, if this thread's pass is watched."""
 
-        return keep
+        def hook(module: Any, args: Any, kwargs: Any) -> None:
+            if (current := getattr(self._local, "current", None)) is not None:
+                note(current, first_tensor((*args, kwargs.get("hidden_states"))))
 
-    def _output_of(self, letter: str) -> Any:
-        def keep(module: Any, args: Any, output: Any) -> None:
-            self._seen[letter] = first_tensor(output)
+        return True, hook
 
-        return keep
+    def _outwards(self, note: Callable[[_Pass, Any], None]) -> tuple[bool, Any]:
+        """A hook that notes the output of a module, if this thread's pass is watched."""
 
-    def _open(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._seen = {"H": _input(args, kwargs)}
+        def hook(module: Any, args: Any, output: Any) -> None:
+            if (current := getattr(self._local, "current", None)) is not None:
+                note(current, first_tensor(output))
 
-    def _residual(self, module: Any, args: Any, kwargs: Any) -> None:
-        if "Z" in self._seen:  # before the branch ends, the same module may serve something else
-            self._seen.setdefault("Y", _input(args, kwargs))
+        return False, hook
 
     def _attend(self, weights: Callable[[], Any]) -> None:
-        if self._seen and self._done + 1 in self._wanted:
-            self._seen["A"] = weights()
+        current: _Pass = self._local.current
+        if current.seen and current.done + 1 in self._wanted:
+            current.seen["A"] = weights()
 
-    def _close(self, module: Any, args: Any, output: Any) -> None:
-        self._done += 1
-        seen, self._seen = self._seen, {}
-        if self._done in self._wanted:
-            site = self._sites[self._done - 1]
-            self._visit(LayerCapture(number=self._done, site=site, X=first_tensor(output), **seen))
+    def _close(self, current: _Pass, X: Any) -> None:
+        current.done += 1
+        seen, current.seen = current.seen, {}
+        if current.done in self._wanted:
+            site = self._sites[current.done - 1]
+            current.visitor.add(LayerCapture(number=current.done, site=site, X=X, **seen))
 
 
-def _input(args: Any, kwargs: Any) -> Any:
-    return first_tensor((*args, kwargs.get("hidden_states")))
+def _open(current: _Pass, H: Any) -> None:
+    current.seen = {"H": H}
+
+
+def _keep(letter: str, current: _Pass, tensor: Any) -> None:
+    current.seen[letter] = tensor
+
+
+def _keep_residual(current: _Pass, Y: Any) -> None:
+    if "Z" in current.seen:  # before the branch ends, the same module may serve something else
+        current.seen.setdefault("Y", Y)
 
 
 def check_layer(layer: LayerCapture, before: LayerCapture | None, mask: Any, *, subject: str) -> None:
