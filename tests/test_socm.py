@@ -133,6 +133,13 @@ def test_worst_pairs_come_with_their_texts(clouds):
     assert worst[0].socm == pytest.approx((1 - worst[0].d_mu) * worst[0].d_sigma)
 
 
+def test_worst_of_many_repeated_pairs_are_distinct(clouds):
+    result = socm(clouds, pairs=[(0, 5)] * 300 + [(1, 2)] * 200 + [(3, 4), (6, 7)])
+    full = sorted({(0, 5), (1, 2), (3, 4), (6, 7)}, key=lambda pair: -socm_pair(clouds[pair[0]], clouds[pair[1]]).socm)
+    for k in (1, 2, 3, 4, 9):
+        assert [(pair.i, pair.j) for pair in result.worst(k)] == full[:k]
+
+
 def test_crossed_given_and_neighbours(clouds):
     other = random_clouds(5, [3, 8, 1], 16, dtype="float32")
     crossed = socm(clouds, other)

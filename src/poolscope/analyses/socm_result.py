@@ -72,10 +72,19 @@ class PairColumns:
 
     def ranked(self, k: int) -> PairColumns:
         """The k pairs of highest SOCM, highest first; a pair that was drawn twice stands once."""
-        order = np.lexsort((self.j, self.i, -self.socm))
+        order = self._highest(4 * k)
+        order = order[np.lexsort((self.j[order], self.i[order], -self.socm[order]))]
         again = (np.diff(self.i[order], prepend=-1) == 0) & (np.diff(self.j[order], prepend=-1) == 0)
         best = order[~again][:k]
+        if len(best) < k and len(order) < len(self.i):  # so many repeated pairs that four times k was too few
+            return self.ranked(4 * k).ranked(k)
         return PairColumns(self.i[best], self.j[best], self.d_mu[best], self.d_sigma[best], self.socm[best])
+
+    def _highest(self, count: int) -> NDArray[np.int64]:
+        """Rows that include the `count` highest values and all that tie with them; sorting all would take long."""
+        if count >= len(self.socm):
+            return np.arange(len(self.socm))
+        return np.flatnonzero(self.socm >= np.partition(self.socm, -count)[-count])
 
 
 @dataclass(frozen=True)
