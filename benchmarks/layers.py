@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import resource
+import subprocess
+import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +37,11 @@ def main() -> None:
     arguments.add_argument("--baseline-texts", type=int, default=200)
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
+    arguments.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = arguments.parse_args()
+    if options.child is not None:
+        print(peak_of_a_run(options.child))
+        return
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     logging.disable(logging.WARNING)
@@ -61,7 +67,7 @@ def main() -> None:
     check(result, chosen, found)
     ratios = [theirs / own for theirs, own in zip(loop_times[:2], ours[:2], strict=True)]
     print(f"the loop takes {ratios[0]:.1f} × the wall time and {ratios[1]:.1f} × the processor time")
-    memory(encoder, texts)
+    compare_memory()
 
 
 def best(repeats: int, run: Callable[[], Any]) -> tuple[float, float, Any]:
@@ -87,15 +93,19 @@ def check(result: LayersResult, chosen: Any, found: dict[str, Any]) -> None:
             raise SystemExit(f"{name} differs from the loop")
 
 
-def memory(encoder: Any, texts: Sequence[str]) -> None:
-    """numpy's and Python's peak for one and for five times the texts: it must not grow with them."""
-    for times in (1, 5):
-        tracemalloc.start()
-        layers(encoder, list(texts[:40]) * times, socm_texts=0)
-        print(
-            f"  peak beside the model's own, {40 * times} texts: {tracemalloc.get_traced_memory()[1] / 2**20:.0f} MiB"
-        )
-        tracemalloc.stop()
+def compare_memory() -> None:
+    """Peak memory of a process that measures few texts, and of one that measures eight times as many."""
+    for count in (50, 400):
+        command = [sys.executable, __file__, "--child", str(count)]
+        peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
+        print(f"  peak memory of the process, {count:>3} texts with SOCM: {int(peak) / 2**10:,.0f} MiB")
+
+
+def peak_of_a_run(count: int) -> int:
+    """Peak resident memory of this process, in KiB, after so many texts of the same kind."""
+    texts = list(read_texts("builtin:docstrings", sample=50).texts)
+    layers("builtin:minilm", texts * (count // len(texts)), device="cpu")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def loop(encoder: Any, texts: Sequence[str]) -> dict[str, Any]:

@@ -90,6 +90,9 @@ def test_many_layers_have_readable_ticks(bert):
     many = dataclasses.replace(bert, states=tuple(map(str, range(41))))
     ticks = charts.layers_figure(many, panels=["lambda"]).layout.xaxis.ticktext
     assert list(ticks) == [str(k) for k in range(0, 41, 4)]
+    normed = dataclasses.replace(bert, states=(*map(str, range(19)), "output"))
+    ticks = charts.layers_figure(normed, panels=["lambda"]).layout.xaxis.ticktext
+    assert list(ticks) == [*(str(k) for k in range(0, 18, 2)), "output"]
 
 
 # -- two clouds ---------------------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ class LayerSums:
     """What the quantities of a layer are made of, per text and layer (texts × layers, λ and σₐ × heads).
 
     `spread` and `mean_square` by letter: H, U, B (the output of W_O), Z, Y, X. `norms` and `value_norms` (layers ×
-    heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between?
+    heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between? `precision`: of the numbers
+    that the model computes with, 1.2e-7 in float32.
     """
 
     spread: Mapping[str, Array]
@@ -96,6 +97,7 @@ class LayerSums:
     norms: Array
     value_norms: Array
     linear: NDArray[np.bool_]
+    precision: float
 
     def quantities(self) -> dict[str, Array]:
         """r, C, spreads, both slacks of theorem 1, and the growth of the high-frequency part with its bounds."""
@@ -123,12 +125,14 @@ class LayerSums:
     def _slack(self, stretch: Array) -> Array:
         """How far S(Y) stays below (√S(H) + stretch·√S(U))², and so the ratio of X below its bound.
 
-        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. NaN
+        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. What
+        rounding can add to the deviations is granted: it counts where all tokens are one but for their last bits. NaN
         for one token, and where Z is not linear in U.
         """
         S = self.spread
-        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"])) ** 2 / S["Y"]
-        return np.where(self.linear, slack, np.nan)
+        rounding = 4 * self.precision * np.sqrt(S["Y"] + self.mean_square["Y"])
+        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"]) + rounding) ** 2 / S["Y"]
+        return np.where(self.linear & (S["Y"] > 0), slack, np.nan)
 
 
 def _finite_log(values: Array) -> Array:

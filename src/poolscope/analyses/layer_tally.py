@@ -19,10 +19,13 @@ from poolscope.analyses.layer_math import (
 )
 from poolscope.analyses.layer_socm import StateClouds
 from poolscope.analyses.singular import largest_singular_values
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, to_numpy
+from poolscope.capture import LayerCapture, OpenModel, TextBatch, to_numpy, weights_to_numpy
 from poolscope.errors import DegenerateCloudError
 
 Array = NDArray[np.float64]
+
+# Distance from 1 to the next number; numpy does not know bfloat16.
+_PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 class LayerTally:
@@ -47,6 +50,7 @@ class LayerTally:
             norms=_by_head([p.norms for p in projections], heads),
             value_norms=_by_head([p.value_norms for p in projections], heads),
             linear=np.array([not site.post_norm for site in opened.sites]),
+            precision=_PRECISION[opened.card.dtype],
         )
 
     def values(self) -> dict[str, Array]:
@@ -114,7 +118,7 @@ class BatchTally:
         self._check_mean(known[id(layer.Y)], f"Y of layer {layer.number}")
 
     def _add_attention(self, layer: LayerCapture) -> None:
-        norms, sums, weights = layer.site.projections.norms, self._tally.sums, to_numpy(layer.A)
+        norms, sums, weights = layer.site.projections.norms, self._tally.sums, weights_to_numpy(layer.A)
         for row, (position, n) in enumerate(zip(self._batch.positions, self._batch.lengths, strict=True)):
             centred = centred_attention(weights[row], int(n))
             at = np.s_[position, layer.number - 1, : len(norms)]

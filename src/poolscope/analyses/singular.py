@@ -28,9 +28,10 @@ def largest_singular_values(M: NDArray[Any]) -> Array:
     """
     if M.shape[1] < _ITERATE_FROM:
         return _full(M)
-    values, converged = _lanczos(M)
-    if not converged.all():
-        values[~converged] = _full(M[~converged])
+    values = _lanczos(M)
+    open_ends = np.isnan(values)
+    if open_ends.any():
+        values[open_ends] = _full(M[open_ends])
     return values
 
 
@@ -39,33 +40,37 @@ def _full(M: NDArray[Any]) -> Array:
     return np.sqrt(np.maximum(squares, 0)).astype(np.float64)
 
 
-def _lanczos(M: NDArray[Any]) -> tuple[Array, NDArray[np.bool_]]:
-    """Values, and which of them are certain: Lanczos on MᵀM from a random start, all vectors kept orthogonal.
+def _lanczos(M: NDArray[Any]) -> Array:
+    """Lanczos on MᵀM from a random start, all vectors kept orthogonal; NaN where the value did not become certain.
 
     With V orthonormal and MᵀM V = V T + β v eᵀ, an eigenpair (θ, y) of the small T gives ‖MᵀM x − θx‖ = β|last y| for
     x = Vy, so that an eigenvalue of MᵀM lies that near to θ.
     """
     count, n, _ = M.shape
-    transposed = M.swapaxes(1, 2)
+    values, under_way = np.full(count, np.nan), np.arange(count)
     V = np.zeros((count, _MOST_STEPS + 1, n), dtype=M.dtype)
     T = np.zeros((count, _MOST_STEPS + 1, _MOST_STEPS + 1))
     start = np.random.default_rng(0).standard_normal(n)
     V[:, 0] = start / np.linalg.norm(start)
+    size, rounding = np.zeros(count, dtype=M.dtype), 16 * np.finfo(M.dtype).eps
     for step in range(1, _MOST_STEPS + 1):
         basis = V[:, :step]
-        w = transposed @ (M @ basis[:, -1, :, None])
+        w = M.swapaxes(1, 2) @ (M @ basis[:, -1, :, None])
         along = basis @ w
         w -= basis.swapaxes(1, 2) @ along
         w -= basis.swapaxes(1, 2) @ (basis @ w)  # once is not enough in float32
         T[:, step - 1, step - 1] = along[:, -1, 0]
-        beta = np.sqrt(np.einsum("kni,kni->k", w, w, dtype=np.float64))
+        size = np.maximum(size, along[:, -1, 0])
+        beta = np.sqrt(w.swapaxes(1, 2) @ w)[:, 0, 0]
         # A rest of the size of rounding has no direction: MᵀM has been seen whole, and the iteration ends there.
-        beta[beta <= 16 * np.finfo(M.dtype).eps * np.einsum("kii->ki", T).max(axis=1)] = 0
+        beta[beta <= rounding * size] = 0
         T[:, step, step - 1] = beta
-        V[:, step] = np.divide(w[:, :, 0], beta[:, None], out=np.zeros_like(w[:, :, 0]), where=beta[:, None] > 0)
+        np.divide(w[:, :, 0], beta[:, None], out=V[:, step], where=beta[:, None] > 0)
         if step % _CHECK_EVERY == 0:
             theta, y = np.linalg.eigh(T[:, :step, :step])
-            converged = beta * np.abs(y[:, -1, -1]) <= _TOLERANCE * theta[:, -1]
-            if converged.all():
+            more = beta * np.abs(y[:, -1, -1]) > _TOLERANCE * theta[:, -1]
+            values[under_way[~more]] = np.sqrt(np.maximum(theta[~more, -1], 0))
+            under_way, M, V, T, size = under_way[more], M[more], V[more], T[more], size[more]
+            if not len(M):
                 break
-    return np.sqrt(np.maximum(theta[:, -1], 0)), converged
+    return values

@@ -73,8 +73,9 @@ class OpenModel:
         plan = self.encoder.plan(check_texts(texts))
         observer = Observer(self.sites, wanted=self._wanted(layers), subject=self.subject)
         batches = zip(plan.groups(), plan, strict=True)
+        at_once = self._most_at_once() if parallel else 1
         check = True
-        while group := list(islice(batches, self._most_at_once if parallel else 1)):
+        while group := list(islice(batches, at_once)):
             held = [TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at]) for at, batch in group]
             visitors = [visitor(batch) for batch in held]
             outputs = self._together(observer, [batch for _, batch in group], visitors, check=check)
@@ -99,7 +100,6 @@ class OpenModel:
             with ThreadPoolExecutor(len(batches)) as pool:
                 return list(pool.map(one, workers, batches, visitors))
 
-    @property
     def _most_at_once(self) -> int:
         """As many batches as the backend has workers for them; one where there are several devices."""
         import torch

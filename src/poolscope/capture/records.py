@@ -81,8 +81,15 @@ def _cut(layer: LayerCapture, row: int, n: int) -> TextLayer:
         Z=tokens(layer.Z),
         Y=tokens(layer.Y),
         X=tokens(layer.X),
-        A=to_numpy(layer.A[row, :, :n, :n]),
+        A=weights_to_numpy(layer.A[row, :, :n, :n]),
     )
+
+
+def weights_to_numpy(weights: Any) -> NDArray[Any]:
+    """Attention weights as numpy, in float32 at least: sums over many tokens need it."""
+    import torch
+
+    return to_numpy(weights.to(torch.promote_types(weights.dtype, torch.float32)))
 
 
 def to_numpy(tensor: Any) -> NDArray[Any]:

@@ -148,12 +148,15 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
         figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
     figure.update_yaxes(title_text=panel.axis, title_standoff=8, row=row, col=column, **axis)
     longest = max((result.states for result in results), key=len)
-    shown = range(0, len(longest), -(-len(longest) // 13))
+    step = -(-len(longest) // 13)
+    shown = list(range(0, len(longest), step))
+    if longest[-1] == "output":  # named even where not every layer is
+        shown = [*(k for k in shown if k <= len(longest) - 1 - step), len(longest) - 1]
     figure.update_xaxes(
         title_text="layer",
         title_standoff=4,
         range=[-0.4, len(longest) - 0.6],
-        tickvals=list(shown),
+        tickvals=shown,
         ticktext=[longest[k] for k in shown],
         row=row,
         col=column,
