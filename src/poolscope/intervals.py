@@ -1,4 +1,4 @@
-"""Intervals for a mean over pairs of texts.
+"""Intervals for a mean over texts, or over pairs of texts.
 
 Pairs that share a text are not independent, and two questions have two answers. For *this corpus*, randomly sampled
 pairs are independent draws. For the *population of texts* that the corpus came from, the texts are the draws.
@@ -109,6 +109,25 @@ def regression_estimate(
     explained = 1 - float(residuals @ residuals) / total if total > 0 else 0.0
     interval = _around(estimate, error, freedom, level, CORPUS, "regression on covariates known for all pairs")
     return RegressionEstimate(estimate, interval, explained)
+
+
+def bootstrap_interval(
+    values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
+) -> Interval | None:
+    """Percentile bootstrap interval of the mean of `values`, one a unit (text, query); None for fewer than two.
+
+    For a comparison before and after a repair pass the differences, one a query: that is the paired bootstrap.
+    """
+    if len(values) < 2:
+        return None
+    random = np.random.default_rng(seed)
+    # Multinomial counts instead of copied values: one small product a block of draws.
+    share = np.full(len(values), 1 / len(values))
+    step = max(1, 2**23 // len(values))
+    blocks = [min(step, draws - start) for start in range(0, draws, step)]
+    means = np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
+    low, high = np.quantile(means / len(values), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
 
 
 def _around(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:

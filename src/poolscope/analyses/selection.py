@@ -14,6 +14,7 @@ from poolscope.bures.distances import Distances
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.moments import TextMoments
+from poolscope.ranking import nearest_neighbours
 
 Index = NDArray[np.int64]
 
@@ -132,19 +133,8 @@ def nearest(
 ) -> ListedPairs:
     """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
     same = left is right
-    most = len(right) - same
-    if not 1 <= neighbours <= most:
-        raise InputError(f"neighbours: received {neighbours}; allowed is 1 to {most}, the number of other texts.")
-    found = np.empty((len(left), neighbours), dtype=np.int64)
-    step = max(1, 2**24 // len(right))
-    for start in range(0, len(left), step):
-        rows = np.arange(start, min(start + step, len(left)))
-        cosines = left_moments.unit_means[rows] @ right_moments.unit_means.T
-        if same:
-            cosines[np.arange(len(rows)), rows] = -np.inf
-        top = np.argpartition(-cosines, neighbours - 1, axis=1)[:, :neighbours]
-        order = np.argsort(-np.take_along_axis(cosines, top, axis=1), axis=1, kind="stable")
-        found[rows] = np.take_along_axis(top, order, axis=1)
+    among = None if same else right_moments.unit_means
+    found, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
     pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), found.ravel()], axis=1)
     if same:  # two texts may be neighbours of each other: one pair
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)

@@ -1,0 +1,171 @@
+"""Retrieval by cosine: the nearest documents of each query, the ranks of the relevant ones, and quality per query.
+
+Everything runs in blocks of queries; no table of all queries by all documents is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.errors import InputError
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Scores held at a time: 2²⁴ of float32 are 64 MB.
+_BLOCK = 2**24
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What came back for each query, and where its relevant documents stand.
+
+    `top` and `scores` (queries × k): the nearest documents and their cosines, best first. `query`, `document`, `rank`:
+    one entry a judgement; the rank counts from 1, and documents that tie with the relevant one count half.
+    """
+
+    top: Index
+    scores: Array
+    query: Index
+    document: Index
+    rank: Array
+
+    @property
+    def queries(self) -> int:
+        """How many queries were asked."""
+        return len(self.top)
+
+    def ndcg(self, k: int = 10) -> Array:
+        """nDCG@k of each query, relevance 0 or 1; NaN for a query without a relevant document."""
+        gains = np.where(self.rank <= k, 1 / np.log2(1 + self.rank), 0.0)
+        ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
+        best = ideal[np.minimum(self._judged(), k)]
+        return _divided(np.bincount(self.query, gains, self.queries), best)
+
+    def mrr(self, k: int = 10) -> Array:
+        """1/rank of the best relevant document of each query, 0 beyond rank k; NaN without a relevant document."""
+        best = np.full(self.queries, np.inf)
+        np.minimum.at(best, self.query, self.rank)
+        return np.where(self._judged() > 0, np.where(best <= k, 1 / best, 0.0), np.nan)
+
+    def recall(self, k: int = 10) -> Array:
+        """Share of the relevant documents of each query within the first k; NaN without a relevant document."""
+        found = np.bincount(self.query, self.rank <= k, self.queries)
+        return _divided(found, self._judged())
+
+    def hit(self, k: int = 10) -> Array:
+        """1 if a relevant document of the query is within the first k, else 0; NaN without a relevant document."""
+        return np.where(self._judged() > 0, (np.nan_to_num(self.recall(k)) > 0).astype(float), np.nan)
+
+    def _judged(self) -> Index:
+        return np.bincount(self.query, minlength=self.queries)
+
+
+def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike, *, k: int = 10) -> Ranking:
+    """Rank all documents for each query by cosine.
+
+    queries (m × d), documents (N × d); relevant: judgements (query, document), positions counted from 0.
+
+    >>> found = rank_documents([[1, 0], [0, 1]], [[2, 0.1], [0, 3]], [(0, 0), (1, 0)], k=1)
+    >>> found.rank.tolist(), found.hit(1).tolist()
+    ([1.0, 2.0], [1.0, 0.0])
+    """
+    asked, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
+    if asked.shape[1] != held.shape[1]:
+        raise InputError(
+            f"received queries of dimension {asked.shape[1]} and documents of dimension {held.shape[1]}; both must "
+            f"come from one model. Encode them alike."
+        )
+    judged = _judgements(relevant, len(asked), len(held))
+    k = min(k, len(held))
+    top = np.empty((len(asked), k), dtype=np.int64)
+    scores = np.empty((len(asked), k))
+    rank = np.empty(len(judged))
+    order = np.argsort(judged[:, 0], kind="stable")
+    for start, cosines in _blocks(asked, held):
+        stop = start + len(cosines)
+        top[start:stop], scores[start:stop] = _best(cosines, k)
+        here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]
+        for position in here:
+            row = cosines[judged[position, 0] - start]
+            own = row[judged[position, 1]]
+            rank[position] = 1 + (row > own).sum() + ((row == own).sum() - 1) / 2
+    return Ranking(top, scores, judged[:, 0], judged[:, 1], rank)
+
+
+def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = None) -> tuple[Index, Array]:
+    """The k nearest of each vector by cosine, and the cosines, both (N × k), best first.
+
+    Without `among` they are searched among the other vectors: a vector is not its own neighbour.
+    """
+    unit = unit_rows(vectors, "vectors")
+    held = unit if among is None else unit_rows(among, "among")
+    most = len(held) - (among is None)
+    if not 1 <= k <= most:
+        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
+    top = np.empty((len(unit), k), dtype=np.int64)
+    scores = np.empty((len(unit), k))
+    for start, cosines in _blocks(unit, held):
+        rows = np.arange(len(cosines))
+        if among is None:
+            cosines[rows, start + rows] = -np.inf
+        top[start : start + len(rows)], scores[start : start + len(rows)] = _best(cosines, k)
+    return top, scores
+
+
+def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
+    """The vectors at length 1 as float32; an error names the first that has no direction."""
+    table = np.asarray(vectors)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
+        raise InputError(
+            f"{name}: received {table.dtype} of shape {table.shape}; allowed is a table of numbers, one row a vector."
+        )
+    table = table.astype(np.float64)
+    lengths = np.linalg.norm(table, axis=1)
+    wrong = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
+    if len(wrong):
+        raise InputError(
+            f"{name}: row {wrong[0]} ({len(wrong)} in all) is zero or not finite, so it has no direction. Leave such "
+            f"rows out, or correct where they come from."
+        )
+    return np.asarray(table / lengths[:, None], dtype=np.float32)
+
+
+def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    step = max(1, _BLOCK // len(documents))
+    for start in range(0, len(queries), step):
+        yield start, queries[start : start + step] @ documents.T
+
+
+def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
+    top = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+    found = np.take_along_axis(cosines, top, axis=1)
+    order = np.lexsort((top, -found), axis=1)  # equal scores by position, so that the answer is the same everywhere
+    return np.take_along_axis(top, order, axis=1), np.take_along_axis(found, order, axis=1)
+
+
+def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
+    table = np.asarray(relevant)
+    if table.ndim != 2 or table.shape[1] != 2 or not len(table) or table.dtype.kind not in "iu":
+        raise InputError(
+            f"relevant: received {table.dtype} of shape {table.shape}; allowed is a list of at least one (query, "
+            f"document), positions counted from 0."
+        )
+    outside = np.flatnonzero(((table < 0) | (table >= [queries, documents])).any(axis=1))
+    if len(outside):
+        raise InputError(
+            f"relevant: entry {outside[0]} is {tuple(table[outside[0]].tolist())}, but there are {queries} queries and "
+            f"{documents} documents. Correct the list; nothing was left out."
+        )
+    if len(np.unique(table, axis=0)) < len(table):
+        raise InputError("relevant: the same (query, document) stands twice. Name each judgement once.")
+    return table.astype(np.int64)
+
+
+def _divided(above: ArrayLike, below: ArrayLike) -> Array:
+    above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
+    return np.asarray(np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0))
