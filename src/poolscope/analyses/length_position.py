@@ -1,0 +1,189 @@
+"""Is an answer still found at the end of a long document? A relevant segment is moved, and the rank watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from poolscope.analyses.length_inputs import Array, Ids, TokenInputs
+from poolscope.analyses.length_stats import Estimated, query_estimate
+from poolscope.encoders import Progress, TokenEncoder
+from poolscope.errors import InputError
+from poolscope.ranking import unit_rows
+from poolscope.results import plain
+from poolscope.texts import Pairs
+from poolscope.verdicts import Level, Verdict
+
+QUERIES = 48
+MIN_QUERIES = 10
+POSITIONS = (0.0, 0.5, 1.0)
+_MOST_TOKENS = 512
+# Published averages of the worst case over position are about 15 %; a third of that is worth a look.
+WATCH_DROP = 0.05
+REPAIR_DROP = 0.15
+
+
+@dataclass(frozen=True)
+class SegmentRow:
+    """The segment at one place (0: start, 1: end): cosine with its query, rank, share of queries that rank it first.
+
+    `change` is the difference of the cosine against the first place, query by query.
+    """
+
+    position: float
+    similarity: Estimated
+    rank: Estimated
+    first: Estimated
+    change: Estimated
+    rank_change: Estimated
+
+
+@dataclass(frozen=True)
+class PositionProbe:
+    """A relevant segment of `segment` tokens within documents of `tokens` tokens, otherwise filled with other texts.
+
+    The rank is among the same documents without any segment, one for every query. Intervals are over queries.
+    """
+
+    queries: int
+    segment: int
+    tokens: int
+    rows: tuple[SegmentRow, ...]
+    encoded_tokens: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """Does the similarity fall when the segment moves away from the first place?"""
+        start = self.rows[0]
+        worst = min(self.rows[1:], key=lambda row: row.change.value or 0.0)
+        change, base = worst.change, start.similarity.value or 0.0
+        drop = -(change.value or 0.0) / base if base > 0 else 0.0
+        where = _place(worst.position)
+        evidence = tuple(
+            f"Segment at the {_place(row.position)}: cosine {row.similarity.value:.3f}, mean rank {row.rank.value:.1f} "
+            f"of {self.queries + 1}, first for {row.first.value:.0%}."
+            for row in self.rows
+        )
+        certain = change.interval is not None and change.interval.high < 0
+        if not certain or drop < WATCH_DROP:
+            return Verdict(
+                "ok",
+                f"An answer is found as well at the {where} of a long document as at the {_place(start.position)} "
+                f"(cosine {change.value:+.3f}).",
+                change.value,
+                change.interval,
+                0.0,
+                evidence,
+            )
+        rank = worst.rank_change.interval
+        level: Level = "repair" if drop >= REPAIR_DROP and rank is not None and rank.low > 0 else "watch"
+        sentence = (
+            f"An answer at the {where} of a long document is {drop:.0%} less similar to its query than at the start."
+        )
+        return Verdict(level, sentence, change.value, change.interval, 0.0, evidence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only."""
+        content: dict[str, Any] = plain(self)
+        return {**content, "verdict": self.verdict.to_dict()}
+
+
+def position_probe(
+    encoder: TokenEncoder,
+    pairs: Pairs,
+    *,
+    positions: Sequence[float] = POSITIONS,
+    queries: int = QUERIES,
+    segment: int | None = None,
+    query_encoder: TokenEncoder | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PositionProbe:
+    """Put the beginning of each query's document into a long document of other texts, at the start, middle and end.
+
+    `pairs` are queries with their documents; at most `queries` of them are drawn. The segment has `segment` tokens (a
+    quarter of the whole), the document as many as the model's limit allows, at most 512. The filler is the same at all
+    places. Encodes queries × (places + 1) documents.
+    """
+    if len(positions) < 2 or any(not 0 <= place <= 1 for place in positions):
+        raise InputError(
+            f"positions: received {list(positions)}; needed are two or more between 0 (start) and 1 (end)."
+        )
+    inputs = TokenInputs(encoder)
+    total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
+    size = total // 4 if segment is None else segment
+    if not 0 < size < total:
+        raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
+    documents = inputs.content(pairs.documents.texts)
+    usable = [(q, d) for q, d in _one_a_query(pairs) if len(documents[d]) >= size]
+    if len(usable) < MIN_QUERIES or sum(map(len, documents)) < 2 * total:
+        raise InputError(
+            f"pairs: received {len(pairs)}, of which {len(usable)} have a document of {size} tokens or more; at least "
+            f"{MIN_QUERIES} are needed. Give more or longer documents, or a shorter segment."
+        )
+    random = np.random.default_rng(seed)
+    if len(usable) > queries:
+        usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
+    fillers = [_filler(documents, d, total, random) for _, d in usable]
+    asked = TokenInputs(query_encoder or encoder)
+    questions = asked.content([pairs.queries[q] for q, _ in usable])
+    questions = [row[: (asked.limit or len(row)) - asked.added] for row in questions]
+    units = unit_rows(asked.encode(questions, progress=progress), "queries").astype(np.float64)
+    foils = unit_rows(inputs.encode(fillers, progress=progress), "fillers").astype(np.float64)
+    rows: list[SegmentRow] = []
+    base: tuple[Array, Array] | None = None
+    for place in positions:
+        held = [_inserted(filler, documents[d][:size], place) for filler, (_, d) in zip(fillers, usable, strict=True)]
+        vectors = unit_rows(inputs.encode(held, progress=progress), "documents")
+        similarity = np.einsum("ij,ij->i", units, vectors)
+        rank = 1.0 + (units @ foils.T > similarity[:, None]).sum(axis=1)
+        base = base or (similarity, rank)
+        rows.append(_row(place, similarity, rank, base))
+    encoded = len(usable) * (len(positions) + 1) * (total + inputs.added) + sum(map(len, questions))
+    return PositionProbe(len(usable), size, total + inputs.added, tuple(rows), encoded)
+
+
+def _one_a_query(pairs: Pairs) -> list[tuple[int, int]]:
+    """The first document of every query; with labels, the first that is relevant (label above 0)."""
+    found: dict[int, int] = {}
+    for row, (query, document) in enumerate(pairs.index.tolist()):
+        if pairs.labels is None or pairs.labels[row] > 0:
+            found.setdefault(query, document)
+    return list(found.items())
+
+
+def _filler(documents: Sequence[Ids], own: int, size: int, random: np.random.Generator) -> Ids:
+    """That many tokens of other documents, one after the other, in random order."""
+    parts, held = [], 0
+    for other in random.permutation(len(documents)):
+        if other != own:
+            parts.append(documents[other])
+            held += len(documents[other])
+        if held >= size:
+            break
+    return np.concatenate(parts)[:size]
+
+
+def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:
+    """The segment at a place of the filler, whose end is cut so that the length stays."""
+    rest = filler[: len(filler) - len(segment)]
+    at = round(place * len(rest))
+    return np.concatenate([rest[:at], segment, rest[at:]])
+
+
+def _row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array]) -> SegmentRow:
+    return SegmentRow(
+        position=place,
+        similarity=query_estimate(similarity),
+        rank=query_estimate(rank),
+        first=query_estimate((rank == 1).astype(np.float64)),
+        change=query_estimate(similarity - base[0]),
+        rank_change=query_estimate(rank - base[1]),
+    )
+
+
+def _place(position: float) -> str:
+    return {0.0: "start", 0.5: "middle", 1.0: "end"}.get(position, f"point {position:.0%}")

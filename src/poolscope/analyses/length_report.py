@@ -1,0 +1,204 @@
+"""Everything about length for one model and one corpus: the profile from one pass, then the probes that need others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from poolscope.analyses.length import length_profile
+from poolscope.analyses.length_bins import MIN_TEXTS
+from poolscope.analyses.length_inputs import TokenInputs
+from poolscope.analyses.length_labels import LengthLabels, labels_by_length
+from poolscope.analyses.length_mechanism import LengthMechanism, length_mechanism
+from poolscope.analyses.length_nulls import LengthNulls, length_nulls
+from poolscope.analyses.length_pass import measure_texts
+from poolscope.analyses.length_position import PositionProbe, position_probe
+from poolscope.analyses.length_probes import LengthProbe, join_probe, repetition_probe, truncation_probe
+from poolscope.analyses.length_result import LengthProfile
+from poolscope.analyses.length_retrieval import LengthRetrieval, retrieval_by_length
+from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
+from poolscope.encoders.base import resolve_prompt
+from poolscope.errors import InputError, ModelError
+from poolscope.files import write_json
+from poolscope.results import plain
+from poolscope.texts import Pairs
+from poolscope.verdicts import Level, Verdict
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class LengthReport:
+    """The parts that were measured; None for those that were not, with the reason in `notes`."""
+
+    profile: LengthProfile
+    model: Mapping[str, Any] | None = None
+    mechanism: LengthMechanism | None = None
+    nulls: LengthNulls | None = None
+    probes: tuple[LengthProbe, ...] = ()
+    retrieval: LengthRetrieval | None = None
+    position: PositionProbe | None = None
+    labels: LengthLabels | None = None
+    truncated: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict of the profile in the light of the null models."""
+        return judge(self.profile, self.nulls, self.probes)
+
+    @property
+    def encoded_tokens(self) -> int:
+        """Tokens that the probes and null models had encoded on top of the texts themselves."""
+        parts = [*self.probes, *(part for part in (self.nulls, self.position) if part is not None)]
+        return sum(part.encoded_tokens for part in parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that was measured, plain types only."""
+        parts = {name: getattr(self, name) for name in ("mechanism", "nulls", "retrieval", "position", "labels")}
+        return {
+            "verdict": self.verdict.to_dict(),
+            "model": plain(self.model),
+            "texts_truncated": self.truncated,
+            "profile": self.profile.to_dict(),
+            **{name: None if part is None else part.to_dict() for name, part in parts.items()},
+            "probes": [probe.to_dict() for probe in self.probes],
+            "probe_tokens": self.encoded_tokens,
+            "notes": list(self.notes),
+        }
+
+    def save_json(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_dict()` as JSON, atomically."""
+        write_json(path, self.to_dict())
+
+
+def judge(profile: LengthProfile, nulls: LengthNulls | None, probes: Sequence[LengthProbe] = ()) -> Verdict:
+    """The verdict of a profile, with what the null models explain taken off it.
+
+    If averages of independently encoded chunks are as alike as the whole documents, attention adds nothing: then the
+    verdict is `watch` at most, and says that shorter chunks help where a repair of the model would not.
+    """
+    found = profile.verdict
+    evidence = list(found.evidence)
+    if nulls is not None:
+        evidence += nulls.sentences()
+    evidence += [probe.sentence() for probe in probes]
+    level: Level = found.level
+    sentence = found.sentence
+    if nulls is not None and level != "ok":
+        excess = nulls.last.excess
+        adds = excess.interval is not None and excess.interval.low > 0
+        if not adds:
+            level = "watch"
+            sentence += (
+                f" Plain averaging explains it: independently encoded chunks, averaged, are as alike as whole texts "
+                f"(whole minus averaged {excess.value:+.3f} {excess.interval} at {nulls.last.tokens} tokens). Shorter "
+                f"chunks help; a repair of the model's attention has nothing to win here."
+            )
+        else:
+            share = "" if nulls.explained is None else f", which explains {min(max(nulls.explained, 0), 1):.0%} of it"
+            sentence += f" That is {excess.value:.3f} more than plain averaging gives{share}."
+    return Verdict(level, sentence, found.value, found.interval, found.floor, tuple(evidence))
+
+
+def length_report(
+    model: Any,
+    texts: Sequence[str],
+    *,
+    labels: Sequence[str] | None = None,
+    pairs: Pairs | None = None,
+    bins: int | Sequence[float] | None = None,
+    min_texts: int = MIN_TEXTS,
+    probes: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> LengthReport:
+    """Profile, mechanism, null models, probes, retrieval, position and labels of a model, by length.
+
+    Profile, mechanism and labels come from one pass over the texts. `probes` (null models, cut, repeated and joined
+    texts) and `pairs` (retrieval, and the moved segment) need inputs of their own, encoded after it; samples bound what
+    they cost, and `encoded_tokens` says what it was. A part that cannot be measured is left out with its reason.
+    """
+    encoder = as_encoder(model, **options)
+    measured = measure_texts(encoder, texts, progress=progress)
+    settings: dict[str, Any] = {"bins": bins, "min_texts": min_texts, "seed": seed}
+    profile = length_profile(measured.vectors, measured.lengths, **settings)
+    parts: dict[str, Any] = {}
+    notes: list[str] = []
+    if labels is not None:
+        parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, **settings)
+    if probes:
+        parts |= _probes(encoder, texts, seed, progress, notes)
+    if pairs is not None:
+        parts |= _search(encoder, _query_encoder(model, encoder, options), pairs, settings, progress, notes)
+    return LengthReport(
+        profile=profile,
+        model=measured.card.to_dict(),
+        mechanism=length_mechanism(measured, profile),
+        truncated=int((measured.truncated > 0).sum()),
+        notes=tuple(notes),
+        **parts,
+    )
+
+
+def _probes(
+    encoder: TokenEncoder, texts: Sequence[str], seed: int, progress: Progress | None, notes: list[str]
+) -> dict[str, Any]:
+    shared: dict[str, Any] = {"seed": seed, "progress": progress}
+    if _attempt("The null models and probes were", lambda: TokenInputs(encoder), notes) is None:
+        return {}
+    nulls = _attempt("The null models were", lambda: length_nulls(encoder, texts, **shared), notes)
+    found = [
+        _attempt("The cut texts were", lambda: truncation_probe(encoder, texts, **shared), notes),
+        _attempt("The repeated words were", lambda: repetition_probe(encoder, progress=progress), notes),
+        _attempt("The joined texts were", lambda: join_probe(encoder, texts, **shared), notes),
+    ]
+    return {"nulls": nulls, "probes": tuple(probe for probe in found if probe is not None)}
+
+
+def _search(
+    encoder: TokenEncoder,
+    asking: TokenEncoder,
+    pairs: Pairs,
+    settings: Mapping[str, Any],
+    progress: Progress | None,
+    notes: list[str],
+) -> dict[str, Any]:
+    relevant = pairs.index if pairs.labels is None else pairs.index[pairs.labels > 0]
+    queries = measure_texts(asking, pairs.queries.texts, progress=progress)
+    documents = measure_texts(encoder, pairs.documents.texts, progress=progress)
+    relevant = np.unique(relevant, axis=0)
+    retrieval = _attempt(
+        "Retrieval by length was",
+        lambda: retrieval_by_length(queries.vectors, documents.vectors, relevant, documents.lengths, **settings),
+        notes,
+    )
+    position = _attempt(
+        "The position of an answer was",
+        lambda: position_probe(encoder, pairs, query_encoder=asking, seed=settings["seed"], progress=progress),
+        notes,
+    )
+    return {"retrieval": retrieval, "position": position}
+
+
+def _query_encoder(model: Any, encoder: TokenEncoder, options: Mapping[str, Any]) -> TokenEncoder:
+    """The encoder of the queries: the same, or with the prompt that the model declares for queries."""
+    asked = any(options.get(name) is not None for name in ("prompt", "prompt_name", "role"))
+    if asked or not resolve_prompt(encoder.card, EncoderOptions(role="query")):
+        return encoder
+    return as_encoder(model, **{**options, "role": "query"})
+
+
+def _attempt(what: str, measure: Callable[[], _Result], notes: list[str]) -> _Result | None:
+    """A part of the report, or None and a note that says why not."""
+    try:
+        return measure()
+    except (InputError, ModelError) as error:
+        notes.append(f"{what} not measured: {error}")
+        return None

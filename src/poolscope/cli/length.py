@@ -1,0 +1,223 @@
+"""`poolscope length`: do long texts look alike, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.analyses.length_report import LengthReport
+    from poolscope.texts import Pairs, Texts
+
+# Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
+DEFAULT_LIMIT = 500
+DEFAULT_PAIRS = 300
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("length")(length)
+
+
+def length(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="[MODEL|VECTORS]", help="Model, or a .npy, .npz or .parquet file of pooled vectors."),
+    ] = given.MODEL,
+    texts: given.Texts = None,
+    bins: Annotated[
+        str | None, typer.Option(metavar="N|EDGES", help="N quantile bins, or edges: 0,50,100. Default: widths of 50.")
+    ] = None,
+    min_texts: Annotated[int, typer.Option(min=1, metavar="N", help="Merge bins with fewer texts.")] = 20,
+    pairs: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Queries with their documents: who wins, and position.")
+    ] = None,
+    labels: Annotated[bool, typer.Option("--labels", help="Predict the labels of the texts, by length.")] = False,
+    probes: Annotated[
+        bool, typer.Option("--probes/--no-probes", help="Null models and probes, which encode more inputs.")
+    ] = True,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    label_column: given.LabelColumn = None,
+    limit: given.Limit = None,
+    seed: given.Seed = 0,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw everything: .html, .png, .svg.")] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
+
+    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. With a file of VECTORS, which
+    needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths.
+    """
+    from rich.console import Console
+
+    from poolscope.cli.length_screen import print_report
+    from poolscope.vectors import is_vectors
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)  # before the work, not after it
+    reading = {"column": column, "id_column": id_column, "label_column": label_column}
+    settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": seed}
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code or None,
+        "allow_pickle": allow_pickle or None,
+    }
+    asked = {name: value for name, value in options.items() if value is not None}
+    if is_vectors(model):
+        _refuse({"--pairs": pairs, "--limit": limit, **asked}, model)
+        report = _of_vectors(model, texts, labels=labels, reading=reading, settings=settings, screen=screen)
+    else:
+        corpus, search = _read(texts, pairs, reading=reading, limit=limit, seed=seed, probes=probes)
+        report = _of_model(
+            model, corpus, search, labels=labels, probes=probes, settings=settings, options=asked, screen=screen
+        )
+    _write(report, json, figure)
+    print_report(report, screen)
+    for written in (json, figure):
+        if written is not None and str(written) != "-":
+            screen.print(f"written: {written}", markup=False)
+
+
+def parse_bins(text: str | None) -> int | list[float] | None:
+    """The bins that an option names.
+
+    >>> parse_bins("8"), parse_bins("0,50,100.5"), parse_bins(None)
+    (8, [0.0, 50.0, 100.5], None)
+    """
+    if text is None:
+        return None
+    try:
+        return int(text) if "," not in text else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--bins: received {text!r}; allowed: a number of quantile bins such as 8, or edges such as 0,50,100,200."
+        ) from None
+
+
+def _refuse(useless: Mapping[str, Any], source: str) -> None:
+    if names := [name for name, value in useless.items() if value is not None]:
+        raise InputError(
+            f"{source} holds ready vectors, so these cannot apply: {', '.join(names)}. Leave them out, or name a model."
+        )
+
+
+def _of_vectors(
+    path: str,
+    texts: str | None,
+    *,
+    labels: bool,
+    reading: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    screen: Console,
+) -> LengthReport:
+    from poolscope.analyses.length import length_profile
+    from poolscope.analyses.length_labels import labels_by_length
+    from poolscope.analyses.length_report import LengthReport
+    from poolscope.texts import read_texts
+    from poolscope.vectors import read_vectors
+
+    corpus = None if texts is None else read_texts(texts, **reading)
+    held = read_vectors(path, texts=None if corpus is None else corpus.texts)
+    if held.lengths is None:
+        raise InputError(
+            f"{path}: received vectors without texts or lengths; one of them is needed. Name the texts as the second "
+            f"argument, or save an array 'lengths' beside the vectors."
+        )
+    names = held.labels or (None if corpus is None else corpus.labels)
+    if labels and names is None:
+        raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
+    screen.print(f"{held} · lengths in {held.unit}", highlight=False, markup=False)
+    profile = length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
+    found = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
+    note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
+    return LengthReport(profile=profile, labels=found, notes=(note,))
+
+
+def _read(
+    texts: str | None, pairs: str | None, *, reading: Mapping[str, Any], limit: int | None, seed: int, probes: bool
+) -> tuple[Texts, Pairs | None]:
+    from poolscope.texts import read_pairs, read_texts
+
+    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
+    corpus = read_texts(texts or given.TEXTS, **reading, sample=drawn or None, seed=seed)
+    if pairs is not None:
+        return corpus, read_pairs(pairs, sample=DEFAULT_PAIRS if pairs == given.TEXTS else None, seed=seed)
+    if texts is None and probes:
+        return corpus, read_pairs(given.TEXTS, sample=DEFAULT_PAIRS, seed=seed)
+    return corpus, None
+
+
+def _of_model(
+    model: str,
+    corpus: Texts,
+    pairs: Pairs | None,
+    *,
+    labels: bool,
+    probes: bool,
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    screen: Console,
+) -> LengthReport:
+    from poolscope.analyses.length_report import length_report
+    from poolscope.cli.progress import counting_progress
+
+    if labels and corpus.labels is None:
+        raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
+    for note in corpus.report.notes():
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    with counting_progress("encoding", None, "tokens") as advance:
+        report = length_report(
+            model,
+            corpus.texts,
+            labels=corpus.labels if labels else None,
+            pairs=pairs,
+            probes=probes,
+            progress=lambda texts, tokens: advance(tokens),
+            **settings,
+            **options,
+        )
+    name = "" if report.model is None else report.model["name"]
+    screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}", highlight=False, markup=False)
+    return report
+
+
+def _write(report: LengthReport, json: str | None, figure: Path | None) -> None:
+    if json == "-":
+        import json as library
+
+        typer.echo(library.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
+    elif json is not None:
+        report.save_json(json)
+    if figure is not None:
+        from poolscope.charts import length_sheet, save_figure
+
+        save_figure(length_sheet(report), figure)

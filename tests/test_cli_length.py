@@ -1,0 +1,128 @@
+"""The length command through the real parser, on a tiny stored model and on files of vectors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from length_data import with_effect, word_texts, word_tokenizer
+from poolscope import length_profile
+from poolscope.cli import app
+from poolscope.cli.length import parse_bins
+from poolscope.errors import InputError, PoolscopeError
+from tiny_models import save_model
+
+RUNNER = CliRunner()
+TEXTS = [*word_texts(), *word_texts(200, seed=2, most=20)]
+
+
+def run(*arguments: object, width: int = 160) -> str:
+    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
+    if isinstance(result.exception, PoolscopeError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("model")
+    return save_model(place, vocab_size=47, pad_token_id=0, max_position_embeddings=128, tokenizer=word_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
+    rows = [{"text": text, "label": "ab"[len(text) % 2]} for text in TEXTS]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vectors") / "vectors.npz"
+    made, lengths = with_effect(0, slope=0.06)
+    np.savez(path, vectors=made, lengths=lengths)
+    return path
+
+
+def test_a_model_with_everything(folder, texts, tmp_path):
+    long = [text for text in TEXTS if 30 <= len(text.split()) <= 60]
+    rows = [{"query": " ".join(text.split()[:6]), "document": text} for text in long]
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    written = ("--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
+    output = run(
+        "length", folder, texts, "--bins", 3, "--pairs", pairs, "--labels", "--label-column", "label", *written
+    )
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert output.count("written:") == 2
+    assert f"length: {stored['verdict']['level']}" in output
+    assert f"slope {stored['profile']['slope']:+.4f}" in output
+    for word in (
+        "σₐ",
+        "whole − averaged",
+        "repeated",
+        "Random texts joined: cosine",
+        "search:",
+        "position:",
+        "labels:",
+        "on top of the texts",
+    ):
+        assert word in output
+    assert "* beyond the model's own limit of 64 tokens" in output
+    assert all(stored[part] for part in ("mechanism", "nulls", "probes", "retrieval", "position", "labels"))
+    assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["rows"]]
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Is it only averaging?" in page
+    assert "Which documents crowd the top?" in page
+
+
+def test_without_probes_on_a_narrow_screen(folder, texts):
+    output = run("length", folder, texts, "--no-probes", "--limit", 60, "--max-length", 40, width=90)
+    assert "whole − averaged" not in output
+    assert "on top of the texts" not in output
+    assert "…" not in output
+    assert "60 of 320 texts selected" in output
+
+
+def test_vectors_alone(vectors, tmp_path):
+    output = run("length", vectors, "--json", tmp_path / "r.json")
+    held = np.load(vectors)
+    expected = length_profile(held["vectors"], held["lengths"])
+    assert "length: repair" in output
+    assert f"{expected.slope:+.4f}" in output
+    assert "takes the model" in output
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert stored["profile"]["slope"] == pytest.approx(expected.slope)
+    assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
+    shown = RUNNER.invoke(app, ["length", str(vectors), "--json", "-", "--bins", "0,40,600"])
+    assert [row["label"] for row in json.loads(shown.stdout)["profile"]["bins"]] == ["0–40", "40–600"]
+
+
+def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
+    random = np.random.default_rng(0)
+    np.save(tmp_path / "v.npy", random.standard_normal((len(TEXTS), 8)))
+    output = run("length", tmp_path / "v.npy", texts, "--column", "text", "--label-column", "label", "--labels")
+    assert "lengths in words" in output
+    assert "labels:" in output
+    with pytest.raises(InputError, match="without texts or lengths"):
+        run("length", tmp_path / "v.npy")
+    with pytest.raises(InputError, match="holds no labels"):
+        run("length", tmp_path / "v.npy", texts, "--column", "text", "--labels")
+
+
+def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
+    with pytest.raises(InputError, match="ready vectors, so these cannot apply: --pairs, max_length"):
+        run("length", vectors, "--pairs", texts, "--max-length", 5)
+    with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
+        run("length", "no/model", "--figure", tmp_path / "r.gif")
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="has no labels"):
+        run("length", folder, plain, "--labels")
+    with pytest.raises(InputError, match="--bins: received 'few'"):
+        parse_bins("few")
