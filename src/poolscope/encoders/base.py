@@ -26,7 +26,8 @@ class ModelCard:
     `pooling` is the declared mode(s), empty where the model declares none; `after` names the modules
     between pooling and the final vector (Dense, Normalize, …); `revision` is a commit or a digest of the
     weights; `max_length` is the declared limit in tokens and `positions` what the weights can take;
-    `default_prompt` names the prompt that is used when the caller asks for none.
+    `default_prompt` names the prompt that is used when the caller asks for none; `temperature` is the rule by which
+    its attention is scaled (`poolscope.tempscale`), None for the model as it is.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelCard:
     dtype: str = "float32"
     positions: int | None = None
     default_prompt: str | None = None
+    temperature: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, so that the dictionary equals itself after a round trip through JSON."""

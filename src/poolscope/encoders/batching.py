@@ -148,6 +148,10 @@ class Backend(Protocol):
     pad_id: int
     padding: bool
 
+    def describe(self, card: ModelCard) -> ModelCard:
+        """The card of the model as it runs just now."""
+        ...
+
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`, to be called from a thread each.
 
@@ -168,7 +172,7 @@ class BatchedEncoder:
         tokenize: Callable[[Sequence[str], int | None], Tokens],
         vocabulary: Vocabulary,
     ) -> None:
-        self.card = card
+        self._card = card
         self.options = options
         self.prompt = resolve_prompt(card, options)
         self.max_length = _max_length(card, options)
@@ -176,6 +180,11 @@ class BatchedEncoder:
         self._tokenize = tokenize
         self.vocabulary = vocabulary
         self._skip = 0 if card.include_prompt else self._prompt_length(vocabulary.special_ids)
+
+    @property
+    def card(self) -> ModelCard:
+        """What the model declares, and the attention temperature at which it runs just now."""
+        return self.backend.describe(self._card)
 
     def encode(
         self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None

@@ -88,7 +88,7 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
 def check_modules(classes: list[str], *, name: str) -> None:
     """Refuse what would make the tokens of the first module differ from those that the pooling averages."""
     before = classes[: classes.index("Pooling")] if "Pooling" in classes else classes[:1]
-    if classes[0] not in ("Transformer", "StaticEmbedding"):
+    if classes[0] not in ("Transformer", "TempScaledTransformer", "StaticEmbedding"):
         raise ModelError(
             f"{name}: its first module is {classes[0]}; allowed: Transformer or StaticEmbedding. "
             f"Wrap the model in a function from texts to token arrays and pass that function."

@@ -78,6 +78,10 @@ class OnnxBackend:
         self.pad_id = pad_id
         self.padding = "attention_mask" in self._inputs
 
+    def describe(self, card: ModelCard) -> ModelCard:
+        """The card: a graph runs as it was exported."""
+        return card
+
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
         """The session, for several threads on a CPU; `numbers` can only be the last layer, which the file gives."""

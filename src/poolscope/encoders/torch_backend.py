@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
+from poolscope.encoders.temperature import in_role, with_temperature
 from poolscope.errors import InputError, ModelError, require
 
 # Padded tokens a batch. A CPU core works best on a batch that stays in its caches, and alone on it: cores that share
@@ -25,17 +26,22 @@ _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_position
 
 
 class TorchBackend:
-    """Runs batches on one model, or on one copy of it per device."""
+    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known."""
 
-    def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int) -> None:
+    def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int, role: str | None = None) -> None:
         accepted = signature(models[0].forward).parameters
         self.models = models
         self._card = card
         self._accepted = set(accepted)
+        self._role = role
         self.pad_id = pad_id
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
         self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
+
+    def describe(self, card: ModelCard) -> ModelCard:
+        """The card, with the attention temperature at which the model runs just now."""
+        return with_temperature(card, self.models[0], role=self._role)
 
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
@@ -80,7 +86,7 @@ class TorchBackend:
             inputs["token_type_ids"] = torch.from_numpy(batch.type_ids).to(model.device)
         if "use_cache" in self._accepted:
             inputs["use_cache"] = False
-        with torch.inference_mode():
+        with torch.inference_mode(), in_role(self._role):
             output = model(**inputs, output_hidden_states=bool(numbers - {last}), return_dict=True)
             keep = torch.from_numpy(batch.keep).to(model.device)
             states = {k: self._state(output, k, last) for k in numbers}

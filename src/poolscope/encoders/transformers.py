@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
+from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.encoders.tokens import tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.encoders.vocabulary import Vocabulary
@@ -49,6 +51,12 @@ def wrap_loaded(
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
+    if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
+        warnings.warn(
+            f"{type(model).__name__}: its configuration keeps a temperature rule that was not applied on loading, "
+            f"and it is used without. Apply the rule by poolscope.repairs.apply_saved(model), or pass the folder.",
+            stacklevel=2,
+        )
     dtype = model.dtype if options.dtype is None else getattr(torch, options.dtype)
     devices = [model.device] if options.device is None else choose_devices(options.device)
     same = dtype == model.dtype and devices[0] == model.device
@@ -89,7 +97,7 @@ def _encoder(
     return BatchedEncoder(
         card,
         options,
-        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0),
+        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role),
         tokenize=partial(tokenize, tokenizer),
         vocabulary=Vocabulary.of_transformers(tokenizer),
     )
@@ -142,6 +150,10 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     _check_complete(report, folder)
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
+    if getattr(config, CONFIG_KEY, None) is not None:
+        from poolscope.repairs.saved_rules import apply_saved
+
+        apply_saved(model)
     tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
     return model.eval(), tokenizer
 
