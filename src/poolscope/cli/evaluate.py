@@ -1,0 +1,130 @@
+"""`poolscope evaluate`: how good a model's vectors are on a task, and what a repair changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.cli.tasks import Columns, TaskName, load_task, print_json, print_notes
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.evaluate import Difference, Evaluation
+    from poolscope.repairs.repair_file import Repair
+
+# Units drawn from the built-in corpus when the user names no texts.
+DEFAULT_SAMPLE = 500
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    model: given.Model = given.MODEL,
+    texts: given.Texts = None,
+    task: TaskName = "split-half",
+    columns: Columns = None,
+    repair: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A repair that `poolscope tune -o` wrote, to compare with.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
+    ] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    sample: given.Sample = None,
+    seed: given.Seed = 0,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """The score of a model on a task with its interval; with a repair, both and the paired difference.
+
+    split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
+    retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
+    """
+    from rich.console import Console
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    chosen = _repair(repair, temperature, pooling)
+    drawn = (DEFAULT_SAMPLE if texts in (None, given.TEXTS) else None) if sample is None else sample or None
+    loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "dtype": dtype,
+        "device": device,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    content = _run(model, loaded, chosen, options={k: v for k, v in options.items() if v}, screen=screen)
+    if json == "-":
+        print_json(content)
+    elif json is not None:
+        from poolscope.files import write_json
+
+        write_json(json, content)
+        screen.print(f"written: {json}", highlight=False, markup=False)
+
+
+def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> Repair | None:
+    from poolscope.repairs.repair_file import Repair
+
+    if file is None:
+        return None if temperature is None and pooling is None else Repair(temperature, pooling)
+    if temperature is not None or pooling is not None:
+        raise InputError("--repair: received --temperature or --pooling too; the file holds both. Leave one out.")
+    return Repair.load(file)
+
+
+def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console) -> dict[str, Any]:
+    from poolscope.encoders import as_encoder
+    from poolscope.evaluate import compare_scores
+    from poolscope.evaluate import evaluate as evaluate_task
+    from poolscope.repairs.repair_file import Repair
+    from poolscope.results import plain, provenance
+
+    encoder = as_encoder(model, **options)
+    before = evaluate_task(Repair().apply(encoder), task)
+    screen.print(f"{encoder.card.name} · {task.name}", highlight=False, markup=False)
+    print_notes(before.notes, screen)
+    _print(Repair().label, before, screen)
+    origin = provenance(settings=options)
+    del origin["clouds"]
+    content = {"model": encoder.card.to_dict(), "before": before.to_dict(), "provenance": plain(origin)}
+    if repair is None:
+        return content
+    after = evaluate_task(repair.apply(encoder), task)
+    found = compare_scores(before, after)
+    _print(repair.label, after, screen)
+    screen.print(f"difference {found}: {_meaning(found)}", style="bold", highlight=False, markup=False)
+    return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(found)}
+
+
+def _print(label: str, found: Evaluation, screen: Console) -> None:
+    others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in found.others.items())
+    units = f"{len(found.observations):,} {found.unit}"
+    line = f"{label}: {found.metric} {found.value:.4f} {found.interval() or '(no interval)'}{others}   ({units})"
+    screen.print(line, highlight=False, markup=False)
+
+
+def _meaning(found: Difference) -> str:
+    if found.proves_gain:
+        return "a gain beyond chance"
+    return "a loss beyond chance" if found.proves_loss else "no difference beyond chance"

@@ -1,0 +1,175 @@
+"""`poolscope tune`: which repair helps, searched on one half of the texts and proved on the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.cli.tasks import Columns, TaskName, load_task, print_json, print_notes
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.repairs.tune_result import TuneResult
+
+# Units drawn from the built-in corpus, and from texts of the user; both halves together.
+BUILTIN_SAMPLE, SAMPLE = 400, 1_000
+FAMILIES = ("temperature", "pooling", "vectors")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("tune")(tune)
+
+
+def tune(
+    model: given.Model = given.MODEL,
+    texts: given.Texts = None,
+    task: TaskName = "split-half",
+    columns: Columns = None,
+    temperatures: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
+    ] = None,
+    families: Annotated[
+        str, typer.Option("--search", metavar=",".join(FAMILIES), help="What to search; the rest is left as it is.")
+    ] = ",".join(FAMILIES),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a recommended repair (.safetensors).")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the differences: .html, .png, .svg.")
+    ] = None,
+    sample: given.Sample = None,
+    seed: given.Seed = 0,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    batch_tokens: given.BatchTokens = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """Search attention temperatures, poolings and vector repairs on half of the texts; report on the other half.
+
+    A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
+    there is nothing to repair, which is a normal answer. With nothing: the embedded model on the embedded corpus.
+    """
+    from rich.console import Console
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    _check_outputs(figure, output)
+    searched = _families(families)
+    drawn = (BUILTIN_SAMPLE if texts in (None, given.TEXTS) else SAMPLE) if sample is None else sample or None
+    loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "dtype": dtype,
+        "device": device,
+        "batch_tokens": batch_tokens,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    search = _search(searched, temperatures)
+    result = _run(model, loaded, search, seed=seed, options={k: v for k, v in options.items() if v})
+    print_result(result, screen)
+    _write(result, output=output, json=json, figure=figure, screen=screen)
+
+
+def _check_outputs(figure: Path | None, output: Path | None) -> None:
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)
+    if output is not None and output.suffix != ".safetensors":
+        raise InputError(f"--output: received {output.name}; a repair is a .safetensors file. Name it so.")
+
+
+def _families(named: str) -> set[str]:
+    found = {part.strip() for part in named.split(",")}
+    if unknown := sorted(found - set(FAMILIES)):
+        raise InputError(
+            f"--search: received {', '.join(unknown)}; allowed: {', '.join(FAMILIES)}, with commas between."
+        )
+    return found
+
+
+def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
+    """The arguments of `tune` that say what is searched; what is not said is tried in full."""
+    found: dict[str, Any] = {}
+    if "temperature" not in families:
+        found["temperatures"] = ()
+    elif temperatures is not None:
+        try:
+            found["temperatures"] = [float(part) for part in temperatures.split(",")]
+        except ValueError:
+            raise InputError(
+                f"--temperatures: received {temperatures!r}; allowed: numbers with commas, such as 0.8,0.9."
+            ) from None
+    if "pooling" not in families:
+        found["poolings"] = ()
+    if "vectors" not in families:
+        found["repairs"] = ()
+    return found
+
+
+def _run(model: str, task: Any, search: dict[str, Any], *, seed: int, options: dict[str, Any]) -> TuneResult:
+    from poolscope.cli.progress import encoding_progress
+    from poolscope.repairs.temperature_rules import PUBLISHED_GRID
+    from poolscope.repairs.tune import texts_to_encode, tune
+
+    total = texts_to_encode(task, search.get("temperatures", PUBLISHED_GRID))
+    with encoding_progress(total) as progress:
+        return tune(model, task, sample=None, seed=seed, progress=progress, **search, **options)
+
+
+def print_result(result: TuneResult, screen: Console) -> None:
+    """The table of candidates, the verdict and its evidence."""
+    from rich.table import Table
+
+    chosen = result.chosen_on
+    title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
+    table = Table("candidate", "", chosen.metric, "difference", "95 % interval", title=title, title_justify="left")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", style="bold")
+    for row in result.table():
+        interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
+        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
+        table.add_row(row["candidate"], row["family"], *numbers, style="bold" if row["selected"] else None)
+    screen.print(f"{result.model} · {chosen.task}", highlight=False, markup=False)
+    print_notes(result.notes, screen)
+    screen.print(table)
+    screen.print(f"{result.verdict.level}: {result.verdict.sentence}", highlight=False, markup=False, style="bold")
+    for sentence in result.verdict.evidence:
+        screen.print(f"  {sentence}", highlight=False, markup=False)
+
+
+def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
+    written: list[Any] = []
+    if output is not None and result.recommendation is None:
+        screen.print(f"{output} is not written: there is nothing to repair.", highlight=False, markup=False)
+    elif output is not None and result.recommendation is not None:
+        result.recommendation.save(output)
+        written.append(output)
+    if json == "-":
+        print_json(result.to_dict())
+    elif json is not None:
+        result.save_json(json)
+        written.append(json)
+    if figure is not None:
+        from poolscope.charts import save_figure, tune_figure
+
+        save_figure(tune_figure(result), figure)
+        written.append(figure)
+    for path in written:
+        screen.print(f"written: {path}", highlight=False, markup=False)

@@ -1,0 +1,37 @@
+"""Is it better after the repair? Tasks with and without labels, their scores per query, and paired differences.
+
+| module          | what it knows                                                                    |
+|-----------------|----------------------------------------------------------------------------------|
+| `scores.py`     | `Evaluation` and `Difference`: a score with its interval, two of them compared   |
+| `tasks.py`      | the four tasks, from vectors to an `Evaluation`; how each is cut in two halves   |
+| `probes.py`     | logistic regression and k-means, on scipy alone                                  |
+| `label_free.py` | split-half self-retrieval, and summary → body of the built-in corpus             |
+| `reading.py`    | tasks from local files                                                           |
+| `run.py`        | `evaluate(model, task)`                                                          |
+"""
+
+from __future__ import annotations
+
+from poolscope.evaluate.label_free import Halves, split_half, split_half_task, summary_body_task
+from poolscope.evaluate.reading import read_task
+from poolscope.evaluate.run import evaluate
+from poolscope.evaluate.scores import Difference, Evaluation, compare_scores
+from poolscope.evaluate.tasks import ClassificationTask, ClusteringTask, RetrievalTask, Side, SimilarityTask, Task
+
+__all__ = [
+    "ClassificationTask",
+    "ClusteringTask",
+    "Difference",
+    "Evaluation",
+    "Halves",
+    "RetrievalTask",
+    "Side",
+    "SimilarityTask",
+    "Task",
+    "compare_scores",
+    "evaluate",
+    "read_task",
+    "split_half",
+    "split_half_task",
+    "summary_body_task",
+]

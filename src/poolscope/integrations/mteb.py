@@ -1,0 +1,83 @@
+"""poolscope's models, as they are or repaired, as encoders of mteb:
+
+`mteb.evaluate(mteb_model("builtin:minilm", Repair(temperature=0.8)), tasks)`
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.errors import require
+from poolscope.repairs.repair_file import Repair, RepairedModel
+
+require("mteb", "mteb")
+
+from mteb.models.abs_encoder import AbsEncoder  # noqa: E402
+from mteb.models.model_meta import ModelMeta, ScoringFunction  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class PoolscopeEncoder(AbsEncoder):  # type: ignore[misc]
+    """An encoder of mteb around a repaired model; queries and documents keep the prompts that the model declares."""
+
+    def __init__(self, model: RepairedModel, *, name: str | None = None) -> None:
+        self.model = model
+        repair = model.repair.label
+        self.mteb_model_meta = ModelMeta.create_empty(
+            overwrites={
+                "name": name or _qualified(model.card.name),
+                "revision": model.card.revision or "unknown",
+                "embed_dim": len(model.encode(["dimension"])[0]),
+                "max_tokens": model.card.max_length,
+                "similarity_fn_name": ScoringFunction.COSINE,
+                # Results of a repair lie beside those of the model itself, never over them.
+                "experiment_kwargs": None if repair == Repair().label else {"repair": _plain(repair)},
+            }
+        )
+
+    def encode(
+        self,
+        inputs: Iterable[dict[str, Any]],
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: Any = None,
+        **kwargs: Any,
+    ) -> NDArray[np.float32]:
+        """The vectors of the texts of all batches; `prompt_type` is query, document or None."""
+        texts = [text for batch in inputs for text in batch["text"]]
+        return self.model.encode(texts, role=None if prompt_type is None else str(prompt_type.value))
+
+
+def mteb_model(
+    model: Any, repair: Repair | str | None = None, *, name: str | None = None, **options: Any
+) -> PoolscopeEncoder:
+    """An encoder for `mteb.evaluate`: a model as `as_encoder` takes it, with a repair or the file of one.
+
+    `name` is under which results are kept, ORGANISATION/NAME (by default that of the model); a repair is kept as an
+    experiment of it. mteb's own instructions for tasks are not used: prompts are those that the model declares.
+    """
+    chosen = repair if isinstance(repair, Repair) else Repair() if repair is None else Repair.load(repair)
+    return PoolscopeEncoder(chosen.apply(model, **options), name=name)
+
+
+def _qualified(name: str) -> str:
+    """mteb wants an organisation before a slash.
+
+    >>> _qualified("sentence-transformers/all-MiniLM-L6-v2"), _qualified("models/mine/")
+    ('sentence-transformers/all-MiniLM-L6-v2', 'models/mine')
+    """
+    parts = [part for part in name.split("/") if part]
+    return "/".join(parts[-2:]) if len(parts) > 1 else f"poolscope/{parts[0] if parts else 'model'}"
+
+
+def _plain(label: str) -> str:
+    """A label as part of a folder name."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", label.replace("τ", "tau")).strip("-")

@@ -1,0 +1,269 @@
+"""Repairs of pooled vectors, with fit and transform as in scikit-learn (which is not needed).
+
+All of them work on vectors of length 1 and give vectors of length 1: `x ↦ m(x/‖x‖)`, scaled to length 1 again, with an
+affine map m. Fit on a sample, apply the same object to queries and to documents.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.errors import InputError
+from poolscope.ranking import unit_rows
+from poolscope.repairs.fitted import Fitted, read_arrays, rebuild, write_arrays
+
+Array = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+
+_KIND = "vector repair"
+# A unit vector of which the map leaves less than this has no direction left but rounding.
+_NOTHING_LEFT = 1e-6
+
+
+class WhiteningWarning(UserWarning):
+    """Whitening is likely to make the vectors worse."""
+
+
+class VectorRepair(Fitted):
+    """An affine map of unit vectors, fitted on a sample; see the module."""
+
+    mean_: Array
+
+    def fit(self, vectors: ArrayLike, y: Any = None) -> Self:
+        """Learn from a sample (texts × d); `y` is ignored."""
+        unit = unit_rows(vectors, "vectors").astype(np.float64)
+        if len(unit) < 2:
+            raise InputError(f"vectors: received {len(unit)}; {type(self).__name__} needs at least 2 to learn from.")
+        self.mean_ = unit.mean(axis=0)
+        self._learn(unit)
+        return self
+
+    def transform(self, vectors: ArrayLike) -> Vectors:
+        """The repaired vectors at length 1 (float32); an error names a row of which nothing is left."""
+        self.require_fit("mean_")
+        unit = unit_rows(vectors, "vectors").astype(np.float64)
+        if unit.shape[1] != len(self.mean_):
+            raise InputError(
+                f"vectors: received dimension {unit.shape[1]}; {self!r} was fitted on dimension {len(self.mean_)}. Use "
+                f"vectors of the same model and pooling, or fit again."
+            )
+        mapped = self._map(unit)
+        lengths = np.linalg.norm(mapped, axis=1)
+        if len(gone := np.flatnonzero(lengths < _NOTHING_LEFT)):
+            raise InputError(
+                f"vectors: row {gone[0]} ({len(gone)} in all) is what {self!r} removes, and nothing is left of it. "
+                f"Leave such rows out, or fit on texts that differ more."
+            )
+        return np.asarray(mapped / lengths[:, None], dtype=np.float32)
+
+    def fit_transform(self, vectors: ArrayLike, y: Any = None) -> Vectors:
+        """`fit`, then `transform` of the same vectors."""
+        return self.fit(vectors).transform(vectors)
+
+    def affine(self) -> tuple[Array, Array]:
+        """The map as a matrix (d × d′) and an offset (d′): `m(x) = x @ matrix + offset` for x of length 1.
+
+        This is what a linear layer with bias holds, so that other software can apply the repair without this one.
+        """
+        self.require_fit("mean_")
+        offset = self._map(np.zeros((1, len(self.mean_))))[0]
+        return self._map(np.eye(len(self.mean_))) - offset, offset
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted repair as one safetensors file."""
+        self.require_fit("mean_")
+        write_arrays(path, {"kind": _KIND, **self.to_dict()}, self.arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a repair of this class."""
+        found = load_repair(path)
+        if not isinstance(found, cls):
+            raise InputError(f"{path}: received a {type(found).__name__}; expected {cls.__name__}. Use load_repair.")
+        return found
+
+    @abstractmethod
+    def _learn(self, unit: Array) -> None:
+        """Set what is fitted beside `mean_`."""
+
+    @abstractmethod
+    def _map(self, unit: Array) -> Array:
+        """The affine map m, one row a vector."""
+
+    def __sklearn_tags__(self) -> Any:
+        """Asked for by scikit-learn alone, so it is there to be imported."""
+        utils = __import__("sklearn.utils", fromlist=["Tags"])
+        return utils.Tags(
+            estimator_type="transformer",
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(preserves_dtype=["float32"]),
+        )
+
+
+class MeanRemoval(VectorRepair):
+    """Take away what all vectors share: the mean μ of the unit vectors.
+
+    mode "project" (R2 of arXiv 2511.11041, the default): x − (x·μ̂)μ̂ with μ̂ = μ/‖μ‖. mode "subtract" (R1): x − μ. The
+    larger `mean_norm`, the more there is to gain.
+
+    >>> repair = MeanRemoval().fit([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    >>> repair.transform([[1.0, 0.0, 1.0]]).round(4)
+    array([[ 0.7071, -0.7071,  0.    ]], dtype=float32)
+    """
+
+    name: ClassVar[str] = "mean removal"
+    modes: ClassVar[tuple[str, ...]] = ("project", "subtract")
+
+    def __init__(self, mode: str = "project") -> None:
+        self.mode = mode
+
+    @property
+    def label(self) -> str:
+        """With the mode."""
+        return f"{self.name}, {self.mode}"
+
+    @property
+    def mean_norm(self) -> float:
+        """‖μ‖, in [0, 1]: 1 if all vectors are one."""
+        self.require_fit("mean_")
+        return float(np.linalg.norm(self.mean_))
+
+    def _learn(self, unit: Array) -> None:
+        if self.mode not in self.modes:
+            raise InputError(f"mode: received {self.mode!r}; allowed: {', '.join(self.modes)}.")
+        if self.mean_norm < _NOTHING_LEFT:
+            raise InputError(
+                f"vectors: the mean of the {len(unit)} unit vectors is the zero vector, so there is no common "
+                f"direction to remove. These vectors need no mean removal."
+            )
+
+    def _map(self, unit: Array) -> Array:
+        if self.mode == "subtract":
+            return np.asarray(unit - self.mean_)
+        direction = self.mean_ / self.mean_norm
+        return np.asarray(unit - np.outer(unit @ direction, direction))
+
+
+class AllButTheTop(VectorRepair):
+    """Subtract the mean, then remove the k directions of the largest variance (Mu & Viswanath, 2018)."""
+
+    name: ClassVar[str] = "all but the top"
+    directions_: Array
+
+    def __init__(self, k: int = 1) -> None:
+        self.k = k
+
+    @property
+    def label(self) -> str:
+        """With k."""
+        return f"{self.name} {self.k}"
+
+    def _learn(self, unit: Array) -> None:
+        most = min(unit.shape) - 1
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= most:
+            raise InputError(
+                f"k: received {self.k!r} for {len(unit)} vectors of dimension {unit.shape[1]}; allowed: 1 to {most}."
+            )
+        _, _, directions = np.linalg.svd(unit - self.mean_, full_matrices=False)
+        self.directions_ = directions[: self.k]
+
+    def _map(self, unit: Array) -> Array:
+        centred = unit - self.mean_
+        return np.asarray(centred - (centred @ self.directions_.T) @ self.directions_)
+
+
+class Standardisation(VectorRepair):
+    """Every dimension to mean 0 and variance 1 over the sample; a dimension without variance is only centred."""
+
+    name: ClassVar[str] = "standardisation"
+    scale_: Array
+
+    def _learn(self, unit: Array) -> None:
+        deviation = unit.std(axis=0)
+        self.scale_ = np.where(deviation > _NOTHING_LEFT, deviation, 1.0)
+
+    def _map(self, unit: Array) -> Array:
+        return np.asarray((unit - self.mean_) / self.scale_)
+
+
+class Whitening(VectorRepair):
+    """Centre, rotate to principal axes and scale each of the first `components` to variance 1 (Su et al., 2021).
+
+    By default all directions in which the sample varies at all; beyond float32 there is nothing but rounding.
+    Known to hurt trained embedding models: about 10 points of 50 over 40 data sets (Zhou et al., 2025), every model in
+    arXiv 2511.11041. So it warns when fitted, unless `accept_risk` says that this is known. Needs more vectors than
+    components.
+    """
+
+    name: ClassVar[str] = "whitening"
+    directions_: Array
+
+    def __init__(self, components: int | None = None, accept_risk: bool = False) -> None:
+        self.components = components
+        self.accept_risk = accept_risk
+
+    @property
+    def label(self) -> str:
+        """With the number of components, if given."""
+        return self.name if self.components is None else f"{self.name} {self.components}"
+
+    def _learn(self, unit: Array) -> None:
+        texts, dimension = unit.shape
+        asked = dimension if self.components is None else self.components
+        if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= min(texts - 1, dimension):
+            raise InputError(
+                f"components: received {asked!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
+                f"{min(texts - 1, dimension)}. Fit on more vectors than dimensions, or ask for fewer components."
+            )
+        _, values, directions = np.linalg.svd((unit - self.mean_) / np.sqrt(texts), full_matrices=False)
+        rank = int((values > _NOTHING_LEFT * values[0]).sum())
+        if self.components is not None and asked > rank:
+            raise InputError(
+                f"components: received {asked}, but the vectors vary in {rank} directions only. Ask for at most that, "
+                f"or fit on more different texts."
+            )
+        if not self.accept_risk:
+            warnings.warn(
+                "Whitening made every trained embedding model worse in published tests; mean removal is the safer "
+                "repair. Compare both on held-out texts (poolscope.repairs.tune), or pass accept_risk=True.",
+                WhiteningWarning,
+                stacklevel=3,
+            )
+        kept = min(asked, rank)
+        self.directions_ = directions[:kept] / values[:kept, None]
+
+    def _map(self, unit: Array) -> Array:
+        return np.asarray((unit - self.mean_) @ self.directions_.T)
+
+
+VECTOR_REPAIRS: dict[str, type[VectorRepair]] = {
+    kind.name: kind for kind in (MeanRemoval, AllButTheTop, Standardisation, Whitening)
+}
+
+
+def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
+    """The vector repair that `save` wrote, whatever its class."""
+    content, arrays = read_arrays(path, _KIND)
+    found: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
+    return found
+
+
+def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
+    """The mean of the mean vectors of the last two layers, each as the model gives it (texts × d).
+
+    >>> last2avg([[1.0, 3.0]], [[3.0, 1.0]]).tolist()
+    [[2.0, 2.0]]
+    """
+    above, below = np.asarray(last, dtype=np.float64), np.asarray(second_last, dtype=np.float64)
+    if above.shape != below.shape or above.ndim != 2:
+        raise InputError(
+            f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts in "
+            f"both layers."
+        )
+    return (above + below) / 2

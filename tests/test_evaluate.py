@@ -1,0 +1,290 @@
+"""Scores, paired differences and tasks against independent computations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poolscope.errors import InputError
+from poolscope.evaluate import (
+    ClassificationTask,
+    ClusteringTask,
+    Evaluation,
+    RetrievalTask,
+    SimilarityTask,
+    Task,
+    compare_scores,
+    evaluate,
+    read_task,
+    split_half,
+    split_half_task,
+    summary_body_task,
+)
+from poolscope.evaluate.probes import cluster, cross_validated, logistic_regression
+from poolscope.evaluate.tasks import halve
+
+
+def blobs(seed: int = 0, *, spread: float = 0.6, each: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(4), each)
+    centres = random.normal(size=(4, 6))
+    return centres[labels] + spread * random.normal(size=(len(labels), 6)), labels
+
+
+# -- halves of texts ------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_cut_between_words_and_nothing_is_lost():
+    text = "one two\nthree   four five six seven eight nine"
+    queries, documents, relevant = split_half([text, "a b c d e f g h"])
+    assert queries == ["one two\nthree   four", "a b c d"]
+    assert documents[0] == "five six seven eight nine"
+    assert relevant.tolist() == [[0, 0], [1, 1]]
+
+
+def test_short_and_ambiguous_texts_are_left_out_and_counted():
+    texts = ["a b c d e f g h", "a b c d i j k l", "too short", "m n o p q r s t", "u v w x y z 1 2"]
+    task = split_half_task(texts)
+    assert list(task.queries) == ["m n o p", "u v w x"]
+    assert task.notes == ("3 of 5 texts left out: shorter than 8 words, or a half shared with another.",)
+    assert split_half_task(texts[3:]).notes == ()
+    with pytest.raises(InputError, match="received 3 texts of which 0 can be cut"):
+        split_half(texts[:3])
+
+
+# -- scores and differences -----------------------------------------------------------------------------------------
+
+
+def test_the_difference_is_paired():
+    """Queries of very different difficulty: only the paired interval sees a gain that is the same for all."""
+    random = np.random.default_rng(0)
+    before = random.uniform(size=60)
+    after = before + 0.02 + 0.01 * random.normal(size=60)
+    found = compare_scores(before, after)
+    assert found.mean == pytest.approx((after - before).mean())
+    assert found.proves_gain
+    assert not found.proves_loss
+    width = found.interval.high - found.interval.low
+    alone = Evaluation("t", "m", "queries", before[:, None]).interval()
+    assert width < (alone.high - alone.low) / 10
+    assert compare_scores(after, before).proves_loss
+    assert not compare_scores(before, before + random.normal(size=60)).proves_gain
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    random = np.random.default_rng(1)
+    hits = 0
+    for _ in range(200):
+        found = compare_scores(np.zeros(40), random.normal(0.1, 1, size=40), draws=400).interval
+        hits += found.low <= 0.1 <= found.high
+    assert 180 <= hits <= 198  # 95 %, less a little for a percentile interval of 40
+
+
+def test_differences_need_the_same_task():
+    with pytest.raises(InputError, match="needs the same task on the same queries"):
+        compare_scores([0.5, 0.6], [0.5, 0.6, 0.7])
+    with pytest.raises(InputError, match="one finite number a query"):
+        compare_scores([0.5, np.nan], [0.5, 0.6])
+
+
+# -- similarity -----------------------------------------------------------------------------------------------------
+
+
+def test_similarity_is_spearman_over_pairs():
+    from scipy.stats import spearmanr
+
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, 30, 5))
+    gold = np.round(random.uniform(0, 5, size=30))  # with ties
+    cosines = (first * second).sum(axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    found = SimilarityTask(["a"] * 30, ["b"] * 30, gold).score(first, second)
+    assert found.value == pytest.approx(spearmanr(cosines, gold).statistic, abs=1e-6)
+    interval = found.interval()
+    assert interval.low < found.value < interval.high
+    assert interval.answers == "the population of pairs"
+    with pytest.raises(InputError, match="is no mean over pairs"):
+        found.scores  # noqa: B018
+
+
+def test_a_better_similarity_is_proved_by_resampling_pairs():
+    random = np.random.default_rng(0)
+    gold = random.uniform(size=80)
+    angle = np.arccos(gold)
+    first = np.stack([np.ones(80), np.zeros(80)], axis=1)
+    good = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    bad = good + 0.8 * random.normal(size=good.shape)
+    task = SimilarityTask(["a"] * 80, ["b"] * 80, gold)
+    found = compare_scores(task.score(first, bad), task.score(first, good))
+    assert found.proves_gain
+    assert found.mean == pytest.approx(1 - task.score(first, bad).value)
+    assert compare_scores(task.score(first, good), task.score(first, good)).interval.high == 0
+
+
+def test_too_few_pairs_have_no_interval():
+    task = SimilarityTask(["a"] * 2, ["b"] * 2, np.array([0.0, 1.0]))
+    assert task.score(np.eye(2), [[1.0, 0.0], [0.5, 0.5]]).interval() is None
+    with pytest.raises(InputError, match="scores that differ"):
+        SimilarityTask(["a"] * 2, ["b"] * 2, np.ones(2))
+    with pytest.raises(InputError, match="all 2 pairs have the cosine 1"):
+        task.score(np.eye(2), np.eye(2))
+
+
+# -- classification and clustering ----------------------------------------------------------------------------------
+
+
+def test_the_logistic_regression_is_that_of_scikit_learn():
+    from sklearn.linear_model import LogisticRegression
+
+    vectors, labels = blobs()
+    theirs = LogisticRegression(C=1.0, max_iter=5000, tol=1e-10).fit(vectors, labels)
+    weights, offsets = logistic_regression(vectors, labels)
+    expected = theirs.predict_proba(vectors)
+    logits = vectors @ weights + offsets
+    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_every_text_is_predicted_unseen():
+    vectors, labels = blobs()
+    assert (cross_validated(vectors, labels) == labels).mean() > 0.8
+    noise = 10 * np.random.default_rng(0).normal(size=(100, 90))
+    assert (cross_validated(noise, labels) == labels).mean() < 0.45  # seen texts would be learnt by heart
+    with pytest.raises(InputError, match="folds: received 1"):
+        cross_validated(vectors, labels, folds=1)
+
+
+def test_classification_scores_every_text():
+    vectors, labels = blobs()
+    task = ClassificationTask([f"text {k}" for k in range(100)], [f"label {k}" for k in labels])
+    found = task.score(vectors)
+    assert set(np.unique(found.scores)) <= {0.0, 1.0}
+    assert found.metric == "accuracy"
+    assert found.value > 0.8
+    assert found.value > task.score(np.random.default_rng(0).normal(size=vectors.shape)).value + 0.3
+
+
+def test_the_v_measure_is_that_of_scikit_learn():
+    from sklearn.metrics import v_measure_score
+
+    vectors, labels = blobs(spread=1.2)
+    task = ClusteringTask(["t"] * 100, labels.astype(str).tolist())
+    found = task.score(vectors)
+    assert found.value == pytest.approx(v_measure_score(labels, found.observations[:, 1].astype(int)), abs=1e-9)
+    assert 0.1 < found.value < 0.95
+    interval = found.interval()
+    assert interval.low < found.value < interval.high + 0.05
+    assert compare_scores(task.score(np.random.default_rng(0).normal(size=vectors.shape)), found).proves_gain
+
+
+def test_k_means_finds_what_is_there_and_says_when_it_cannot():
+    vectors, labels = blobs(spread=0.01)
+    found = cluster(vectors, 4)
+    assert all(len(np.unique(found[labels == k])) == 1 for k in range(4))
+    with pytest.raises(InputError, match="received 1 distinct vectors for 3 clusters"):
+        cluster(np.ones((6, 2)), 3, restarts=3)
+
+
+def test_labels_are_checked():
+    with pytest.raises(InputError, match="each on two texts or more"):
+        ClassificationTask(["a", "b", "c"], ["x", "x", "y"])
+    with pytest.raises(InputError, match="1 distinct"):
+        ClusteringTask(["a", "b"], ["x", "x"])
+
+
+# -- retrieval ------------------------------------------------------------------------------------------------------
+
+
+def test_retrieval_scores_and_further_measures():
+    task = RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0], [1, 2]]), k=2)
+    found = task.score([[1.0, 0.0], [1.0, 0.2]], [[1.0, 0.1], [0.9, 0.3], [0.0, 1.0]])
+    assert found.metric == "nDCG@2"
+    assert found.scores.tolist() == [1.0, 0.0]
+    assert found.others["MRR@2"].tolist() == [1.0, 0.0]
+    assert found.to_dict()["others"] == {"MRR@2": 0.5, "recall@2": 0.5}
+    with pytest.raises(InputError, match="2 queries of which 1 have a relevant document"):
+        RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0]]))
+
+
+def test_a_part_of_a_retrieval_task_keeps_its_documents_and_the_idle_ones():
+    queries, documents = list("abcd"), list("uvwxyz")
+    task = RetrievalTask(queries, documents, np.array([[0, 1], [1, 0], [2, 3], [2, 4], [3, 1]]))
+    part = task.take(np.array([2, 3]))
+    assert list(part.queries) == ["c", "d"]
+    pairs = {(part.queries[q], part.documents[d]) for q, d in part.relevant}
+    assert pairs == {("c", "x"), ("c", "y"), ("d", "v")}
+    assert {"w", "z"} < set(part.documents)  # relevant to nobody
+    assert "u" not in part.documents  # relevant to a query of the other half
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        split_half_task([f"{k} b c d e f g h{k}" for k in range(9)]),
+        SimilarityTask([f"a{k}" for k in range(9)], [f"b{k}" for k in range(9)], np.arange(9.0)),
+        ClassificationTask([f"t{k}" for k in range(12)], ["x", "y", "z"] * 4),
+    ],
+    ids=lambda task: task.name,
+)
+def test_halves_are_disjoint_and_complete(task):
+    assert isinstance(task, Task)
+    first, second = halve(task, seed=3)
+    texts = [set(half.sides[0].texts) for half in (first, second)]
+    assert not texts[0] & texts[1]
+    assert texts[0] | texts[1] <= set(task.sides[0].texts)
+    left_out = sum("left out" in note for half in (first, second) for note in half.notes)
+    assert left_out or first.units + second.units == task.units
+    again = halve(task, seed=3)[0]
+    assert list(again.sides[0].texts) == list(first.sides[0].texts)
+
+
+def test_halves_need_something_to_halve():
+    with pytest.raises(InputError, match="at least 4"):
+        halve(split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
+
+
+# -- files and models -----------------------------------------------------------------------------------------------
+
+
+def test_tasks_from_files(tmp_path):
+    (tmp_path / "sts.csv").write_text("left,right,gold\na cat,a dog,3\na cat,a car,0\nx,x,5\n")
+    sts = read_task("sts", tmp_path / "sts.csv", columns=("left", "right", "gold"))
+    assert list(sts.first) == ["a cat", "a cat", "x"]
+    assert sts.gold.tolist() == [3, 0, 5]
+    (tmp_path / "pairs.csv").write_text("query,document,rel\nq1,d1,1\nq1,d2,0\nq2,d2,0\nq3,d3,2\n")
+    retrieval = read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
+    assert list(retrieval.queries) == ["q1", "q3"]
+    assert list(retrieval.documents) == ["d1", "d2", "d3"]
+    assert retrieval.relevant.tolist() == [[0, 0], [1, 2]]
+    assert "1 queries without a relevant document left out" in retrieval.notes[0]
+    assert read_task("retrieval", {"query": ["q", "r"], "document": ["d", "d"]}).relevant.tolist() == [[0, 0], [1, 0]]
+    table = {"text": ["a", "b", "c", "d"], "label": ["x", "x", "y", "y"]}
+    assert read_task("classification", table).labels == ("x", "x", "y", "y")
+    assert read_task("clustering", table, sample=4).units == 4
+
+
+def test_files_are_refused_by_name():
+    with pytest.raises(InputError, match="task: received 'summarisation'; allowed: sts, retrieval"):
+        read_task("summarisation", {})
+    with pytest.raises(InputError, match="needed: 3, for sentence1, sentence2, score"):
+        read_task("sts", {}, columns=("a", "b"))
+    with pytest.raises(InputError, match="allowed: query, document and, third, relevance"):
+        read_task("retrieval", {}, columns=("a", "b", "c", "d"))
+
+
+def test_summaries_find_bodies():
+    task = summary_body_task(sample=30)
+    assert (task.units, len(task.documents), task.roles) == (30, 30, ("query", "document"))
+
+
+def test_roles_reach_the_model():
+    class Model:
+        def encode_query(self, texts):
+            return [[1.0, 0.0]] * len(texts)
+
+        def encode_document(self, texts):
+            return [[1.0, 0.1]] + [[0.0, 1.0]] * (len(texts) - 1)
+
+    task = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
+    assert evaluate(Model(), task).value == 1
+    with pytest.raises(InputError, match="received Model; allowed"):
+        evaluate(Model(), split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
