@@ -30,7 +30,7 @@ def test_a_resample_is_the_list_of_its_items():
     bootstrap = ItemBootstrap(60, answers="items", seed=4)
     weights = bootstrap._weights
     assert (weights.sum(axis=1) == 60).all()
-    found = correlation._correlations(weights.astype(float), data, [("x", "y"), ("y", "ties")])
+    found = correlation.weighted_correlations(weights.astype(float), data, [("x", "y"), ("y", "ties")])
     for row in (0, 17, 999):
         listed = {name: np.repeat(values, weights[row]) for name, values in data.items()}
         for a, b in found:

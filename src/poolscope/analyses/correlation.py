@@ -6,7 +6,7 @@ follow from the weights, exactly as if the drawn items were listed one by one, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 RESAMPLES = 1000
 _CHUNK_ELEMENTS = 1 << 17  # of weights at a time: small enough for the cache of a core
 _ROUNDING = 1e-12  # a spread below this share of the size of the numbers is rounding: the numbers are constant
+_NO_VARIANCE = 1e-14  # of values whose largest deviation is 1: below it there are no digits left
 
 
 @dataclass(frozen=True)
@@ -74,19 +75,28 @@ class ItemBootstrap:
             ratio: Array = np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
             return ratio
 
-        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of zeros has no variation
+        return self.estimate(statistic)
+
+    def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
+        """Any statistic of the items: `statistic` takes rows of weights and gives one value a row, NaN for undefined.
+
+        >>> values = np.array([1.0, 2.0, 6.0])
+        >>> ItemBootstrap(3, answers="other items").estimate(lambda weights: weights @ values / 3).value
+        3.0
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items may have no value
             resampled = np.concatenate([statistic(weights) for weights in self._parts()])
-        return self._estimate(statistic(np.ones((1, self.count))), resampled)
+            return self._estimate(statistic(np.ones((1, self.count))), resampled)
 
     def correlations(self, columns: Mapping[str, Array]) -> dict[tuple[str, str], Correlation]:
         """The correlations of every two columns; undefined for fewer than three items or where a column is constant."""
-        usable = {name: values for name, values in columns.items() if self.count >= 3 and not _constant(values)}
+        usable = {name: values for name, values in columns.items() if self.count >= 3 and not is_constant(values)}
         pairs = list(combinations(columns, 2))
         result = dict.fromkeys(pairs, Correlation(Estimate(None), Estimate(None)))
         defined = [pair for pair in pairs if set(pair) <= set(usable)]
-        exact = _correlations(np.ones((1, self.count)), usable, defined)
+        exact = weighted_correlations(np.ones((1, self.count)), usable, defined)
         with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items has no correlation
-            parts = [_correlations(weights, usable, defined) for weights in self._parts()] if defined else []
+            parts = [weighted_correlations(weights, usable, defined) for weights in self._parts()] if defined else []
         for pair in defined:
             estimates = (
                 self._estimate(exact[pair][k], np.concatenate([part[pair][k] for part in parts])) for k in (0, 1)
@@ -95,6 +105,8 @@ class ItemBootstrap:
         return result
 
     def _estimate(self, exact: Array, resampled: Array) -> Estimate:
+        if not np.isfinite(exact[0]):
+            return Estimate(None)
         defined = resampled[np.isfinite(resampled)]
         if len(defined) < len(resampled) / 2:
             return Estimate(float(exact[0]))
@@ -109,11 +121,12 @@ class ItemBootstrap:
             yield self._weights[start : start + step].astype(np.float64)
 
 
-def _constant(values: Array) -> bool:
+def is_constant(values: Array) -> bool:
+    """Do the values differ by no more than rounding?"""
     return float(np.ptp(values)) <= _ROUNDING * float(np.abs(values).max())
 
 
-def _correlations(
+def weighted_correlations(
     weights: Array, columns: Mapping[str, Array], pairs: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[Array, Array]]:
     """Pearson and Spearman correlation of the pairs of columns, for each row of weights."""
@@ -132,7 +145,9 @@ def _correlations(
 
     result = []
     for covariance in (linear, by_rank):
-        deviations = {name: np.sqrt(np.maximum(covariance(name, name), 0)) for name in columns}
+        # A resample of equal items has a variance of some rounding or none: it has no correlation either way.
+        variances = {name: covariance(name, name) for name in columns}
+        deviations = {name: np.sqrt(np.where(part > _NO_VARIANCE, part, 0)) for name, part in variances.items()}
         ratios = {(a, b): covariance(a, b) / (deviations[a] * deviations[b]) for a, b in pairs}
         result.append({pair: np.clip(ratio, -1, 1) for pair, ratio in ratios.items()})  # beyond 1 is rounding only
     return {pair: (result[0][pair], result[1][pair]) for pair in pairs}

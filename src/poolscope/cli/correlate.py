@@ -1,0 +1,160 @@
+"""`poolscope correlate`: do the numbers of audits go with task scores over models?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from poolscope.cli.outputs import name_written, put_json
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.evidence.model_records import ModelRecords
+    from poolscope.evidence.study import CorrelationStudy, MetricScore
+
+_WIDE = 120  # columns from which on all three coefficients fit
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("correlate")(correlate)
+
+
+def correlate(
+    audits: Annotated[
+        list[Path] | None, typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="TABLE|FOLDER", help="Table with one row a model, or folder of MTEB results.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Table of metrics, one row a model, in place of audits.")
+    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this metric (repeatable).")] = None,
+    score: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this score (repeatable).")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(metavar="NAME", help="MTEB results: the tasks of this benchmark.")
+    ] = None,
+    control: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row a metric as Parquet.")] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the points: .html, .png, .svg.")] = None,
+) -> None:
+    """Spearman, Pearson and Kendall correlations of every number of the audits with task scores, over models.
+
+    With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
+    once. Models match by name; those without a partner are named.
+    """
+    from rich.console import Console
+
+    from poolscope.evidence import correlate
+
+    if scores is None:
+        raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
+    source = audits or metrics
+    if source is None or (audits and metrics):
+        raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)
+    asked = {} if control is None else {"controls": [name for name in control if name != "none"]}
+    study = correlate(
+        source,
+        _scores(scores, benchmark),
+        only_metrics=metric or (),
+        only_scores=score or (),
+        seed=seed,
+        **asked,
+    )
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    _print(study, screen)
+    _write(study, json, parquet, figure)
+    name_written(screen, json, parquet, figure)
+
+
+def _scores(path: Path, benchmark: str | None) -> ModelRecords:
+    from poolscope.evidence.correlate import read_scores
+    from poolscope.evidence.mteb_results import read_mteb_results
+
+    if benchmark is None:
+        return read_scores(path)
+    if not path.is_dir():
+        raise InputError(f"--benchmark is for a folder of MTEB results; received the table {path}. Leave it out.")
+    return read_mteb_results(path, benchmark=benchmark)
+
+
+def _print(study: CorrelationStudy, screen: Console) -> None:
+    screen.print(f"{len(study.models)} models: {', '.join(study.models)}", highlight=False, markup=False)
+    for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
+        if names:
+            screen.print(
+                f"Not compared, with {where}: {', '.join(names)}", style="yellow", highlight=False, markup=False
+            )
+    for score in dict.fromkeys(row.score for row in study.rows):
+        rows = [row for row in study.rows if row.score == score]
+        _print_correlations(score, rows, screen)
+        _print_partials(rows, screen)
+    for note in study.notes:
+        screen.print(note, style="dim", highlight=False, markup=False)
+
+
+def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
+    """ρ with all that qualifies it; τ and r beside it where the screen is wide enough."""
+    from rich import box
+    from rich.table import Table
+
+    wide = screen.width >= _WIDE
+    table = Table(title=f"against {score}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric", overflow="fold")
+    for head in ("n", "Spearman ρ", "p", "Holm", "without a family", *(("Kendall τ", "Pearson r") if wide else ())):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        edges = row.range_without
+        table.add_row(
+            row.metric,
+            str(len(row.models)),
+            str(row.spearman),
+            "–" if row.spearman.p is None else str(row.spearman.p),
+            "–" if row.holm is None else f"{row.holm:.2g}",
+            "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
+            *((str(row.kendall), str(row.pearson)) if wide else ()),
+        )
+    screen.print(table)
+
+
+def _print_partials(rows: list[MetricScore], screen: Console) -> None:
+    """ρ once the controls are accounted for; a reason in place of the number where it was refused."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="accounting for", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("metric", "controls", "partial ρ", "p"):
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        for part in row.partials:
+            found = part.spearman
+            cells = (part.refused, "–") if found is None else (str(found), str(found.p))
+            table.add_row(row.metric, ", ".join(part.controls), *cells)
+    if table.row_count:
+        screen.print(table)
+
+
+def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figure: Path | None) -> None:
+    if json is not None:
+        put_json(study.to_dict(), json)
+    if parquet is not None:
+        study.save_parquet(parquet)
+    if figure is not None:
+        from poolscope.charts import correlation_figure, save_figure
+
+        save_figure(correlation_figure(study), figure)

@@ -1,0 +1,100 @@
+"""`poolscope correlate` through the real parser."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from evidence_data import audit, mteb_result
+from poolscope import correlate
+from poolscope.cli import app
+from poolscope.errors import InputError, PoolscopeError
+
+RUNNER = CliRunner()
+
+
+def run(*arguments: object, width: int = 160) -> str:
+    result = RUNNER.invoke(app, ["correlate", *map(str, arguments)], env={"COLUMNS": str(width)})
+    if isinstance(result.exception, PoolscopeError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def audits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audits")
+    values = np.random.default_rng(0).normal(size=(2, 6))
+    return [
+        audit(folder / f"{k}.json", f"org/m{k}", {"socm": values[0, k], "length_slope": values[1, k]}, dimension=10 + k)
+        for k in range(6)
+    ]
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "scores.csv"
+    rows = [f"org__m{k},{50 + 3 * k},{'old' if k < 3 else 'new'}" for k in range(5)]
+    path.write_text("\n".join(["model,mteb,family", *rows, "org/nobody,3,old"]), encoding="utf-8")
+    return path
+
+
+def test_the_screen_and_the_files(audits, scores, tmp_path):
+    files = [tmp_path / "c.json", tmp_path / "c.parquet", tmp_path / "c.html"]
+    output = run(*audits, "--scores", scores, "--json", files[0], "--parquet", files[1], "--figure", files[2])
+    study = correlate(audits, scores)
+    row = study["socm", "mteb"]
+    interval = row.spearman.estimate.interval
+    assert f"{row.spearman.estimate.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]" in output
+    assert "Not compared, with metrics, and no scores: org/m5" in output
+    assert "Not compared, with scores, and no metrics: org/nobody" in output
+    assert "5 models and 1 controls leave 2 degrees of freedom" in output
+    assert "cannot show" not in output
+    assert "With 5 models a correlation of about" in output
+    assert output.count("written:") == 3
+    assert json.loads(files[0].read_text())["models"] == [f"org/m{k}" for k in range(5)]
+    assert pq.read_table(files[1]).num_rows == 2
+    assert "Metrics against scores over 5 models" in files[2].read_text(encoding="utf-8")
+
+
+def test_choices(audits, scores):
+    result = RUNNER.invoke(app, ["correlate", *map(str, audits), "--scores", str(scores), "--json", "-"])
+    assert len(json.loads(result.stdout)["rows"]) == 2
+    output = run(*audits, "--scores", scores, "--metric", "socm", "--control", "none")
+    assert "length_slope" not in output
+    assert "accounting for" not in output
+
+
+def test_a_narrow_screen_cuts_nothing_off(audits, scores):
+    output = run(*audits, "--scores", scores, width=80)
+    assert "Kendall" not in output
+    assert "…" not in output
+    assert str(correlate(audits, scores)["socm", "mteb"].spearman) in output
+
+
+def test_metrics_from_a_table(scores):
+    output = run("--metrics", scores, "--scores", scores)
+    assert "1.00" in output
+
+
+def test_scores_from_mteb(audits, tmp_path):
+    for k in range(5):
+        mteb_result(tmp_path, f"org/m{k}", "r", "STS12", 0.1 * k)
+    output = run(*audits, "--scores", tmp_path, "--benchmark", "MTEB(eng, v2)")
+    assert "against mean over tasks" in output
+    assert "mean over 1 tasks that every model has: STS12" in output
+
+
+def test_what_is_missing_is_named(audits, scores, tmp_path):
+    with pytest.raises(InputError, match="no scores were named"):
+        run(*audits)
+    with pytest.raises(InputError, match="both audits and --metrics, or neither"):
+        run("--scores", scores)
+    with pytest.raises(InputError, match="--benchmark is for a folder"):
+        run(*audits, "--scores", scores, "--benchmark", "MTEB(eng, v2)")
+    with pytest.raises(InputError, match=r"'\.gif'; allowed"):
+        run(*audits, "--scores", scores, "--figure", tmp_path / "x.gif")
