@@ -1,0 +1,173 @@
+"""`poolscope intervene`: what follows when the means are kept and the second moment is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.analyses.intervene import Change, Effect, InterveneResult
+    from poolscope.clouds import TokenClouds
+    from poolscope.texts.pairs import Pairs
+
+# From this width on the table has room for the intervals; --json and --figure have them always.
+WIDE = 140
+
+# Query-document pairs drawn when the user names no number: every query is compared with every document.
+DEFAULT_LIMIT = 200
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("intervene")(intervene)
+
+
+def intervene(
+    model: given.Model = given.MODEL,
+    pairs: Annotated[
+        str, typer.Argument(metavar="[PAIRS]", help="Table of queries and documents, or built-in texts.")
+    ] = given.TEXTS,
+    do: Annotated[
+        list[str] | None, typer.Option(metavar="WHAT", help="scale=X, rotate, match, noise, top=K; may be repeated.")
+    ] = None,
+    query_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the queries.")] = "query",
+    document_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the documents.")] = "document",
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Draw N of the pairs (0: all).")] = DEFAULT_LIMIT,
+    seed: given.Seed = 0,
+    socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
+    k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the effects: .html, .png, .svg.")] = None,
+    max_length: given.MaxLength = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    no_cache: given.NoCache = False,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """SOCM and retrieval before and after interventions on the token clouds that keep every mean.
+
+    With nothing: the embedded model on 200 pairs (summary, body) of the embedded docstrings. The query and document
+    prompts are those the model declares.
+    """
+    from rich.console import Console
+
+    from poolscope.analyses.intervene import INTERVENTIONS
+    from poolscope.analyses.intervene import intervene as measure
+    from poolscope.analyses.interventions import parse_intervention
+    from poolscope.cli.outputs import name_written, put_json
+    from poolscope.cli.progress import counting_progress
+    from poolscope.texts import read_pairs
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    asked = tuple(do) if do else INTERVENTIONS
+    for name in asked:
+        parse_intervention(name)  # what cannot be done is refused before any work
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)
+    found = read_pairs(
+        pairs, query_column=query_column, document_column=document_column, sample=limit or None, seed=seed
+    )
+    options = {
+        "max_length": max_length,
+        "dtype": dtype,
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    documents, queries = _encode(model, found, options, cache=not no_cache, screen=screen)
+    with counting_progress("intervening", len(asked), "interventions") as progress:
+        settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
+        result = measure(documents, queries, found.index, interventions=asked, **settings)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    if figure is not None:
+        from poolscope.charts import save_figure
+        from poolscope.charts.intervene import intervene_figure
+
+        save_figure(intervene_figure(result), figure)
+    _print(result, screen)
+    name_written(screen, json, figure)
+
+
+def _encode(
+    model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
+) -> tuple[TokenClouds, TokenClouds]:
+    """Documents and queries, each with the prompt that the model declares for it."""
+    from poolscope.cache import cached_clouds
+    from poolscope.cli.progress import encoding_progress
+    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+
+    clouds = []
+    for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
+        asked = {name: value for name, value in {**options, "role": role}.items() if value is not None}
+        encoder = as_encoder(model, **asked)
+        with encoding_progress(len(texts)) as progress:
+            part = cached_clouds(encoder, texts, options=EncoderOptions(**asked), enabled=cache, progress=progress)
+        clouds.append(part)
+        words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
+        screen.print(words, highlight=False, markup=False)
+        reports = [] if role == "query" else pooling_report(encoder).notes()
+        for note in [*reports, *truncation_report(part).notes()]:
+            screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    return clouds[0], clouds[1]
+
+
+def _print(result: InterveneResult, screen: Console) -> None:
+    from rich.table import Table
+
+    for line in sentences(result):
+        screen.print(line, highlight=False, markup=False)
+    wide = screen.width >= WIDE
+    intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
+    heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
+    table = Table(*heads, title=f"after each intervention{intervals}", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for effect in result.effects:
+        table.add_row(*_cells(effect, wide=wide))
+    screen.print(table)
+
+
+def sentences(result: InterveneResult) -> list[str]:
+    """What holds before any intervention, and what none of them can change."""
+    first = result.effects[0]
+    lines = [f"SOCM as it is: {first.socm.before:.4f} over all pairs of {result.socm_texts:,} documents"]
+    if (baseline := result.baseline) is not None:
+        gain = baseline.second_order
+        lines += [
+            f"nDCG@{baseline.k} by the cosine of the means: {baseline.quality:.4f} {baseline.interval or ''} "
+            f"(at random {baseline.chance:.4f}); no intervention can change it, since every mean is kept",
+            f"nDCG@{baseline.k} by W₂ of mean and covariance: {gain.after:.4f}, {gain.difference:+.4f} "
+            f"{gain.interval or ''} against the means",
+        ]
+    shift = max(effect.mean_shift for effect in result.effects)
+    lines.append(f"largest change of a mean vector: {shift:.1e} of its norm (rounding)")
+    if result.without_spread:
+        lines.append(f"{result.without_spread:,} texts have no spread (a single token) and stay as they are")
+    return lines
+
+
+def _cells(effect: Effect, *, wide: bool) -> list[str]:
+    cells = [effect.name, f"{effect.trace.after:.3f}", f"{effect.socm.after:.4f}", _difference(effect.socm, wide=wide)]
+    for key in ("wasserstein", "covariance"):
+        found = effect.quality.get(key)
+        cells += ["–", "–"] if found is None else [f"{found.after:.4f}", _difference(found, wide=wide)]
+    return cells
+
+
+def _difference(change: Change, *, wide: bool) -> str:
+    if not wide or change.interval is None:
+        return f"{change.difference:+.3f}"
+    return f"{change.difference:+.3f} [{change.interval.low:+.3f}, {change.interval.high:+.3f}]"

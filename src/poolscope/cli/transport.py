@@ -1,0 +1,145 @@
+"""`poolscope transport`: how much of the distance between token lists do two moments see, layer by layer?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.errors import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.analyses.transport import Share, TransportResult
+    from poolscope.clouds import TokenClouds
+    from poolscope.texts import Texts
+
+# From this width on the table has room for the intervals; --json and --figure have them always.
+WIDE = 130
+
+# Texts drawn from the embedded corpus when the user names no texts.
+DEFAULT_LIMIT = 100
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("transport")(transport)
+
+
+def transport(
+    model: given.Model = given.MODEL,
+    texts: given.Texts = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="0,3,…", help="Layers (0: embedding output); all without it.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=3, metavar="M", help="Random pairs of texts.")] = 100,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    limit: given.Limit = None,
+    seed: given.Seed = 0,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the shares: .html, .png, .svg.")] = None,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """Exact 2-Wasserstein distance between token lists beside the Gaussian value that SOCM's two moments give.
+
+    With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
+    """
+    from rich.console import Console
+
+    from poolscope.analyses.transport import transport as measure
+    from poolscope.cli.outputs import name_written, put_json
+    from poolscope.cli.progress import counting_progress
+    from poolscope.texts import read_texts
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    require("ot", "transport")
+    chosen = given.parse_layers(layers)
+    if figure is not None:
+        from poolscope.charts import check_figure_path
+
+        check_figure_path(figure)
+    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
+    corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "trust_remote_code": trust_remote_code,
+        "allow_pickle": allow_pickle,
+    }
+    name, clouds = _encode(model, corpus, chosen, options, screen)
+    with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
+        result = measure(clouds, pairs=pairs, seed=seed, progress=progress)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    if figure is not None:
+        from poolscope.charts import save_figure
+        from poolscope.charts.transport import transport_figure
+
+        save_figure(transport_figure(result, name=name), figure)
+    _print(result, screen)
+    name_written(screen, json, figure)
+
+
+def _encode(
+    model: str, corpus: Texts, layers: list[int] | None, options: Mapping[str, Any], screen: Console
+) -> tuple[str, dict[int, TokenClouds]]:
+    """The name of the model and the clouds by layer; of all layers where none are asked for."""
+    from poolscope.cli.progress import encoding_progress
+    from poolscope.encoders import as_encoder, pooling_report, truncation_report
+
+    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    depth = encoder.card.layers
+    asked = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
+    with encoding_progress(len(corpus)) as progress:
+        clouds = encoder.encode(corpus.texts, layers=asked, progress=progress)
+    line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
+    screen.print(line, highlight=False, markup=False)
+    truncation = truncation_report(clouds[asked[0]])
+    for note in [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()]:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    return encoder.card.name, clouds
+
+
+def _print(result: TransportResult, screen: Console) -> None:
+    from rich.table import Table
+
+    wide = screen.width >= WIDE
+    intervals = ", with 95 % intervals" if wide else " (intervals: --json, --figure)"
+    table = Table(
+        *("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
+        title=f"W₂² of {result.pairs:,} pairs, and what is seen of it{intervals}",
+        title_justify="left",
+        caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
+        caption_justify="left",
+    )
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    for entry in result.layers:
+        shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
+        cells = [_share(share, wide=wide) for share in shares]
+        table.add_row(str(entry.layer), f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}", *cells)
+    screen.print(table)
+
+
+def _share(share: Share, *, wide: bool) -> str:
+    if not wide or share.interval is None:
+        return f"{share.value:.1%}"
+    return f"{share.value:.1%} [{share.interval.low:.1%}, {share.interval.high:.1%}]"

@@ -1,0 +1,1 @@
+"""poolscope inside other libraries: import the module of the library you use; nothing is imported here."""

@@ -1,0 +1,110 @@
+"""SOCM as a sentence-transformers evaluator: in a trainer after every so many steps, or called by hand."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from poolscope.analyses.socm import socm
+from poolscope.analyses.socm_result import SocmResult
+from poolscope.analyses.socm_score import SocmFormula
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import check_texts
+from poolscope.encoders.door import encode
+from poolscope.errors import InputError, require
+from poolscope.moments import text_moments, within_text_cosine
+
+require("sentence_transformers", "train")
+
+from sentence_transformers.base.evaluation import BaseEvaluator  # noqa: E402
+
+logger = logging.getLogger(__name__)
+
+
+class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
+    """How much mean pooling hides between these texts, measured on the model as it is now; lower hides less.
+
+    Returns "socm" with its 95 % interval for the population of texts ("socm_low", "socm_high", left out for two texts),
+    "d_mu", "d_sigma", "concentration_ratio" and "within_text_cosine" (means over texts), each after `name_`. With
+    `sample`, that many random pairs in place of all (`seed`). `options` are those of `poolscope.encode`, such as prompt
+    or max_length. With `output_path` a line is added to a CSV file there. The whole result of the last call is `last`.
+
+    A low value is not a goal in itself: it says that the second moment adds little, not that the means rank well.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        *,
+        name: str = "",
+        sample: int | None = None,
+        seed: int = 0,
+        formula: SocmFormula | None = None,
+        write_csv: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.texts = check_texts(texts)
+        if len(self.texts) < 2:
+            raise InputError("texts: received one text; SOCM compares pairs, so at least two are needed.")
+        self.name = name
+        self.sample = sample
+        self.seed = seed
+        self.formula = formula or SocmFormula()
+        self.write_csv = write_csv
+        self.options = options
+        self.primary_metric = "socm"
+        self.greater_is_better = False
+        self.last: SocmResult | None = None
+
+    def __call__(
+        self, model: Any, output_path: str | None = None, epoch: float = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Encode the texts, measure, and return the numbers by name."""
+        clouds = encode(model, self.texts, **self.options)
+        self.last = socm(clouds, sample=self.sample, seed=self.seed, **self.formula.to_dict())
+        numbers = _numbers(self.last, clouds)
+        logger.info("SOCM of %d texts at epoch %s, step %s: %s", len(clouds), epoch, steps, self.last)
+        if output_path is not None and self.write_csv:
+            self._write(Path(output_path), {"epoch": epoch, "steps": steps, **numbers})
+        metrics: dict[str, float] = self.prefix_name_to_metrics(numbers, self.name)
+        if hasattr(model, "model_card_data"):  # anything that `encode` takes can be evaluated; only these have a card
+            self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+    @property
+    def description(self) -> str:
+        """How the model card names this evaluator."""
+        return "Second-Order Collapse (SOCM)"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What the model card says of this evaluator."""
+        return {"texts": len(self.texts), "sample": self.sample, **self.formula.to_dict(), **self.options}
+
+    def _write(self, folder: Path, row: dict[str, float]) -> None:
+        """Add a line to the CSV file, with the names above the first."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"socm_evaluation{'_' if self.name else ''}{self.name}_results.csv"
+        fresh = not path.exists()
+        with path.open("a", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+            if fresh:
+                writer.writeheader()
+            writer.writerow(row)
+
+
+def _numbers(result: SocmResult, clouds: TokenClouds) -> dict[str, float]:
+    interval = result.interval
+    bounds = {} if interval is None else {"socm_low": interval.low, "socm_high": interval.high}
+    cosines = [within_text_cosine(cloud) for cloud in clouds]
+    return {
+        "socm": result.mean,
+        **bounds,
+        "d_mu": result.mean_d_mu,
+        "d_sigma": result.mean_d_sigma,
+        "concentration_ratio": float(text_moments(clouds).traces.mean()),
+        "within_text_cosine": sum(cosines) / len(cosines),
+    }

@@ -1,0 +1,134 @@
+"""Repaired models inside sentence-transformers: the same vectors, saved and loaded, without code where possible."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from poolscope import as_encoder
+from poolscope.errors import InputError, ModelError
+from poolscope.repairs.pooling import SecondOrderPooling, SifPooling, SpreadPooling
+from poolscope.repairs.repair_file import Repair
+from poolscope.repairs.temperature_rules import YarnLike
+from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening
+from tiny_models import TEXTS, declare, save_model
+
+pytest.importorskip("sentence_transformers")
+from sentence_transformers import SentenceTransformer
+
+from poolscope.integrations.sentence_transformers_module import (
+    RepairModule,
+    needs_code,
+    repaired_sentence_transformer,
+)
+
+MORE = [*TEXTS, "the blue cat ran", "a slow red tree", "dog and cat and tree", "under the mat", "the fast blue dog sat"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return declare(save_model(tmp_path_factory.mktemp("model"), "Bert"), after=["Normalize"])
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return SentenceTransformer(str(folder))
+
+
+def vector_repair(folder, repair):
+    return repair.fit(Repair().apply(str(folder)).encode(MORE))
+
+
+NATIVE = {
+    "mean removal": lambda folder: Repair(vectors=vector_repair(folder, MeanRemoval())),
+    "subtract": lambda folder: Repair(vectors=vector_repair(folder, MeanRemoval("subtract"))),
+    "all but the top": lambda folder: Repair(vectors=vector_repair(folder, AllButTheTop(2))),
+    "standardisation": lambda folder: Repair(vectors=vector_repair(folder, Standardisation())),
+    "whitening": lambda folder: Repair(vectors=vector_repair(folder, Whitening(3, accept_risk=True))),
+    "temperature": lambda folder: Repair(0.6),
+    "cls": lambda folder: Repair(pooling="cls"),
+    "last": lambda folder: Repair(pooling="last"),
+    "max": lambda folder: Repair(pooling="max"),
+    "position": lambda folder: Repair(pooling="position"),
+    "last2avg": lambda folder: Repair(pooling="last2avg"),
+    "all": lambda folder: Repair(0.6, "position", vector_repair(folder, MeanRemoval())),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_repairs_in_the_librarys_own_modules(name, folder, model, tmp_path):
+    repair = NATIVE[name](folder)
+    expected = repair.apply(str(folder)).encode(MORE)
+    before = model.encode(MORE)
+    found = repaired_sentence_transformer(model, repair)
+    np.testing.assert_allclose(found.encode(MORE), expected, atol=3e-6)
+    np.testing.assert_array_equal(model.encode(MORE), before)  # the model itself is left alone
+    assert not needs_code(found)
+    found.save_pretrained(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"))  # no trust_remote_code, no poolscope
+    np.testing.assert_allclose(again.encode(MORE), expected, atol=3e-6)
+    types = [module["type"] for module in json.loads((tmp_path / "saved" / "modules.json").read_text())]
+    assert all(kind.startswith("sentence_transformers.") for kind in types)
+    assert again.get_embedding_dimension() == expected.shape[1]
+
+
+def fitted(folder, pooling):
+    clouds = as_encoder(str(folder)).encode(MORE)[-1]
+    pooling.fit(clouds)
+    return Repair(pooling=pooling, vectors=MeanRemoval().fit(pooling.transform(clouds)))
+
+
+@pytest.mark.parametrize(
+    "pooling", [SifPooling(a=0.1), SpreadPooling(0.5), SecondOrderPooling(rank=3)], ids=lambda pooling: pooling.name
+)
+def test_repairs_in_a_module_of_poolscope(pooling, folder, model, tmp_path):
+    repair = fitted(folder, pooling)
+    expected = repair.apply(str(folder)).encode(MORE)
+    found = repaired_sentence_transformer(model, repair)
+    assert isinstance(found[1], RepairModule)
+    assert needs_code(found)
+    np.testing.assert_allclose(found.encode(MORE, batch_size=4), expected, atol=3e-6)
+    assert found.get_embedding_dimension() == expected.shape[1]
+    found.save_pretrained(str(tmp_path / "saved"))
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        SentenceTransformer(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+    np.testing.assert_array_equal(again.encode(MORE), found.encode(MORE))
+
+
+def test_a_rule_of_the_length_is_kept_beside_the_repair(folder, model, tmp_path):
+    repair = Repair(YarnLike(0.2), vectors=vector_repair(folder, MeanRemoval()))
+    expected = repair.apply(str(folder)).encode(MORE)
+    found = repaired_sentence_transformer(model, repair)
+    np.testing.assert_allclose(found.encode(MORE), expected, atol=3e-6)
+    assert needs_code(found)
+    found.save_pretrained(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+    np.testing.assert_allclose(again.encode(MORE), expected, atol=3e-6)
+
+
+def test_prompts_that_are_left_out_of_the_pooling(tmp_path):
+    prompts = {"query": "query : ", "document": "passage of a document : "}
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    folder = declare(save_model(tmp_path / "model", "Bert"), pooling=pooling, prompts=prompts)
+    model = SentenceTransformer(str(folder))
+    for repair in (fitted(folder, SifPooling(a=0.1)), Repair(pooling="position"), Repair(pooling="cls")):
+        found = repaired_sentence_transformer(model, repair)
+        expected = repair.apply(str(folder)).encode_query(MORE)
+        np.testing.assert_allclose(found.encode_query(MORE), expected, atol=3e-6)
+
+
+def test_models_of_other_shapes_are_refused(folder, model):
+    from sentence_transformers.base.modules import Dense
+
+    longer = SentenceTransformer(modules=[*model, Dense(16, 4)])
+    with pytest.raises(ModelError, match="made of Transformer, Pooling, Normalize, Dense"):
+        repaired_sentence_transformer(longer, Repair())
+    module = repaired_sentence_transformer(model, fitted(folder, SifPooling()))[1]
+    import torch
+
+    features = {"token_embeddings": torch.ones(1, 2, 16), "attention_mask": torch.ones(1, 2)}
+    with pytest.raises(InputError, match="no token ids"):
+        module(features)
