@@ -60,6 +60,9 @@ def test_shares_add_up_to_one(result):
     np.testing.assert_allclose(np.sum([bar.y for bar in bars], axis=0), 1)
     assert list(bars[0].y) == [layer.corpus.shares[0] for layer in result.layers]
     assert figure.data[3].y == tuple(layer.mean_cosine for layer in result.layers)
+    for trace, name in zip(figure.data, ("mean_share", "within_share", "between_share", "mean_cosine"), strict=True):
+        assert trace.y[1] + trace.error_y.array[1] == pytest.approx(result[1].intervals[name].high)
+        assert trace.y[1] - trace.error_y.arrayminus[1] == pytest.approx(result[1].intervals[name].low)
     assert figure.layout.barmode == "stack"
 
 

@@ -55,10 +55,14 @@ def test_a_store_gives_a_row_a_layer(store):
     expected = token_statistics(store, min_count=3)
     rows = [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
     shares = expected[1].corpus.shares
-    assert [*(f"{share:.3f}" for share in shares)] == rows[1][2:5]
-    assert f"{expected[1].mean_cosine:.3f}" == rows[1][5]
+    reaches = [expected[1].intervals[f"{name}_share"].high for name in ("mean", "within", "between")]
+    assert rows[1][2:5] == [f"{share:.3f}±{high - share:.3f}" for share, high in zip(shares, reaches, strict=True)]
+    assert rows[1][5].startswith(f"{expected[1].mean_cosine:.3f}±")
+    square = expected[1].estimate("mean_square")
+    assert rows[1][1] == f"{square.value:.4g}±{(square.interval.high - square.value) / square.value:.1%}"
     assert "It is not known which tokens are special" in output
     assert "token types as draws" in output
+    assert "± in the first table: 95% for the population of texts" in output
 
 
 def test_the_tables_fit_a_terminal_of_80_columns(store):
@@ -99,7 +103,7 @@ def test_a_model_with_texts_names_its_norms_and_special_tokens(model):
     folder, texts = model
     output = run(folder, texts, "--min-count", 3)
     assert "15 texts of texts.jsonl" in output
-    assert "norms: post-norm (5 LayerNorm, no final norm)" in output
+    assert "norms: post-norm (5 LayerNorm, no final norm); gains: means 1.00 to 1.00, unequal by 0% to 0%" in output
     assert "<s> · 15" in output
     assert "special tokens, left out above" in output
 

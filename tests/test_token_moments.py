@@ -169,9 +169,14 @@ def test_a_state_comes_back_bit_by_bit(tmp_path):
     keys, rows = tokens()
     moments = taken(keys, rows, allowed=np.array([1, 2, 3]))
     moments.texts, moments.truncated_texts, moments.truncated_tokens, moments.digest = 7, 2, 30, "abc"
+    moments.sample.take([5, 3], np.array([40, 60]), keys[:100], {layer: part[:100] for layer, part in rows.items()})
     path = tmp_path / "state.npz"
     save_state(moments, path)
     found = load_state(path)
+    assert found.sample.tokens == moments.sample.tokens > 0
+    for (mark, text), (other_mark, other) in zip(moments.sample.items(), found.sample.items(), strict=True):
+        assert (mark, text.copies, text.keys.tolist()) == (other_mark, other.copies, other.keys.tolist())
+        assert all(np.array_equal(text.rows[layer], other.rows[layer]) for layer in (0, 5))
     for name in ("source", "max_types", "texts", "truncated_texts", "truncated_tokens", "digest", "names", "tokens"):
         assert getattr(found, name) == getattr(moments, name)
     assert found.allowed.tolist() == [1, 2, 3]

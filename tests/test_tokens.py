@@ -12,7 +12,7 @@ from scipy import stats
 from tests.tiny_models import tiny_model, tiny_tokenizer
 from tests.token_data import CARD, WORDS, WordEncoder, definitions, sentences
 
-from poolscope.analyses import token_moments, token_run
+from poolscope.analyses import text_sample, token_moments, token_run
 from poolscope.analyses.token_keys import most_frequent
 from poolscope.analyses.tokens import token_statistics
 from poolscope.clouds import TokenClouds
@@ -52,6 +52,10 @@ def assert_equal_results(first, second, *, tolerance=1e-10):
         for name in ("mean_square", "norm_of_mean", "within", "between"):
             assert getattr(mine.corpus, name) == pytest.approx(getattr(other.corpus, name), rel=tolerance)
         assert mine.mean_cosine == pytest.approx(other.mean_cosine, rel=tolerance)
+        assert mine.intervals.keys() == other.intervals.keys()
+        for name, interval in mine.intervals.items():
+            assert interval.low == pytest.approx(other.intervals[name].low, rel=tolerance)
+            assert interval.high == pytest.approx(other.intervals[name].high, rel=tolerance)
 
 
 def assert_is_by_definition(result, layer, clouds, **choices):
@@ -193,6 +197,15 @@ def test_the_order_of_texts_and_the_size_of_pieces_change_nothing(monkeypatch):
     assert_equal_results(token_statistics(WordEncoder(), shuffled), whole)
 
 
+def test_the_order_changes_nothing_where_only_some_texts_are_sampled(monkeypatch):
+    monkeypatch.setattr(text_sample, "MOST_TOKENS", 40)
+    texts = [*TEXTS, *TEXTS[:6]]
+    whole = token_statistics(WordEncoder(), texts)
+    assert 2 < len(whole.moments.sample) < 20
+    monkeypatch.setattr(token_run, "SHARD_TEXTS", 7)
+    assert_equal_results(token_statistics(WordEncoder(), texts[::-1]), whole)
+
+
 def test_chunks_are_bounded_by_the_bytes_of_all_layers(monkeypatch):
     monkeypatch.setattr("poolscope.store_writer.SHARD_BYTES", 3 * 6 * 4 * 40)  # 40 tokens of three layers
     encoder = WordEncoder()
@@ -202,7 +215,9 @@ def test_chunks_are_bounded_by_the_bytes_of_all_layers(monkeypatch):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_shards_merge_to_the_whole_in_any_order(order):
+@pytest.mark.parametrize("sampled", [256, 7])
+def test_shards_merge_to_the_whole_in_any_order(order, sampled, monkeypatch):
+    monkeypatch.setattr(text_sample, "MOST_TEXTS", sampled)
     whole = token_statistics(WordEncoder(), TEXTS, min_count=3)
     shards = [token_statistics(WordEncoder(), TEXTS[a:b], min_count=3) for a, b in ((0, 5), (5, 21), (21, 40))]
     merged = shards[order[0]].merge(shards[order[1]]).merge(shards[order[2]])
@@ -370,6 +385,7 @@ def test_label_shards_merge_by_name_not_by_number():
         token_statistics(WordEncoder(), TEXTS[a:b], groups=labels[a:b], min_count=1) for a, b in ((25, 40), (0, 25))
     ]
     merged = parts[0].merge(parts[1])
+    assert merged[1].intervals["within"].high == pytest.approx(whole[1].intervals["within"].high, rel=1e-10)
     assert dict(rows_of(merged, 1)).keys() == {"a", "b", "c"}
     for name, row in rows_of(whole, 1).items():
         assert rows_of(merged, 1)[name] == pytest.approx(row, rel=1e-10)
@@ -511,7 +527,7 @@ def test_too_few_types_leave_correlations_undefined_and_say_so():
     alone = token_statistics(WordEncoder(), ["the cat"], min_count=50)
     assert alone.coverage.counted == 0
     assert alone[1].variation.value is None
-    assert alone.interval_meaning() is None
+    assert alone.interval_meanings() == {}
     assert "0 of 2 token types have 50 tokens or more" in alone.notes()[0]
     assert json.dumps(alone.to_dict(), allow_nan=False)
 
@@ -522,6 +538,15 @@ def test_one_token_in_all():
     assert (layer.corpus.mean_square, layer.corpus.norm_of_mean, layer.corpus.variance) == (25.0, 25.0, 0.0)
     assert layer.mean_cosine is None
     assert layer.corrected.mean_and_variance.pearson.value is None
+
+
+def test_a_layer_without_ordinary_tokens_or_without_any_text_is_refused():
+    """A cloud has a token in every layer, so a layer can be empty only if nothing ordinary is in it."""
+    clouds = TokenClouds.from_arrays([np.ones((1, 2))], token_ids=[[0]])
+    with pytest.raises(InputError, match="nothing to measure"):
+        token_statistics({0: clouds, 1: clouds}, vocabulary=WordEncoder())
+    with pytest.raises(InputError, match=r"layers: received \[\]"):
+        token_statistics({})
 
 
 def test_a_static_table_has_no_variance_within_a_type():
@@ -577,12 +602,16 @@ def test_tables_and_files_hold_the_numbers(tmp_path):
     assert origin["clouds"][0]["model"]["name"] == "fake/words"
     layers = result.layer_table().to_pylist()
     assert [row["layer"] for row in layers] == [0, 1, 2]
+    assert layers[1]["within_low"] == result[1].intervals["within"].low
+    assert layers[1]["mean_share_high"] == result[1].intervals["mean_share"].high
     assert layers[1]["mean_share"] + layers[1]["within_share"] + layers[1]["between_share"] == pytest.approx(1)
     result.save_json(tmp_path / "result.json", groups=3)
     stored = json.loads((tmp_path / "result.json").read_text())
     assert stored == result.to_dict(groups=3)
     assert [entry["name"] for entry in stored["layers"][0]["types"]] == list(result.types.names[:3])
     assert stored["layers"][2]["variation"] == result[2].variation.value
+    assert stored["layers"][2]["between_high"] == result[2].intervals["between"].high
+    assert stored["intervals"]["corpus"].startswith("95% for the population of texts")
     assert (
         repr(result) == f"TokenStatistics(3 layers, {result.coverage.tokens:,} tokens, {len(result.types)} token types)"
     )

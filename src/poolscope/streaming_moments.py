@@ -111,7 +111,7 @@ class GroupedMoments:
     @property
     def norms_of_means(self) -> Array:
         """M (G): ‖mean of x‖²."""
-        return _row_squares(self.means)
+        return row_squares(self.means)
 
     @property
     def variances(self) -> Array:
@@ -138,7 +138,7 @@ class GroupedMoments:
         share = theirs / np.maximum(total, 1)
         means = self.means[groups]
         shift = other.means - means
-        self.scatters[groups] += other.scatters + _row_squares(shift) * mine * share
+        self.scatters[groups] += other.scatters + row_squares(shift) * mine * share
         shift *= share[:, None]
         shift += means
         self.means[groups] = shift
@@ -179,7 +179,7 @@ class GroupedMoments:
         """Number of all vectors, their mean, and Σ n ‖μ − mean‖² over the groups."""
         count = int(self.counts.sum())
         centre = self.counts @ self.means / max(count, 1)
-        return count, centre, float(self.counts @ _row_squares(self.means - centre))
+        return count, centre, float(self.counts @ row_squares(self.means - centre))
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ def _measure_block(
     The block is used up: in the end it holds deviations.
     """
     sizes = result.counts[parts]
-    lengths = _row_squares(block)
+    lengths = row_squares(block)
     if not np.isfinite(lengths).all():
         raise DegenerateCloudError(
             "the token vectors hold NaN, infinite or immense values; all must be finite. Encode the texts again, in "
@@ -261,7 +261,7 @@ def _measure_block(
     centres = np.add.reduceat(block, starts, axis=0) / sizes[:, None]
     result.means[parts] = centres
     block -= np.repeat(centres, sizes, axis=0)
-    result.scatters[parts] = np.add.reduceat(_row_squares(block), starts)
+    result.scatters[parts] = np.add.reduceat(row_squares(block), starts)
     return directions
 
 
@@ -287,6 +287,7 @@ def _runs(bounds: Index, most: int) -> Iterator[slice]:
         start = stop
 
 
-def _row_squares(rows: Array) -> Array:
+def row_squares(rows: Array) -> Array:
+    """‖x‖² of every row."""
     result: Array = np.einsum("ij,ij->i", rows, rows)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from poolscope.analyses.text_sample import mark_of
 from poolscope.analyses.token_moments import TokenMoments, special_key
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.vocabulary import Vocabulary
@@ -61,6 +63,8 @@ class TokenKeys:
             keys = self._types(ids) if labels is None else self._labels(labels[start:stop], lengths, ids)
             self._name(keys)
             moments.add(keys, rows)
+            marks = _marks(first, start, stop, rows[min(rows)], labels)
+            moments.sample.take(marks, lengths, keys, rows)
         moments.texts += len(first)
         moments.truncated_texts += int((first.truncated > 0).sum())
         moments.truncated_tokens += int(first.truncated.sum())
@@ -99,6 +103,28 @@ def _of_tokens(label: Any, length: int) -> NDArray[Any]:
             f"one for each token that the model keeps, special ones included. Check the tokenizer, or max_length."
         )
     return np.asarray([str(name) for name in label])
+
+
+def _marks(clouds: TokenClouds, start: int, stop: int, rows: NDArray[Any], labels: Sequence[Any] | None) -> list[int]:
+    """The marks of texts by their content, labels included; by their vectors where the clouds have no texts."""
+    if clouds.texts is not None:
+        contents = [text.encode() for text in clouds.texts[start:stop]]
+    else:
+        parts = np.split(rows, np.cumsum(clouds.lengths[start : stop - 1]))
+        contents = [np.ascontiguousarray(part).tobytes() for part in parts]
+    if labels is not None:
+        labelled = zip(contents, labels[start:stop], strict=True)
+        contents = [b"%b\n%b" % (content, label_content(label).encode()) for content, label in labelled]
+    return [mark_of(content) for content in contents]
+
+
+def label_content(label: Any) -> str:
+    """One label, or those of the tokens of a text, as a string that tells them from all others.
+
+    >>> label_content("news"), label_content(np.array(["DET", "NOUN"]))
+    ('"news"', '["DET", "NOUN"]')
+    """
+    return json.dumps(np.asarray(label).tolist())
 
 
 def most_frequent(ids: Iterable[Index], special: Iterable[int], most: int) -> Index | None:

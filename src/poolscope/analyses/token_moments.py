@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.analyses.text_sample import TextSample
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.streaming_moments import DirectionSum, GroupedMoments, Grouping, Index, measure
 
@@ -104,8 +105,8 @@ class TokenMoments:
 
     `source` says what is measured (model, options, grouping, special ids); only equal sources merge. `allowed` are the
     keys that may have a group (None: any, and the rarest are put into the pool whenever there are more than twice
-    `max_types`). `names` are the names of the keys. `digest` is that of the texts taken in, in their order ("" after
-    a merge, when there is no order).
+    `max_types`). `names` are the names of the keys. `sample` holds some of the texts with their tokens. `digest` is
+    that of the texts taken in, in their order ("" after a merge, when there is no order).
     """
 
     source: Mapping[str, Any]
@@ -114,6 +115,7 @@ class TokenMoments:
     table: KeyTable = field(default_factory=KeyTable)
     layers: dict[int, LayerMoments] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    sample: TextSample = field(default_factory=TextSample)
     texts: int = 0
     truncated_texts: int = 0
     truncated_tokens: int = 0
@@ -190,6 +192,7 @@ class TokenMoments:
         result.names = {**self.names, **other.names}
         for name in ("texts", "truncated_texts", "truncated_tokens"):
             setattr(result, name, getattr(self, name) + getattr(other, name))
+        result.sample = self.sample.merge(other.sample)
         result.table = _joined(self.table, other.table)
         dimensions = {
             layer: len(state.directions.total) for part in (self, other) for layer, state in part.layers.items()
@@ -234,6 +237,7 @@ def _renumbered(moments: TokenMoments, names: Mapping[int, str]) -> TokenMoments
         table=table,
         layers=moments.layers,
         names=renamed,
+        sample=moments.sample.renumbered(new),
         texts=moments.texts,
         truncated_texts=moments.truncated_texts,
         truncated_tokens=moments.truncated_tokens,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.analyses.token_keys import TokenKeys, most_frequent
+from poolscope.analyses.token_keys import TokenKeys, label_content, most_frequent
 from poolscope.analyses.token_moments import TokenMoments, source_differences
 from poolscope.analyses.token_state import load_state, save_state
 from poolscope.encoders.base import Progress, TokenEncoder
@@ -144,7 +143,7 @@ def count_first(encoder: Any, texts: Any, vocabulary: Vocabulary | None, most: i
 def _extended(digest: str, chunk: Sequence[Item]) -> str:
     """The digest of all texts and labels so far, after some more: the same however they are cut into chunks."""
     for text, label in chunk:
-        labels = "" if label is _NO_LABEL else json.dumps(np.asarray(label).tolist())
+        labels = "" if label is _NO_LABEL else label_content(label)
         entry = f"{digest}\n{len(text)}\n{text}\n{labels}"
         digest = hashlib.sha256(entry.encode("utf-8", "surrogatepass")).hexdigest()
     return digest

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.analyses.text_sample import SampledText, TextSample
 from poolscope.analyses.token_moments import KeyTable, LayerMoments, TokenMoments
 from poolscope.errors import StoreError
 from poolscope.files import atomic_path
 from poolscope.streaming_moments import DirectionSum, GroupedMoments
 
-FORMAT = "poolscope token moments 1"
+FORMAT = "poolscope token moments 2"
 SUFFIX = ".npz"
 _PLAIN = ("source", "max_types", "texts", "truncated_texts", "truncated_tokens", "digest")
 _MOMENTS = ("counts", "means", "scatters", "squares")
@@ -31,9 +32,16 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
     arrays |= {f"table.{name}": getattr(moments.table, name) for name in ("keys", "counts", "slots")}
     if moments.allowed is not None:
         arrays["allowed"] = moments.allowed
+    sample = moments.sample.items()
+    arrays["sample.marks"] = np.array([mark for mark, _ in sample], np.int64)
+    arrays["sample.copies"] = np.array([text.copies for _, text in sample], np.int64)
+    arrays["sample.lengths"] = np.array([len(text.keys) for _, text in sample], np.int64)
+    arrays["sample.keys"] = np.concatenate([np.zeros(0, np.int64), *(text.keys for _, text in sample)])
     used = int(moments.table.kept.sum())
     for layer, state in moments.layers.items():
         arrays[f"{layer}.direction"] = state.directions.total
+        if sample:
+            arrays[f"{layer}.sample"] = np.concatenate([text.rows[layer] for _, text in sample])
         for name in _MOMENTS:
             arrays[f"{layer}.groups.{name}"] = getattr(state.groups, name)[:used]
             arrays[f"{layer}.pool.{name}"] = getattr(state.pool, name)
@@ -75,8 +83,22 @@ def _read(header: dict[str, Any], arrays: Any) -> TokenMoments:
         allowed=arrays.get("allowed"),
         table=KeyTable(*(arrays[f"table.{name}"] for name in ("keys", "counts", "slots"))),
         layers=layers,
+        sample=_read_sample(list(layers), arrays),
         names={int(key): name for key, name in header["names"].items()},
     )
+
+
+def _read_sample(layers: list[int], arrays: Any) -> TextSample:
+    sample = TextSample()
+    cuts = np.cumsum(arrays["sample.lengths"])[:-1]
+    if not len(arrays["sample.marks"]):
+        return sample
+    keys = np.split(arrays["sample.keys"], cuts)
+    rows = {layer: np.split(arrays[f"{layer}.sample"], cuts) for layer in layers}
+    for number, (mark, copies) in enumerate(zip(arrays["sample.marks"], arrays["sample.copies"], strict=True)):
+        own = {layer: parts[number] for layer, parts in rows.items()}
+        sample.add(int(mark), SampledText(int(copies), keys[number], own))
+    return sample
 
 
 def is_state(path: str | os.PathLike[str]) -> bool:

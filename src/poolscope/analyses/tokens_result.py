@@ -16,6 +16,7 @@ from poolscope.analyses.correlation import Correlation, Estimate
 from poolscope.analyses.token_moments import TokenMoments
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, write_json
+from poolscope.intervals import Interval
 from poolscope.results import plain
 from poolscope.streaming_moments import Decomposition
 
@@ -65,16 +66,33 @@ class Associations:
     variance_and_frequency: Correlation
 
 
+def corpus_numbers(corpus: Decomposition, mean_cosine: float | None) -> dict[str, float | None]:
+    """The corpus-level numbers that have an interval over texts, by name."""
+    mean_share, within_share, between_share = corpus.shares
+    return {
+        "mean_square": corpus.mean_square,
+        "norm_of_mean": corpus.norm_of_mean,
+        "variance": corpus.variance,
+        "within": corpus.within,
+        "between": corpus.between,
+        "mean_share": mean_share,
+        "within_share": within_share,
+        "between_share": between_share,
+        "mean_cosine": mean_cosine,
+    }
+
+
 @dataclass(frozen=True)
 class LayerTokens:
     """One layer.
 
     `corpus`: all ordinary tokens, with the groups as clusters; the pool of rare groups, if there is one, counts as one
     cluster, so `corpus.within` may be too high by at most `within_excess` (and `corpus.between` too low by as much).
-    `mean_cosine`: mean cosine over all pairs of ordinary tokens, without the `zero_vectors`. `types` and `special`:
-    columns for the groups of `TokenStatistics.types` and `.special`. The last three are over the groups with at least
-    `min_count` tokens: `variation`, the coefficient of variation of Q; `associations`, of M and V as defined;
-    `corrected`, the same with M and V freed of what few tokens do to them (see `GroupColumns.corrected`).
+    `mean_cosine`: mean cosine over all pairs of ordinary tokens, without the `zero_vectors`. `intervals`: those of the
+    numbers that `corpus_numbers` names, over texts (empty if one text is all there is); `estimate` has both. `types`
+    and `special`: columns for the groups of `TokenStatistics.types` and `.special`. The last three are over the groups
+    with at least `min_count` tokens: `variation`, the coefficient of variation of Q; `associations`, of M and V as
+    defined; `corrected`, the same with M and V freed of what few tokens do to them (see `GroupColumns.corrected`).
     """
 
     layer: int
@@ -82,29 +100,28 @@ class LayerTokens:
     within_excess: float
     mean_cosine: float | None
     zero_vectors: int
+    intervals: Mapping[str, Interval]
     types: GroupColumns
     special: GroupColumns
     variation: Estimate
     associations: Associations
     corrected: Associations
 
+    def estimate(self, name: str) -> Estimate:
+        """A corpus-level number (`mean_square`, `within_share`, …; see `corpus_numbers`) with its interval."""
+        numbers = corpus_numbers(self.corpus, self.mean_cosine)
+        if name not in numbers:
+            raise InputError(f"received the name {name!r}; allowed: {', '.join(numbers)}.")
+        return Estimate(numbers[name], self.intervals.get(name))
+
     def summary(self) -> dict[str, Any]:
-        """The numbers of the layer by name, without those of single groups."""
-        mean_share, within_share, between_share = self.corpus.shares
-        return {
-            "layer": self.layer,
-            "tokens": self.corpus.count,
-            "mean_square": self.corpus.mean_square,
-            "norm_of_mean": self.corpus.norm_of_mean,
-            "variance": self.corpus.variance,
-            "within": self.corpus.within,
-            "between": self.corpus.between,
+        """The numbers of the layer by name, without those of single groups; intervals as `…_low` and `…_high`."""
+        result: dict[str, Any] = {"layer": self.layer, "tokens": self.corpus.count}
+        for name in corpus_numbers(self.corpus, self.mean_cosine):
+            result |= _flat(name, self.estimate(name))
+        return result | {
             "within_excess": self.within_excess,
-            "mean_share": mean_share,
-            "within_share": within_share,
-            "between_share": between_share,
             "residual": self.corpus.residual,
-            "mean_cosine": self.mean_cosine,
             "zero_vectors": self.zero_vectors,
             **_flat("variation", self.variation),
             **_flat_associations("", self.associations),
@@ -264,7 +281,7 @@ class TokenStatistics:
             "min_count": self.min_count,
             "coverage": plain(self.coverage),
             "notes": self.notes(),
-            "intervals": self.interval_meaning(),
+            "intervals": self.interval_meanings(),
             "layers": [
                 {
                     **plain(layer.summary()),
@@ -288,10 +305,17 @@ class TokenStatistics:
         with atomic_path(path) as temporary:
             parquet.write_table(table, temporary)
 
-    def interval_meaning(self) -> str | None:
-        """For what the intervals are, and how they were made; None if there are none."""
-        found = (layer.variation.interval for layer in self.layers)
-        return next((f"{i.level:.0%} for {i.answers}; {i.method}" for i in found if i is not None), None)
+    def interval_meanings(self) -> dict[str, str]:
+        """For what the intervals are, and how they were made; empty if there are none.
+
+        `corpus`: of Q, M, V, V_W, V_B, the shares and the mean cosine; `types`: of the variation and the correlations.
+        """
+        candidates = {
+            "corpus": (layer.intervals.get("mean_square") for layer in self.layers),
+            "types": (layer.variation.interval for layer in self.layers),
+        }
+        first = {name: next((i for i in found if i is not None), None) for name, found in candidates.items()}
+        return {name: f"{i.level:.0%} for {i.answers}; {i.method}" for name, i in first.items() if i is not None}
 
     def _metadata(self) -> dict[bytes, bytes]:
         return {b"poolscope": json.dumps(plain(self.provenance)).encode()}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.analyses.correlation import ItemBootstrap
+from poolscope.analyses.token_jackknife import TextJackknife
 from poolscope.analyses.token_moments import LayerMoments, TokenMoments, special_key
 from poolscope.analyses.tokens_result import (
     Associations,
@@ -15,6 +16,7 @@ from poolscope.analyses.tokens_result import (
     GroupNames,
     LayerTokens,
     TokenStatistics,
+    corpus_numbers,
 )
 from poolscope.errors import InputError
 from poolscope.results import provenance
@@ -28,6 +30,7 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
 
     Correlations and the variation of Q are over the groups with at least `min_count` tokens. Their intervals are
     bootstrapped over the groups (`seed`): they tell how far the numbers hang on which types the corpus happens to have.
+    The corpus-level numbers have intervals from a jackknife over texts: how far they hang on which texts there are.
     """
     table = moments.table
     if min_count < 1:
@@ -43,6 +46,8 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
     counted = int((table.counts[kept] >= min_count).sum())  # the kept ones are in the order of their counts
     repeated = int((table.counts[kept] >= max(min_count, 2)).sum())
     bootstraps = [ItemBootstrap(number, answers=_population(moments), seed=seed) for number in (counted, repeated)]
+    jackknife = TextJackknife(moments, kept)
+    slots = [table.slots[part] for part in (kept, rare, special)]
     settings = {"min_count": min_count, "max_types": moments.max_types, "seed": seed}
     return TokenStatistics(
         grouping=str(moments.source["grouping"]),
@@ -50,8 +55,7 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
         types=_names(moments, kept),
         special=_names(moments, special),
         layers=tuple(
-            _layer(number, moments.layers[number], [table.slots[part] for part in (kept, rare, special)], bootstraps)
-            for number in sorted(moments.layers)
+            _layer(number, moments.layers[number], slots, bootstraps, jackknife) for number in sorted(moments.layers)
         ),
         coverage=_coverage(moments, kept, counted),
         provenance=_provenance(moments, settings),
@@ -70,11 +74,14 @@ def _names(moments: TokenMoments, places: Index) -> GroupNames:
     return GroupNames(np.where(keys < 0, special_key(keys), keys), names, moments.table.counts[places])
 
 
-def _layer(number: int, state: LayerMoments, slots: list[Index], bootstraps: list[ItemBootstrap]) -> LayerTokens:
+def _layer(
+    number: int, state: LayerMoments, slots: list[Index], bootstraps: list[ItemBootstrap], jackknife: TextJackknife
+) -> LayerTokens:
     groups, rare, special = (state.groups.select(part) for part in slots)
     pool = rare.join(state.pool).union()
     clusters = groups.join(pool) if pool.counts[0] else groups
     corpus = clusters.decompose()
+    values = corpus_numbers(corpus, state.directions.mean_cosine)
     columns = _columns(groups)
     bootstrap, of_repeated = bootstraps
     first = groups.select(np.arange(of_repeated.count))
@@ -85,6 +92,7 @@ def _layer(number: int, state: LayerMoments, slots: list[Index], bootstraps: lis
         within_excess=float(pool.scatters[0]) / corpus.count,
         mean_cosine=state.directions.mean_cosine,
         zero_vectors=state.directions.zeros,
+        intervals=jackknife.intervals(number, values, clusters=clusters, directions=state.directions),
         types=columns,
         special=_columns(special),
         variation=bootstrap.variation(columns.mean_squares[: bootstrap.count]),

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from poolscope.analyses.correlation import Estimate
     from poolscope.analyses.tokens_result import LayerTokens, TokenStatistics
 
-_PARTS = (("M/Q: mean", "#0072B2"), ("V_W/Q: within", "#E69F00"), ("V_B/Q: between", "#009E73"))
+_PARTS = {
+    "mean_share": ("M/Q: mean", "#0072B2"),
+    "within_share": ("V_W/Q: within", "#E69F00"),
+    "between_share": ("V_B/Q: between", "#009E73"),
+}
 _SPECIAL = "#D55E00"
 _COLUMNS = 4
 _PANEL = (330, 300)  # width and height of one panel, in pixels
@@ -32,7 +36,10 @@ def norm_variance_figure(*results: TokenStatistics, layers: Sequence[int] | None
 
 
 def shares_figure(*results: TokenStatistics) -> Any:
-    """What the mean squared norm is made of, layer by layer: M/Q, V_W/Q and V_B/Q; the circles are the mean cosine."""
+    """What the mean squared norm is made of, layer by layer: M/Q, V_W/Q and V_B/Q; the circles are the mean cosine.
+
+    A whisker at the upper end of a part is the interval of the height of that part (over texts), not of its place.
+    """
     return _sheet("Shares of the mean squared norm", results, _share_panels(results))
 
 
@@ -128,12 +135,13 @@ def _add_points(figure: Any, cell: tuple[int, int], result: TokenStatistics, lay
 def _add_shares(figure: Any, cell: tuple[int, int], result: TokenStatistics, *, legend: bool) -> None:
     go = require("plotly.graph_objects", "report")
     numbers = [layer.layer for layer in result.layers]
-    shares = np.array([layer.corpus.shares for layer in result.layers])
-    for part, (name, colour) in enumerate(_PARTS):
+    for part, (name, colour) in _PARTS.items():
+        shares = [layer.estimate(part) for layer in result.layers]
         figure.add_trace(
             go.Bar(
                 x=numbers,
-                y=shares[:, part],
+                y=[share.value for share in shares],
+                error_y=_whiskers(shares),
                 width=0.8,
                 name=name,
                 marker_color=colour,
@@ -142,11 +150,18 @@ def _add_shares(figure: Any, cell: tuple[int, int], result: TokenStatistics, *, 
             ),
             *cell,
         )
-    cosines = [layer.mean_cosine for layer in result.layers]
+    cosines = [layer.estimate("mean_cosine") for layer in result.layers]
     marker = {"color": "black", "size": 8, "symbol": "circle-open", "line": {"width": 2}}
     figure.add_trace(
         go.Scatter(
-            x=numbers, y=cosines, mode="markers", name="mean cosine", marker=marker, showlegend=legend, legendgroup="c"
+            x=numbers,
+            y=[cosine.value for cosine in cosines],
+            error_y=_whiskers(cosines),
+            mode="markers",
+            name="mean cosine",
+            marker=marker,
+            showlegend=legend,
+            legendgroup="c",
         ),
         *cell,
     )
@@ -167,13 +182,11 @@ def _add_curves(
     go = require("plotly.graph_objects", "report")
     for number, result in enumerate(results):
         estimates: list[Estimate] = [_CURVES[name](layer) for layer in result.layers]
-        above = [0.0 if e.interval is None or e.value is None else e.interval.high - e.value for e in estimates]
-        below = [0.0 if e.interval is None or e.value is None else e.value - e.interval.low for e in estimates]
         figure.add_trace(
             go.Scatter(
                 x=[layer.layer for layer in result.layers],
                 y=[estimate.value for estimate in estimates],
-                error_y={"array": above, "arrayminus": below, "thickness": 1.5, "width": 3},
+                error_y=_whiskers(estimates),
                 mode="lines+markers",
                 name=short_name(result.model),
                 line={"color": COLOURS[number % len(COLOURS)]},
@@ -186,6 +199,13 @@ def _add_curves(
     figure.update_xaxes(title_text="layer", dtick=max(1, deepest // 8), row=cell[0], col=cell[1])
     bounds = {"range": [-1.05, 1.05]} if name.startswith("Spearman") else {"rangemode": "tozero"}
     figure.update_yaxes(**bounds, row=cell[0], col=cell[1])
+
+
+def _whiskers(estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """Error bars from the intervals; of no length where there is none."""
+    above = [0.0 if e.interval is None or e.value is None else e.interval.high - e.value for e in estimates]
+    below = [0.0 if e.interval is None or e.value is None else e.value - e.interval.low for e in estimates]
+    return {"array": above, "arrayminus": below, "thickness": 1.5, "width": 3}
 
 
 # -- the sheet ----------------------------------------------------------------------------------------------------

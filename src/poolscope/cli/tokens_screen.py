@@ -20,8 +20,8 @@ def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Con
     spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
         name = "last" if layer.layer < 0 else str(layer.layer)
-        cosine = "–" if layer.mean_cosine is None else f"{layer.mean_cosine:.3f}"
-        parts.add_row(name, f"{layer.corpus.mean_square:.4g}", *(f"{x:.3f}" for x in layer.corpus.shares), cosine)
+        numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
+        parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(found.spearman for found in correlations))))
     _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
@@ -30,11 +30,12 @@ def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Con
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:
-        screen.print(f"norms: {layout}", highlight=False, markup=False)
+        screen.print(f"norms: {layout}{_gains(layout)}", highlight=False, markup=False)
     for note in result.notes():
         screen.print(note, style="dim", highlight=False, markup=False)
-    if (meaning := result.interval_meaning()) is not None:
-        screen.print(f"Intervals: {meaning}.", style="dim", highlight=False, markup=False)
+    tables = {"corpus": "± in the first table", "types": "[low, high] in the second"}
+    for kind, meaning in result.interval_meanings().items():
+        screen.print(f"{tables[kind]}: {meaning}.", style="dim", highlight=False, markup=False)
 
 
 def _print_title(title: str, screen: Console) -> None:
@@ -46,10 +47,25 @@ def _table(*columns: str | Text) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("layer", *columns):
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _reach(estimate: Estimate) -> str:
+    """A number with the half of its interval, which is symmetric."""
+    if estimate.value is None:
+        return "–"
+    interval = estimate.interval
+    return f"{estimate.value:.3f}" + ("" if interval is None else f"±{interval.high - estimate.value:.3f}")
+
+
+def _relative(estimate: Estimate) -> str:
+    """The same for a positive number of any size: the half of its interval in percent of it."""
+    value, interval = estimate.value or 0.0, estimate.interval
+    share = "" if interval is None or not value else f"±{(interval.high - value) / value:.1%}"
+    return f"{value:.4g}{share}"
 
 
 def _estimate(estimate: Estimate) -> str:
@@ -57,6 +73,19 @@ def _estimate(estimate: Estimate) -> str:
         return "–"
     interval = estimate.interval
     return f"{estimate.value:.2f}" + ("" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]")
+
+
+def _gains(layout: NormLayout) -> str:
+    """How gains and biases differ, in one line; nothing for a model without norms."""
+    if not layout.norms:
+        return ""
+    means = [float(norm.gain.mean()) for norm in layout.norms]
+    unequal = [float(norm.gain.std()) / (abs(mean) or 1.0) for norm, mean in zip(layout.norms, means, strict=True)]
+    largest = max(float(abs(norm.bias).max()) for norm in layout.norms)
+    return (
+        f"; gains: means {min(means):.2f} to {max(means):.2f}, unequal by {min(unequal):.0%} to {max(unequal):.0%}; "
+        f"largest bias {largest:.2f}"
+    )
 
 
 def _print_special(result: TokenStatistics, screen: Console) -> None:
