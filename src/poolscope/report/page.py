@@ -1,0 +1,143 @@
+"""One self-contained HTML page: it opens from disk, loads nothing, and runs no code but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+from poolscope import __version__
+from poolscope.charts.files import COLOURS
+from poolscope.errors import InputError, require
+from poolscope.files import atomic_path
+from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
+from poolscope.report.numbers import shown_number
+from poolscope.report.pairs import PairExplorer
+from poolscope.report.sections import ReportSection, check_keys
+from poolscope.results import plain
+from poolscope.verdicts import LEVELS, Verdict, worst_level
+
+# In the order they run: each uses what those before it define.
+_SCRIPTS = ("text.js", "exports.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "page.js")
+_PROVENANCE_CHARACTERS = 300
+
+
+def render_page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[ReportSection],
+    *,
+    explorer: PairExplorer | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    overall: Verdict | None = None,
+) -> str:
+    """The page as a string: a tile for each verdict, then the sections, then where everything came from.
+
+    `overall` is the line under the title; by default it counts the verdicts. Texts of all kinds are data: they are
+    escaped, and shown as text only. A content security policy in the page forbids any request and any foreign code.
+    """
+    check_keys(sections)
+    if explorer is not None and explorer.section not in (None, *(section.key for section in sections)):
+        raise InputError(
+            f"explorer: received the section {explorer.section!r}; allowed: "
+            f"{', '.join(section.key for section in sections)}, or None for one of its own."
+        )
+    scripts = [require("plotly.offline", "report").get_plotlyjs(), *map(_asset, _SCRIPTS)]
+    theme = _asset("theme.js")
+    data = {
+        "title": title,
+        "colorway": COLOURS,
+        "sections": {section.key: _section_data(section) for section in sections},
+        "explorer": None if explorer is None else explorer.data,
+    }
+    verdicts = [section.verdict for section in sections if section.verdict is not None]
+    return str(
+        _template().render(
+            title=title,
+            subtitle=subtitle,
+            overall=overall or _counted(verdicts),
+            sections=[_section_view(section) for section in sections],
+            explorer=explorer,
+            provenance=_rows(plain(provenance or {})),
+            version=__version__,
+            policy=_policy([theme, *scripts]),
+            style=_asset("page.css"),
+            theme=theme,
+            data=json_block(data),
+            scripts=scripts,
+        )
+    )
+
+
+def save_page(page: str, path: str | os.PathLike[str]) -> None:
+    """Write a page, atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+
+
+def _template() -> Any:
+    jinja2 = require("jinja2", "report")
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: readable(value) if type(value) is str else value,
+    )
+    return environment.from_string(_asset("template.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("poolscope.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Only these scripts run; nothing is fetched. Plotly sets styles of its own, and draws PNG through a blob."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{value}'" for value in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"base-uri 'none'; form-action 'none'"
+    )
+
+
+def _section_data(section: ReportSection) -> dict[str, Any]:
+    return {
+        "figures": [figure_data(name, figure) for name, figure in section.figures],
+        "tables": [table_data(table) for table in section.tables],
+    }
+
+
+def _section_view(section: ReportSection) -> dict[str, Any]:
+    verdict = section.verdict
+    return {
+        "section": section,
+        "verdict": verdict,
+        "number": None if verdict is None else shown_number(verdict, section.number_format),
+    }
+
+
+def _counted(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """The overall line: how many questions have which answer."""
+    if not verdicts:
+        return None
+    counts = {level: sum(verdict.level == level for verdict in verdicts) for level in LEVELS}
+    words = {"repair": "to repair", "watch": "to watch", "ok": "ok"}
+    parts = [f"{counts[level]} {words[level]}" for level in reversed(LEVELS) if counts[level]]
+    if counts["ok"] == len(verdicts):
+        return Verdict("ok", f"Nothing to repair: all {len(verdicts)} answers are ok.")
+    return Verdict(worst_level(list(verdicts)), f"Of {len(verdicts)} answers {', '.join(parts)}.")
+
+
+def _rows(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Nested provenance as rows of a name and a value, long values cut."""
+    if isinstance(value, dict):
+        return [row for key, item in value.items() for row in _rows(item, f"{path} · {key}" if path else str(key))]
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return [row for number, item in enumerate(value, 1) for row in _rows(item, f"{path} {number}")]
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    kept = kept_text(text, _PROVENANCE_CHARACTERS)
+    return [(path, kept if isinstance(kept, str) else f"{kept['text']}… ({kept['length']:,} characters)")]
