@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SETUP := pyproject.toml constraints.txt hatch_build.py src/poolscope/bures/kernel.c
 
-.PHONY: test demo check format bench clean
+.PHONY: test demo check docs format bench clean
 
 test: $(VENV)/.test-ready check  ## lint, types, tests
 	$(BIN)/python -m pytest
@@ -15,8 +15,11 @@ check: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: $(VENV)/.demo-ready  ## SOCM of the embedded model on the embedded corpus
-	$(BIN)/poolscope socm builtin:minilm builtin:docstrings --limit 500
+docs: $(VENV)/.test-ready  ## the site, in site/; warnings are errors (the tests build it too)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+demo: $(VENV)/.demo-ready  ## the audit of the embedded model on the embedded corpus; its page is demo-output/report.html
+	$(BIN)/poolscope audit --output demo-output
 
 format: $(VENV)/.test-ready
 	$(BIN)/ruff check --fix .
@@ -27,15 +30,17 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/encode.py
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/tokens.py
+	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/tempscale.py
 
 clean:
-	rm -rf $(VENV) demo-output src/poolscope/bures/_kernel.*
+	rm -rf $(VENV) demo-output site src/poolscope/bures/_kernel.*
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable '.[defaults]'
+	$(INSTALL) --editable '.[defaults,report]'
 	touch $@
 
 $(VENV)/.test-ready: $(VENV)/.demo-ready

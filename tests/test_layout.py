@@ -18,7 +18,7 @@ SOURCE = Path(poolscope.__file__).parent
 STAGES = [
     ["errors", "files", "locks"],
     ["texts", "corpus"],
-    ["clouds", "cloud_writers"],
+    ["clouds", "cloud_writers", "vectors"],
     ["encoders"],
     ["store", "store_writer", "cache"],
     ["moments", "intervals", "ranking", "streaming_moments"],
@@ -27,14 +27,14 @@ STAGES = [
     ["verdicts"],
     ["capture"],
     ["analyses"],
-    ["repairs"],
     ["evaluate"],
+    ["repairs"],
     ["integrations"],
     ["evidence"],
     ["charts"],
     ["reproduce"],
-    ["audit"],
     ["report"],
+    ["audit"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}

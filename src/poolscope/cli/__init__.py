@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 
 from poolscope import __version__
-from poolscope.cli import encode, layers, pair, socm, tokens
+from poolscope.cli import (
+    audit,
+    compare,
+    correlate,
+    encode,
+    evaluate,
+    intervene,
+    layers,
+    length,
+    pair,
+    reproduce,
+    socm,
+    tokens,
+    transport,
+    tune,
+)
 from poolscope.errors import PoolscopeError
 
 FAILED, INTERRUPTED = 2, 130
@@ -20,7 +35,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (socm, encode, tokens, layers, pair):
+_COMMANDS = (
+    audit,
+    compare,
+    socm,
+    encode,
+    tokens,
+    layers,
+    length,
+    pair,
+    correlate,
+    intervene,
+    transport,
+    reproduce,
+    tune,
+    evaluate,
+)
+for command in _COMMANDS:
     command.register(app)
 
 

@@ -1,0 +1,44 @@
+"""The audit: one model and one corpus, ten questions, ten verdicts.
+
+| module            | what it knows                                                              |
+|-------------------|----------------------------------------------------------------------------|
+| `questions.py`    | the ten questions in one table: number, key, words, function, page         |
+| `thresholds.py`   | every threshold in one place, with its reason                              |
+| `subject.py`      | what is audited: model, texts, clouds, vectors; each computed once         |
+| `trials.py`       | small held-out trials: does a repair help on these texts?                  |
+| `vectors.py`      | answers 1, 2 and 9, from the vectors                                       |
+| `pooling.py`      | answer 3, from what the model declares and what a runtime gave             |
+| `truncation.py`   | answer 4, from what was cut off                                            |
+| `length.py`       | answers 5, 6 and 7, by length and position                                 |
+| `averaging.py`    | answer 8, from the token clouds                                            |
+| `decision.py`     | answer 10, from the other nine                                             |
+| `run.py`          | `audit`: encode once, ask every question                                   |
+| `result.py`       | `Audit` and `Answer`; files                                                |
+| `page.py`         | an audit as sections of a page                                             |
+| `compare.py`      | several audits of the same corpus; `differences.py` pairs them             |
+| `compare_page.py` | a comparison as sections of a page                                         |
+
+`poolscope.audit` is this package and, for everyday use, a function: `poolscope.audit(model, texts)`. Python binds the
+package to the name as soon as one of its modules is imported, so the package itself can be called.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _CallablePackage(ModuleType):
+    """A package that is called like the function it is named after, and says where that lives."""
+
+    __module__ = "poolscope.audit.run"
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """See `poolscope.audit.run.audit`."""
+        from poolscope.audit.run import audit
+
+        return audit(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

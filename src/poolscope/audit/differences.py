@@ -1,0 +1,178 @@
+"""Differences between two audits of the same corpus, paired wherever their tables hold what both measured.
+
+What was measured text by text, pair by pair or query by query is in the tables of an audit, so that what both models
+share cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.analyses.hubs import percentile_interval, skewness_draws
+from poolscope.evaluate import compare_scores
+from poolscope.intervals import Interval, bootstrap_interval, dyadic_interval, jackknife_interval
+
+NOT_PAIRED = "not paired: both intervals as if independent"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One audit as compared: its name, the content of its `audit.json`, and its tables by name."""
+
+    name: str
+    document: Mapping[str, Any] = field(repr=False)
+    read: Callable[[str], pa.Table | None] = field(repr=False)
+
+    @property
+    def answers(self) -> Sequence[Mapping[str, Any]]:
+        """The answers as they stand in `audit.json`."""
+        return list(self.document["answers"])
+
+    @cached_property
+    def numbers(self) -> Mapping[str, float]:
+        """The flat numbers."""
+        return dict(self.document["numbers"])
+
+    def column(self, table: str, name: str) -> Any:
+        """A column of a table as an array, or None where the audit has no such table."""
+        found = self.read(table)
+        return None if found is None else found[name].to_numpy()
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """Second minus first of one number, with its interval and how that was found (None: no interval can be given)."""
+
+    number: str
+    first: str
+    second: str
+    first_value: float
+    second_value: float
+    difference: float
+    interval: Interval | None
+    how: str
+
+
+def differences(first: Record, second: Record) -> list[DifferenceRow]:
+    """Second minus first for every number that both audits have."""
+    rows = []
+    for name, paired in PAIRED.items():
+        if name not in first.numbers or name not in second.numbers:
+            continue
+        values = (first.numbers[name], second.numbers[name])
+        found = paired(first, second)
+        interval, how = found if found is not None else _independent(first, second, name)
+        rows.append(DifferenceRow(name, first.name, second.name, *values, values[1] - values[0], interval, how))
+    return rows
+
+
+Paired = tuple[Interval | None, str]
+
+
+def _mean_cosine(first: Record, second: Record) -> Paired | None:
+    """Mean cosine: a mean over pairs of texts, so texts are left out one at a time, in both at once."""
+    sides = [record.column("texts", "mean_cosine") for record in (first, second)]
+    if any(side is None for side in sides) or len(sides[0]) < 3:
+        return None
+    count = len(sides[0])
+    sums = (sides[1] - sides[0]) * (count - 1)
+    interval = jackknife_interval([sums], [count - 1], float(sums.sum() / 2), count * (count - 1) // 2)
+    return interval, "paired over texts (jackknife)"
+
+
+def _concentration(first: Record, second: Record) -> Paired | None:
+    """Mean over texts of the concentration ratio."""
+    sides = [record.column("texts", "concentration_ratio") for record in (first, second)]
+    if any(side is None for side in sides):
+        return None
+    return bootstrap_interval(sides[1] - sides[0]), "paired over texts (bootstrap)"
+
+
+def _cut(first: Record, second: Record) -> Paired | None:
+    """Share of the tokens that was cut: a ratio, by how each text moves it."""
+    influences = []
+    for record in (first, second):
+        kept, cut = record.column("truncation", "tokens"), record.column("truncation", "cut")
+        if kept is None:
+            return None
+        total = kept + cut
+        share = cut.sum() / total.sum()
+        influences.append(share + (cut - share * total) / total.mean())
+    return bootstrap_interval(influences[1] - influences[0]), "paired over texts (bootstrap)"
+
+
+def _socm(first: Record, second: Record) -> Paired | None:
+    """SOCM over the same pairs, clustered by text."""
+    left, right = first.read("pairs"), second.read("pairs")
+    if left is None or right is None or not all(left[name].equals(right[name]) for name in ("i", "j")):
+        return None
+    i, j = (left[name].to_numpy() for name in ("i", "j"))
+    values = right["socm"].to_numpy() - left["socm"].to_numpy()
+    return dyadic_interval(values, i, j, crossed=False), "paired over the same pairs (clustered by text)"
+
+
+def _split_half(first: Record, second: Record) -> Paired | None:
+    """nDCG@10 of split-half self-retrieval, query by query."""
+    sides = [record.column("mean_removal", "before") for record in (first, second)]
+    if any(side is None for side in sides) or len(sides[0]) != len(sides[1]):
+        return None
+    return compare_scores(*sides).interval, "paired over queries (bootstrap)"
+
+
+def _hubs(first: Record, second: Record) -> Paired | None:
+    """Skewness of the times found, both for the same drawn texts."""
+    sides = []
+    for record in (first, second):
+        table = record.read("hubs")
+        if table is None:
+            return None
+        sides.append(table.sort_by("id"))
+    if not sides[0]["id"].equals(sides[1]["id"]) or len(sides[0]) < 3:
+        return None
+    counts = [side["times_found"].to_numpy() for side in sides]
+    draws = [skewness_draws(values) for values in counts]
+    return percentile_interval(draws[1] - draws[0]), "paired over texts (bootstrap)"
+
+
+def _independent(first: Record, second: Record, name: str) -> Paired:
+    """From the two intervals, as if the audits had nothing in common: too wide rather than too narrow."""
+    intervals = [found for record in (first, second) if (found := _interval(record, name)) is not None]
+    if len(intervals) < 2:
+        return None, "no interval: a number without one"
+    widths = [(found["high"] - found["low"]) / 2 for found in intervals]
+    reach = float(np.hypot(widths[0], widths[1]))
+    difference = second.numbers[name] - first.numbers[name]
+    return Interval(difference - reach, difference + reach, 0.95, "the population of texts", NOT_PAIRED), NOT_PAIRED
+
+
+def _interval(record: Record, name: str) -> Mapping[str, float] | None:
+    """The interval that stands beside a number in its answer."""
+    return next(
+        (n[f"{name}_interval"] for answer in record.answers if f"{name}_interval" in (n := answer["numbers"])), None
+    )
+
+
+def _nothing(first: Record, second: Record) -> Paired | None:
+    return None
+
+
+# The numbers that are compared, and how each is paired.
+PAIRED: Mapping[str, Callable[[Record, Record], Paired | None]] = {
+    "anisotropy": _mean_cosine,
+    "cut_off": _nothing,
+    "split_half": _split_half,
+    "share_cut": _cut,
+    "short_share": _nothing,
+    "length_slope": _nothing,
+    "position_drop": _nothing,
+    "socm": _socm,
+    "socm_neighbours": _nothing,
+    "concentration_ratio": _concentration,
+    "hub_skewness": _hubs,
+}

@@ -1,0 +1,166 @@
+"""What is audited: the model, the texts, their clouds and vectors. Everything that several questions need, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.analyses.socm import socm
+from poolscope.analyses.socm_result import SocmResult
+from poolscope.audit.thresholds import Thresholds
+from poolscope.audit.trials import HalvesTask, cut_halves
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.arrays import ArrayEncoder
+from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.reports import PoolingReport, pooling_report
+from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.errors import ModelError
+from poolscope.moments import TextMoments, text_moments
+from poolscope.ranking import unit_rows
+from poolscope.repairs.pooling import declared_pooling, pool
+from poolscope.texts import Texts
+
+Array = NDArray[np.float64]
+
+# All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
+MOST_PAIRS = 2500
+NEIGHBOURS = 1
+
+
+class StoredEncoder(ArrayEncoder):
+    """Ready clouds, with what their model declared when it made them."""
+
+    def __init__(self, clouds: TokenClouds, card: ModelCard, options: EncoderOptions) -> None:
+        super().__init__(clouds)
+        self.card = card
+        self.options = options
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model on a corpus, encoded once.
+
+    `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
+    `runtime` are the vectors that the user's own runtime gave for the same texts. `trial_texts` are the
+    texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from.
+    """
+
+    clouds: TokenClouds
+    encoder: TokenEncoder
+    thresholds: Thresholds
+    source: str
+    notes: tuple[str, ...] = ()
+    runtime: Array | None = None
+    trial_texts: int | None = None
+    seed: int = 0
+    names: tuple[str, str] = field(default=("MODEL", "TEXTS"), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.clouds)
+
+    @property
+    def card(self) -> ModelCard:
+        """What the model declares about itself."""
+        return self.encoder.card
+
+    @property
+    def can_encode(self) -> bool:
+        """Can other texts be encoded, or are the clouds all there is?"""
+        return not isinstance(self.encoder, ArrayEncoder)
+
+    @cached_property
+    def texts(self) -> list[str] | None:
+        """The texts in memory, or None if the clouds came without them."""
+        found = self.clouds.texts
+        return None if found is None else list(found)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The names of the texts."""
+        return list(self.clouds.ids)
+
+    @cached_property
+    def moments(self) -> TextMoments:
+        """Unit mean, norm and trace of every text."""
+        return text_moments(self.clouds)
+
+    @cached_property
+    def pooling(self) -> str:
+        """The pooling that the answers use: what the model declares; the mean where it declares none or several."""
+        try:
+            return declared_pooling(self.card).name
+        except ModelError:
+            return "mean"
+
+    @cached_property
+    def raw_vectors(self) -> Array:
+        """The vector of each text as the model pools, at its own length (texts × d)."""
+        return self.pooled(self.clouds)
+
+    @cached_property
+    def vectors(self) -> NDArray[np.float32]:
+        """The same vectors at length 1."""
+        return unit_rows(self.raw_vectors, "vectors")
+
+    def pooled(self, clouds: TokenClouds) -> Array:
+        """The vectors of some clouds, pooled as the model does, at their own length."""
+        return pool(clouds, self.pooling)
+
+    def encoded(self, texts: Sequence[str]) -> Array:
+        """The vectors of other texts, encoded with the same choices."""
+        return self.pooled(self.encoder.encode(texts)[-1])
+
+    @cached_property
+    def halves(self) -> HalvesTask | str:
+        """The halves of some texts for all trials, or why there are none."""
+        return cut_halves(self)
+
+    @cached_property
+    def pooling_report(self) -> PoolingReport:
+        """What the model declares about its pooling, prompts and length, and what was done."""
+        return pooling_report(self.encoder)
+
+    @cached_property
+    def pairs(self) -> SocmResult:
+        """SOCM of all pairs of texts, or of a random sample where there are many."""
+        count = len(self) * (len(self) - 1) // 2
+        return socm(self.clouds, sample=None if count <= MOST_PAIRS else MOST_PAIRS, seed=self.seed)
+
+    @cached_property
+    def neighbours(self) -> SocmResult:
+        """SOCM of each text with its nearest by mean vector."""
+        return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1))
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The names of the tokens, where the encoder has them."""
+        found = getattr(self.encoder, "vocabulary", None)
+        return found if isinstance(found, Vocabulary) else None
+
+    def command(self, verb: str, *options: str, texts: str | None = None) -> str:
+        """A command line about this model and these texts, or others."""
+        model, own = self.names
+        return " ".join(part for part in ("poolscope", verb, model, texts or own, *options) if part)
+
+    def corpus(self) -> dict[str, Any]:
+        """What is known of the texts; the digest tells two corpora apart (None where the texts are unknown)."""
+        return {
+            "source": self.source,
+            "texts": len(self),
+            "tokens": int(self.clouds.lengths.sum()),
+            "digest": self._digest(),
+            "notes": list(self.notes),
+        }
+
+    def _digest(self) -> str | None:
+        if self.texts is None:
+            return None
+        from poolscope.texts import ReadReport
+
+        report = ReadReport(read=len(self), kept=len(self))
+        return Texts(tuple(self.ids), tuple(self.texts), None, self.source, report).digest

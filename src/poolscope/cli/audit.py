@@ -1,0 +1,198 @@
+"""`poolscope audit`: one command, ten answers, one page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.audit.result import Answer, Audit
+
+FAIL_ON = ("watch", "repair")
+BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
+
+LEVEL_STYLES = {"ok": "green", "watch": "yellow", "repair": "bold red"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("audit")(audit)
+
+
+def audit(
+    model: given.ModelOrClouds = given.MODEL,
+    texts: given.Texts = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write audit.json, tables and report.html.")
+    ] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no report.html.")] = False,
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the audit as JSON (-: to the screen).")
+    ] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(metavar="watch|repair", help="Exit with 1 if an answer is that serious, for CI.")
+    ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
+    ] = None,
+    thresholds: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
+    ] = None,
+    threshold: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
+    ] = None,
+    trial: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
+    ] = None,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    limit: given.Limit = None,
+    seed: given.Seed = 0,
+    max_length: given.MaxLength = None,
+    prompt: given.Prompt = None,
+    prompt_name: given.PromptName = None,
+    role: given.Role = None,
+    dtype: given.Dtype = None,
+    device: given.Device = None,
+    no_cache: given.NoCache = False,
+    trust_remote_code: given.TrustRemoteCode = False,
+    allow_pickle: given.AllowPickle = False,
+) -> None:
+    """Ten questions about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
+
+    With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
+    wrote; then TEXTS is left out, and what needs the model is not asked.
+    """
+    from rich.console import Console
+
+    from poolscope.audit.thresholds import read_thresholds
+    from poolscope.cli.outputs import name_written, put_json
+
+    if fail_on not in (None, *FAIL_ON):
+        raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    limits = read_thresholds(thresholds, threshold or ())
+    options = {
+        "max_length": max_length,
+        "prompt": prompt,
+        "prompt_name": prompt_name,
+        "role": role,
+        "dtype": dtype,
+        "device": device,
+        "trust_remote_code": trust_remote_code or None,
+        "allow_pickle": allow_pickle or None,
+    }
+    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+    result = _run(
+        model,
+        texts,
+        reading,
+        {name: value for name, value in options.items() if value is not None},
+        {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)},
+    )
+    if output is not None:
+        result.save(output, page=not no_page)
+    print_audit(result, screen)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    if output is not None:
+        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", markup=False)
+    name_written(screen, json, output and output / "audit.json")
+    if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
+        screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
+        raise typer.Exit(BEYOND)
+
+
+def _vectors(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from poolscope.vectors import read_vectors
+
+    return read_vectors(path).vectors
+
+
+def _run(
+    model: str,
+    texts: str | None,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    settings: Mapping[str, Any],
+) -> Audit:
+    """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
+    from poolscope.audit.run import DEFAULT_TEXTS
+    from poolscope.audit.run import audit as ask
+    from poolscope.cli.inputs import is_clouds
+    from poolscope.cli.progress import encoding_progress
+    from poolscope.texts import read_texts
+
+    if is_clouds(model):
+        useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
+        if useless:
+            raise InputError(
+                f"{model} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
+                f"model."
+            )
+        return ask(model, seed=reading["seed"], **settings)
+    limit = DEFAULT_TEXTS if texts is None and reading["limit"] is None else reading["limit"]
+    columns = {"column": reading["column"], "id_column": reading["id_column"]}
+    named = texts or given.TEXTS
+    corpus = replace(read_texts(named, **columns, sample=limit or None, seed=reading["seed"]), source=named)
+    with encoding_progress(len(corpus)) as progress:
+        return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
+
+
+def print_audit(result: Audit, screen: Console) -> None:
+    """All answers on one screen: level, question, sentence, number with interval and floor."""
+    from rich.table import Table
+    from rich.text import Text
+
+    corpus = result.corpus
+    screen.print(
+        f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens",
+        highlight=False,
+        markup=False,
+    )
+    for note in corpus["notes"]:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for answer in result.answers[:-1]:
+        table.add_row(str(answer.number), _level(answer), _words(answer))
+    screen.print(table)
+    last = result.answers[-1]
+    verdict = Text.assemble((f"{last.number} ", ""), _level(last), f"  {last.verdict.sentence}")
+    screen.print(verdict)
+    if last.action is not None:
+        screen.print(f"   next: {last.action.command}", highlight=False, markup=False, style="bold")
+
+
+def _level(answer: Answer) -> Any:
+    from rich.text import Text
+
+    return Text(answer.verdict.level, style=LEVEL_STYLES[answer.verdict.level])
+
+
+def _words(answer: Answer) -> Any:
+    """The title with the number, its interval and its floor; the sentence below."""
+    from rich.text import Text
+
+    from poolscope.audit.questions import QUESTIONS
+    from poolscope.audit.result import number_text
+
+    question = QUESTIONS[answer.number - 1]
+    words = Text(question.title, style="bold")
+    if number := number_text(answer.verdict, answer.number_format or ".3g"):
+        words.append(f"  {answer.number_name} {number}", style="cyan")
+    return words.append(f"\n{answer.verdict.sentence}")

@@ -1,0 +1,120 @@
+"""Comparison of audits: paired differences against independent computations; refusals; the page."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from audit_data import bag_of_words, in_a_cone, topics
+from poolscope.analyses.socm import socm
+from poolscope.audit.compare import compare
+from poolscope.audit.run import audit
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import encode
+from poolscope.errors import InputError, StoreError
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return topics(60, words=16)
+
+
+@pytest.fixture(scope="module")
+def plain(texts):
+    return audit(bag_of_words, texts)
+
+
+@pytest.fixture(scope="module")
+def cone(texts):
+    return audit(in_a_cone, texts)
+
+
+@pytest.fixture(scope="module")
+def rows(plain, cone):
+    return {row.number: row for row in compare(plain, cone).differences}
+
+
+def test_the_mean_cosine_is_paired_by_leaving_out_texts_in_both(rows, texts):
+    tables = []
+    for function in (bag_of_words, in_a_cone):
+        means = np.array([cloud.mean(axis=0) for cloud in function(texts)])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        tables.append(means @ means.T)
+    difference = tables[1] - tables[0]
+    pairs = list(itertools.combinations(range(60), 2))
+    row = rows["anisotropy"]
+    assert row.difference == pytest.approx(np.mean([difference[i, j] for i, j in pairs]), abs=1e-6)
+    without = np.array([np.mean([difference[i, j] for i, j in pairs if k not in (i, j)]) for k in range(60)])
+    error = np.sqrt(59 / 60 * ((without - without.mean()) ** 2).sum())
+    assert (row.interval.high - row.interval.low) / 2 == pytest.approx(2.001 * error, rel=1e-3)
+    assert row.interval.low > 0
+
+
+def test_socm_is_paired_over_the_same_pairs(rows, texts):
+    values = [socm(encode(function, texts)).mean for function in (bag_of_words, in_a_cone)]
+    assert rows["socm"].difference == pytest.approx(values[1] - values[0], rel=1e-6)
+    assert rows["socm"].interval.low < rows["socm"].difference < rows["socm"].interval.high
+    assert "same pairs" in rows["socm"].how
+
+
+def test_queries_and_texts_are_paired_where_tables_hold_them(rows):
+    assert "queries" in rows["split_half"].how
+    assert rows["split_half"].difference < 0  # the cone hurts
+    for name in ("concentration_ratio", "hub_skewness"):
+        assert "paired over texts" in rows[name].how
+        assert rows[name].interval.low <= rows[name].difference <= rows[name].interval.high
+    assert "not paired" in rows["cut_off"].how
+    assert rows["cut_off"].difference == rows["cut_off"].second_value - rows["cut_off"].first_value
+
+
+def test_an_audit_beside_itself_differs_by_nothing(plain):
+    result = compare(plain, plain)
+    assert all(row.difference == 0 for row in result.differences)
+    assert all(row.interval is None or row.interval.low <= 0 <= row.interval.high for row in result.differences)
+    assert result.names == ["bag_of_words (1)", "bag_of_words (2)"]
+
+
+def test_folders_compare_as_objects_do(plain, cone, rows, tmp_path):
+    folders = [plain.save(tmp_path / "a", page=False), cone.save(tmp_path / "b", page=False) / "audit.json"]
+    read = compare(*folders)
+    for row in read.differences:
+        assert row == rows[row.number]
+    assert len(read.table()) == 20
+    three = compare(*folders, plain)
+    assert len(three.differences) == 2 * len(read.differences)
+
+
+def test_the_page_and_the_files(plain, cone, tmp_path):
+    result = compare(plain, cone)
+    folder = result.save(tmp_path / "c")
+    content = json.loads((folder / "comparison.json").read_text())
+    assert [entry["name"] for entry in content["audits"]] == ["bag_of_words", "in_a_cone"]
+    page = (folder / "comparison.html").read_text(encoding="utf-8")
+    assert "in_a_cone" in page
+    assert "What differs between the models" in page
+
+
+def test_other_corpora_are_refused(plain, texts):
+    with pytest.raises(InputError, match="different corpora"):
+        compare(plain, audit(bag_of_words, texts[:-1]))
+    with pytest.raises(InputError, match="different corpora"):
+        compare(plain, audit(bag_of_words, texts[::-1]))
+    unknown = audit(TokenClouds.from_arrays(bag_of_words(texts)))
+    with pytest.raises(InputError, match="without their texts"):
+        compare(plain, unknown)
+
+
+def test_wrong_arguments_say_what_is_wrong(plain, tmp_path):
+    with pytest.raises(InputError, match="two or more"):
+        compare(plain)
+    with pytest.raises(InputError, match=r"no audit\.json here"):
+        compare(plain, tmp_path / "absent")
+    (tmp_path / "audit.json").write_text("{}")
+    with pytest.raises(StoreError, match="not an audit"):
+        compare(plain, tmp_path)
+    (tmp_path / "audit.json").write_text('{"model": {"name": "m"}}')
+    with pytest.raises(StoreError, match="lacks answers"):
+        compare(plain, tmp_path)
