@@ -26,6 +26,9 @@ from poolscope.verdicts import Verdict
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 
 
+QUOTED = """<span style="color:#D55E00">a</span> <span style='font-size:9px'>b</span> <span id="x">"""
+
+
 # -- data -------------------------------------------------------------------------------------------------------
 
 
@@ -65,14 +68,16 @@ def test_columns_of_numbers_are_found_by_what_they_hold():
 
 def test_a_figure_keeps_its_numbers_and_loses_foreign_markup():
     figure = go.Figure(layout={"title": {"text": "<b>x</b> &lt;y&gt; <a href='https://evil.test'>z</a>"}})
-    figure.add_scattergl(x=np.linspace(0, 1, 7), y=np.arange(7) / 3, text=["<sub>a</sub>", "<script>b", "1 < 2"])
+    figure.add_scattergl(
+        x=np.linspace(0, 1, 7), y=np.arange(7) / 3, text=["<sub>a</sub>", "<script>b", "1 < 2", QUOTED]
+    )
     figure.add_heatmap(z=np.arange(6.0).reshape(2, 3))
     data = figure_data("name", figure)
     line, heat = data["data"]
     assert line["type"] == "scatter"
     np.testing.assert_allclose(line["x"], np.linspace(0, 1, 7), rtol=5e-6)  # six digits
     np.testing.assert_allclose(line["y"], np.arange(7) / 3, rtol=5e-6)
-    assert line["text"] == ["<sub>a</sub>", "&lt;script>b", "1 &lt; 2"]
+    assert line["text"] == ["<sub>a</sub>", "&lt;script>b", "1 &lt; 2", QUOTED.replace("<span id", "&lt;span id")]
     assert heat["z"] == [[0, 1, 2], [3, 4, 5]]
     assert "template" not in data["layout"]
     assert data["layout"]["title"]["text"].count("<") == 2

@@ -24,7 +24,7 @@ _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Plotly reads a little markup in labels. These tags are let through; any other < is a character like all others.
-_MARKUP = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra|span)\s*/?>|span style='[\w\s:;.#%-]*'>)")
+_MARKUP = re.compile(r"<(?!/?(?:b|i|br|sub|sup|extra|span)\s*/?>|span style=(?:'[\w\s:;.#%-]*'|\"[\w\s:;.#%-]*\")>)")
 
 # Kinds of traces that are drawn as SVG, and so printed, downloaded and shown without WebGL or code made at run time.
 _DRAWN = frozenset({"bar", "box", "contour", "heatmap", "histogram", "histogram2d", "scatter", "violin"})
