@@ -74,6 +74,9 @@ def test_vectors_that_were_not_normalised_are_watched(model, texts, clouds):
     assert verdict.level == "watch"
     assert "your runtime does not" in verdict.sentence
     assert not numbers["runtime_normalised"]
+    free = as_encoder((tiny_model(), tiny_tokenizer()))  # declares no Normalize: any length is right
+    verdict, _ = asked(free, texts, pool(free.encode(texts)[-1], "mean"))
+    assert verdict.level == "ok"
 
 
 def test_the_first_dimensions_are_recognised(model, texts, clouds):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolscope.analyses.hubs import hubs, percentile_interval, skewness, skewness_draws
+from poolscope.analyses.hubs import _gaussian_like, hubs, percentile_interval, skewness, skewness_draws
 from poolscope.errors import InputError
+from poolscope.ranking import unit_rows
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,14 @@ def test_bootstrap_draws_centre_on_the_skewness_and_are_paired_by_seed(vectors):
     first = np.repeat(np.arange(200), random.multinomial(200, np.full(200, 1 / 200)))
     assert draws[0] == pytest.approx(stats.skew(counts[first]))
     np.testing.assert_allclose(skewness_draws(2 * counts + 1, seed=4), draws, atol=1e-9)
+
+
+def test_the_floor_has_the_mean_and_the_covariance_of_the_vectors():
+    random = np.random.default_rng(8)
+    unit = unit_rows(random.normal(size=(1500, 5)) * [3, 2, 1, 1, 0.2] + [2, 0, 1, 0, 0], "vectors")
+    drawn = _gaussian_like(unit, random)
+    np.testing.assert_allclose(drawn.mean(axis=0), unit.mean(axis=0), atol=0.08)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(unit.T), atol=0.05)
 
 
 def test_gaussian_vectors_are_no_more_hubby_than_their_floor():

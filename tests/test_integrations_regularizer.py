@@ -85,7 +85,7 @@ def test_few_pairs_are_a_sample_of_all(model):
     torch.manual_seed(0)
     batch = features(model, [TEXTS])
     one = SOCMRegularizer(model, _Norm(model), weight=1.0, pairs=1)
-    drawn = {round(one(batch, None)["socm"].item(), 6) for _ in range(60)}
+    drawn = {round(one(batch, None)["socm"].item(), 6) for _ in range(25)}
     every = socm(encode(model, TEXTS)).pairs.socm
     assert len(drawn) > 5
     assert all(min(abs(value - every)) < 1e-5 for value in drawn)

@@ -68,8 +68,8 @@ def _section(comparison: Comparison, question: Question) -> ReportSection:
     figures = []
     if any(value is not None for value in values):
         bars = bars_figure(comparison.names, values, intervals, title=question.number_name)
-        figures.append((question.key, bars))
-    figures += [(f"{question.key}-overlaid", figure) for figure in _overlaid(comparison.records, question.key)]
+        figures.append((question.title, bars))
+    figures += [(f"{question.title}, overlaid", figure) for figure in _overlaid(comparison.records, question.key)]
     columns = ["audit", "level", "value", "low", "high", "floor", "sentence"]
     rows = [
         [name, answer["level"], answer["value"], *_ends(interval), answer["floor"], answer["sentence"]]

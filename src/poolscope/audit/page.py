@@ -65,7 +65,9 @@ def answer_section(answer: Answer) -> ReportSection:
         title=f"{answer.number}. {question.title}",
         question=answer.question,
         verdict=answer.verdict,
-        figures=answer.figures(),
+        figures=[
+            (question.title if name == answer.key else name.capitalize(), drawn) for name, drawn in answer.figures()
+        ],
         tables=[_shown(name, table) for name, table in answer.tables.items() if name in SHOWN and len(table)],
         notes=_notes(answer),
         link=doc_link(answer.page),

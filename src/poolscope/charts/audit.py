@@ -99,7 +99,11 @@ def lengths_figure(lengths: Any, truncated: Any, limit: int | None) -> Any:
             )
         )
     if limit is not None:
-        figure.add_vline(limit, line={"color": GREY, "dash": "dash"}, annotation_text=f"limit {limit}")
+        figure.add_vline(limit, line={"color": GREY, "dash": "dash"})
+        # On a logarithmic axis the place of a text is given by its logarithm.
+        figure.add_annotation(
+            x=np.log10(limit), y=1, yref="paper", xanchor="left", text=f" limit {limit}", showarrow=False
+        )
     title = f"Lengths of the texts; {int(np.sum(truncated)):,} tokens beyond the limit"
     figure = style(figure, title=title, width=_WIDTH, height=380)
     figure.update_layout(barmode="stack")
