@@ -7,8 +7,9 @@ SETUP := pyproject.toml constraints.txt hatch_build.py src/poolscope/bures/kerne
 
 .PHONY: test demo check docs format bench clean
 
+# Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.test-ready
 	$(BIN)/ruff check .

@@ -115,6 +115,9 @@ def train_tokenizer(texts: list[str], plan: Plan) -> transformers.PreTrainedToke
         vocab_size=plan.vocabulary, special_tokens=SPECIAL, show_progress=False, continuing_subword_prefix="##"
     )
     backend.train_from_iterator(texts, trainer)
+    # The trainer finds the same pieces every time and numbers them in another order: sorted, a seed fixes the run.
+    pieces = [*SPECIAL, *sorted(set(backend.get_vocab()) - set(SPECIAL))]
+    backend.model = models.WordPiece({piece: k for k, piece in enumerate(pieces)}, unk_token="[UNK]")
     ids = [(name, backend.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     backend.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ids)
     names = {f"{name.strip('[]').lower()}_token": name for name in SPECIAL}
@@ -244,6 +247,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument("--quick", action="store_true", help="a few steps of a smaller model")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # the matrices are too small to share: threads that wait for each other cost more
     plan = QUICK if given.quick else Plan()
     rows = run(plan, output=given.output, regularizer=given.regularizer, seed=given.seed)
     with atomic_path(given.output / "training.csv") as path, path.open("w", newline="", encoding="utf-8") as stream:

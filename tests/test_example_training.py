@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 pytest.importorskip("accelerate")
 pytest.importorskip("datasets")
@@ -16,13 +17,28 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "train_tiny_bert.py"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
+def example():
     specification = importlib.util.spec_from_file_location("train_tiny_bert", EXAMPLE)
     example = importlib.util.module_from_spec(specification)
     sys.modules["train_tiny_bert"] = example
     specification.loader.exec_module(example)
+    return example
+
+
+@pytest.fixture(scope="module")
+def written(example, tmp_path_factory):
+    threads = torch.get_num_threads()
     folder = tmp_path_factory.mktemp("training")
-    return folder, example.main(["--quick", "--regularizer", "5", "--output", str(folder)])
+    rows = example.main(["--quick", "--regularizer", "5", "--output", str(folder)])
+    torch.set_num_threads(threads)
+    return folder, rows
+
+
+def test_a_tokenizer_is_the_same_every_time(example):
+    texts = ["the cat sat on the mat", "a dog ran under the tree"] * 5
+    first, again = (example.train_tokenizer(texts, example.QUICK) for _ in range(2))
+    assert first.get_vocab() == again.get_vocab()
+    assert first.convert_ids_to_tokens(first("the cat")["input_ids"]) == ["[CLS]", "the", "cat", "[SEP]"]
 
 
 def test_every_stage_is_measured(written):

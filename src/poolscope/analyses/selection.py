@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from poolscope.bures import all_pairs, given_pairs
 from poolscope.bures.distances import Distances
+from poolscope.bures.factors import ReducedCache
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.moments import TextMoments
@@ -98,13 +99,14 @@ class ListedPairs:
     right: TokenClouds
     pairs: Index
     kind: str
+    reduced: tuple[ReducedCache, ReducedCache] | None = None
 
     @property
     def count(self) -> int:
         return len(self.pairs)
 
     def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        yield from given_pairs(self.left, self.pairs, self.right, eps=eps)
+        yield from given_pairs(self.left, self.pairs, self.right, eps=eps, caches=self.reduced)
 
     def indices(self) -> tuple[Index, Index]:
         return self.pairs[:, 0], self.pairs[:, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from poolscope.analyses.socm_result import PAIR_SCHEMA, PairColumns, SocmResult,
 from poolscope.analyses.socm_score import SocmFormula
 from poolscope.analyses.streaming import Largest, LogHistogram
 from poolscope.bures import native
+from poolscope.bures.factors import ReducedCache
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.files import atomic_path
@@ -51,6 +53,7 @@ def socm(
     keep: int = KEEP_PAIRS,
     table: str | os.PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
+    reduced: tuple[ReducedCache, ReducedCache] | None = None,
 ) -> SocmResult:
     """SOCM = (1 − d_μ)^a · d_Σ^b of pairs of texts: high where the means agree while the token clouds differ.
 
@@ -58,7 +61,8 @@ def socm(
     (i, j); `neighbours`, each text with its k nearest by mean vector; `sample`, that many random pairs (`seed`).
     `scale`, `a`, `b`, `eps`: see `SocmFormula`. At most `keep` pairs stay in memory; beyond, the mean and its interval
     are still exact, quantiles are good to 0.01 %, and the `top` worst pairs are kept. `table` writes every pair to a
-    Parquet file as it comes. `progress` is called with the number of pairs just done.
+    Parquet file as it comes. `progress` is called with the number of pairs just done. Who asks for several lists of
+    pairs of the same clouds passes `reduced`, the `poolscope.bures.pairs.reduced_caches` of them, to all calls.
 
     >>> clouds = TokenClouds.from_arrays([[[1, 1], [1, -1]], [[1, 2], [1, -2]], [[1, 0], [1, 0]]])
     >>> round(socm(clouds).mean, 6)           # (1/4 + 1/4 + 1)/3
@@ -72,6 +76,8 @@ def socm(
     moments = text_moments(clouds)
     right_moments = moments if right is clouds else text_moments(right)
     selection = _select(clouds, right, pairs, neighbours, sample, seed, moments, right_moments)
+    if reduced is not None and isinstance(selection, ListedPairs):
+        selection = replace(selection, reduced=reduced)
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": sample, "neighbours": neighbours}
     settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None or eps else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)

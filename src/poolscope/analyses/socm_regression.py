@@ -24,6 +24,9 @@ Corpus = tuple[TokenClouds, TextMoments]
 # Which two of the features of `_features` make a term.
 _TERMS = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]
 
+# Rows of factors that are multiplied together.
+_ROWS = 8192
+
 
 def socm_regression(pairs: PairColumns, overlap: Array, left: Corpus, right: Corpus) -> RegressionEstimate | None:
     """Estimate the mean SOCM over all pairs (of one corpus if left and right are the same) from sampled pairs."""
@@ -61,11 +64,17 @@ def _mean_overlap(left: Corpus, right: Corpus) -> float:
 def _pooled_covariance(clouds: TokenClouds) -> tuple[Array, float]:
     """Sum of the covariances (d × d) of all texts, scaled to unit mean, and the sum of their squared norms."""
     pooled, own = np.zeros((clouds.dimension, clouds.dimension)), 0.0
-    for cloud in clouds:
+    waiting: list[Array] = []
+    for k, cloud in enumerate(clouds):
         _, (factor,), _ = unit_mean_factors(np.asarray(cloud, dtype=np.float64)[None])
         small = factor @ factor.T if len(factor) < clouds.dimension else factor.T @ factor
         own += float((small * small).sum())
-        pooled += factor.T @ factor
+        waiting.append(factor)
+        # One product for many texts: adding d × d matrices text by text would take longer than multiplying.
+        if k == len(clouds) - 1 or sum(map(len, waiting)) > _ROWS:
+            rows = np.concatenate(waiting)
+            pooled += rows.T @ rows
+            waiting = []
     return pooled, own
 
 

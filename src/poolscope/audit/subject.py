@@ -14,6 +14,8 @@ from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import SocmResult
 from poolscope.audit.thresholds import Thresholds
 from poolscope.audit.trials import HalvesTask, cut_halves
+from poolscope.bures.factors import ReducedCache
+from poolscope.bures.pairs import reduced_caches
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
@@ -29,6 +31,7 @@ Array = NDArray[np.float64]
 
 # All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
 MOST_PAIRS = 2500
+_REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
 
 
@@ -129,12 +132,18 @@ class Subject:
     def pairs(self) -> SocmResult:
         """SOCM of all pairs of texts, or of a random sample where there are many."""
         count = len(self) * (len(self) - 1) // 2
-        return socm(self.clouds, sample=None if count <= MOST_PAIRS else MOST_PAIRS, seed=self.seed)
+        sample = None if count <= MOST_PAIRS else MOST_PAIRS
+        return socm(self.clouds, sample=sample, seed=self.seed, reduced=self._reduced)
 
     @cached_property
     def neighbours(self) -> SocmResult:
         """SOCM of each text with its nearest by mean vector."""
-        return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1))
+        return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1), reduced=self._reduced)
+
+    @cached_property
+    def _reduced(self) -> tuple[ReducedCache, ReducedCache]:
+        """What the texts are reduced to for SOCM, kept for both lists of pairs."""
+        return reduced_caches(self.clouds, budget=_REDUCED_BYTES)
 
     @property
     def vocabulary(self) -> Vocabulary | None:

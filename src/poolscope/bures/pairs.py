@@ -73,10 +73,12 @@ def given_pairs(
                 done += len(distances)
 
 
-def reduced_caches(clouds: TokenClouds, other: TokenClouds | None = None) -> tuple[ReducedCache, ReducedCache]:
-    """Caches of the left and the right corpus; one and the same within a single corpus."""
-    left = ReducedCache(clouds, TILE_BYTES)
-    return left, left if other is None or other is clouds else ReducedCache(other, TILE_BYTES)
+def reduced_caches(
+    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES
+) -> tuple[ReducedCache, ReducedCache]:
+    """Caches of the left and the right corpus, of so many bytes; one and the same within a single corpus."""
+    left = ReducedCache(clouds, budget)
+    return left, left if other is None or other is clouds else ReducedCache(other, budget)
 
 
 def available_cores() -> int:
