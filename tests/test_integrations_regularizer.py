@@ -103,14 +103,14 @@ def test_prompts_that_the_pooling_leaves_out_do_not_count(tmp_path):
 
 def test_texts_end_to_end_are_the_same_clouds(model):
     """What the pooling gets without padding (flash attention) is cut at the bounds that come with it."""
-    from poolscope.integrations.regularizer import _clouds_of
+    from poolscope.integrations.regularizer import clouds_of
 
     padded = model[0](model.preprocess(TEXTS))
-    tokens, mask = _clouds_of(padded, include_prompt=True)
+    tokens, mask = clouds_of(padded, include_prompt=True)
     lengths = mask.sum(dim=1)
     bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     flat = {"token_embeddings": tokens[mask][None], "cu_seq_lens_q": bounds, "prompt_length": 1}
-    again, kept = _clouds_of(flat, include_prompt=False)
+    again, kept = clouds_of(flat, include_prompt=False)
     assert kept.sum(dim=1).tolist() == (lengths - 1).tolist()
     torch.testing.assert_close(
         again[kept], torch.cat([part[keep][1:] for part, keep in zip(tokens, mask, strict=True)])

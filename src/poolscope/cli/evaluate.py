@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.tasks import Columns, TaskName, load_task, print_json, print_notes
+from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.tasks import Columns, TaskName, load_task, print_notes
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,13 +75,9 @@ def evaluate(
         "allow_pickle": allow_pickle,
     }
     content = _run(model, loaded, chosen, options={k: v for k, v in options.items() if v}, screen=screen)
-    if json == "-":
-        print_json(content)
-    elif json is not None:
-        from poolscope.files import write_json
-
-        write_json(json, content)
-        screen.print(f"written: {json}", highlight=False, markup=False)
+    if json is not None:
+        put_json(content, json)
+        name_written(screen, json)
 
 
 def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> Repair | None:

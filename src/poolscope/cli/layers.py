@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -203,20 +204,12 @@ def _theorems(result: LayersResult) -> list[str]:
 
 def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path | None, figure: Path | None) -> None:
     if json is not None:
-        from poolscope.files import write_json
-
         parts = [result.to_dict() for result in results]
         content = parts[0] if len(parts) == 1 else {"models": parts}
-        _print_json(content) if json == "-" else write_json(json, content)
+        put_json(content, json)
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
         from poolscope.charts import layers_sheet, save_figure
 
         save_figure(layers_sheet(*results), figure)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    import json
-
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

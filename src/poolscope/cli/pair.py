@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import put_json
 
 if TYPE_CHECKING:
     from poolscope.analyses.pair import PairProjection
@@ -105,14 +106,7 @@ def _write_json(found: PairProjection, clouds: TokenClouds, model: str, layer: i
         "truncated": clouds.truncated,
         "provenance": provenance(clouds, settings={}),
     }
-    if path == "-":
-        import json
-
-        typer.echo(json.dumps(plain(numbers), indent=2, ensure_ascii=False, allow_nan=False))
-    else:
-        from poolscope.files import write_json
-
-        write_json(path, plain(numbers))
+    put_json(plain(numbers), path)
 
 
 def _print(found: PairProjection, clouds: TokenClouds, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,14 +101,10 @@ def socm(
         return
     choice = _choice(clouds, other, pairs, neighbours, sample, all_pairs, screen)
     result = _compute(clouds, other, {**formula, **choice, "eps": eps, "seed": seed, "top": max(top, 100)}, parquet)
-    if json == "-":
-        _print_json(result.to_dict(worst=top, threshold=threshold))
-    elif json is not None:
-        result.save_json(json, worst=top, threshold=threshold)
+    if json is not None:
+        put_json(result.to_dict(worst=top, threshold=threshold), json)
     _print_result(result, screen, threshold=threshold, top=top)
-    for path in (json, parquet):
-        if path is not None and path != "-":
-            screen.print(f"written: {path}", markup=False)
+    name_written(screen, json, parquet)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="bold red")
         raise typer.Exit(TOO_HIGH)
@@ -156,7 +153,6 @@ def _compute(
 def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
     from poolscope.analyses.worst import worst_pairs
     from poolscope.cli.progress import counting_progress
-    from poolscope.files import write_json
     from poolscope.results import plain, provenance
 
     with counting_progress("searching", None, "pairs") as progress:
@@ -164,16 +160,10 @@ def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: st
     if json is not None:
         origin = provenance(clouds, settings={**formula, "pairs": "worst pairs by pruned search"})
         content = {"worst": found.pairs, "evaluated": found.evaluated, "count": found.count, "provenance": origin}
-        _print_json(plain(content)) if json == "-" else write_json(json, plain(content))
+        put_json(plain(content), json)
     _print_worst(found.pairs, screen)
     share = found.evaluated / found.count
     screen.print(f"{found.evaluated:,} of {found.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    import json
-
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -55,10 +55,3 @@ def print_notes(notes: Iterable[str], screen: Console) -> None:
     """What a reader must know, in grey."""
     for note in notes:
         screen.print(f"  {note}", style="dim", highlight=False, markup=False)
-
-
-def print_json(content: dict[str, Any]) -> None:
-    """The result on standard output, and nothing else there."""
-    import json
-
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import put_json
 from poolscope.cli.tokens_screen import print_tokens
 from poolscope.errors import InputError, ModelError
 
@@ -237,11 +238,9 @@ def _write(
     figure: Path | None,
 ) -> None:
     if json is not None:
-        from poolscope.files import write_json
-
         parts = [{**result.to_dict(), "norms": layout and layout.to_dict()} for result, layout in measured]
         content = parts[0] if len(parts) == 1 else {"models": parts}
-        _print_json(content) if json == "-" else write_json(json, content)
+        put_json(content, json)
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
@@ -267,9 +266,3 @@ def _write_parquet(results: Sequence[TokenStatistics], path: Path) -> None:
     ]
     with atomic_path(path) as temporary:
         parquet.write_table(pa.concat_tables(named), temporary)
-
-
-def _print_json(content: dict[str, Any]) -> None:
-    import json
-
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.tasks import Columns, TaskName, load_task, print_json, print_notes
+from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.tasks import Columns, TaskName, load_task, print_notes
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,15 +162,12 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
     elif output is not None and result.recommendation is not None:
         result.recommendation.save(output)
         written.append(output)
-    if json == "-":
-        print_json(result.to_dict())
-    elif json is not None:
-        result.save_json(json)
+    if json is not None:
+        put_json(result.to_dict(), json)
         written.append(json)
     if figure is not None:
         from poolscope.charts import save_figure, tune_figure
 
         save_figure(tune_figure(result), figure)
         written.append(figure)
-    for path in written:
-        screen.print(f"written: {path}", highlight=False, markup=False)
+    name_written(screen, *written)

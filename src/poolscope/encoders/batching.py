@@ -177,7 +177,7 @@ class BatchedEncoder:
         self.prompt = resolve_prompt(card, options)
         self.max_length = _max_length(card, options)
         self.backend = backend
-        self._tokenize = tokenize
+        self.tokenize = tokenize
         self.vocabulary = vocabulary
         self._skip = 0 if card.include_prompt else self._prompt_length(vocabulary.special_ids)
 
@@ -199,7 +199,7 @@ class BatchedEncoder:
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""
-        tokens = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
+        tokens = self.tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
         _check_tokens(tokens, texts, skip=self._skip, max_length=self.max_length)
         return BatchPlan(
             tokens,
@@ -215,7 +215,7 @@ class BatchedEncoder:
         """
         if not self.prompt:
             return 0
-        ids = self._tokenize([self.prompt], self.max_length).ids
+        ids = self.tokenize([self.prompt], self.max_length).ids
         return len(ids) - int(len(ids) > 0 and int(ids[-1]) in special_ids)
 
     def _clouds(

@@ -108,7 +108,7 @@ def _pooled_clouds(model: Any) -> Iterator[list[Clouds]]:
     seen: list[Clouds] = []
 
     def note(pooling: Any, arguments: tuple[Any, ...], output: Any) -> None:
-        seen.append(_clouds_of(arguments[0], include_prompt=pooling.include_prompt))
+        seen.append(clouds_of(arguments[0], include_prompt=pooling.include_prompt))
 
     hooks = [pooling.register_forward_hook(note) for pooling in _mean_poolings(model)]
     try:
@@ -118,7 +118,7 @@ def _pooled_clouds(model: Any) -> Iterator[list[Clouds]]:
             hook.remove()
 
 
-def _clouds_of(features: Mapping[str, Any], *, include_prompt: bool) -> Clouds:
+def clouds_of(features: Mapping[str, Any], *, include_prompt: bool) -> Clouds:
     """The tokens of a batch and which of them the pooling averages: not padding, and no prompt where it is left out."""
     tokens: Tensor = features["token_embeddings"]
     if "cu_seq_lens_q" in features:  # texts end to end, without padding

@@ -27,7 +27,7 @@ from sentence_transformers import SentenceTransformer  # noqa: E402
 from sentence_transformers.base.modules import Dense, Module, Normalize  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling  # noqa: E402
 
-from poolscope.integrations.regularizer import _clouds_of  # noqa: E402
+from poolscope.integrations.regularizer import clouds_of  # noqa: E402
 
 _FILE = "repair.safetensors"
 # Poolings that the library has, under its names.
@@ -47,7 +47,7 @@ class RepairModule(Module):  # type: ignore[misc]
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """`sentence_embedding` from the tokens, of length 1."""
-        tokens, mask = _clouds_of(features, include_prompt=self.include_prompt)
+        tokens, mask = clouds_of(features, include_prompt=self.include_prompt)
         pooling = self.repair.pooling
         ids = _token_ids(features, mask) if pooling.needs_ids else None
         keep, rows = mask.cpu().numpy(), tokens.detach().float().cpu().numpy()

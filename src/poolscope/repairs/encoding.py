@@ -41,7 +41,7 @@ def prompted(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
         encoder.card,
         replace(options, role=role),
         backend=encoder.backend,
-        tokenize=encoder._tokenize,
+        tokenize=encoder.tokenize,
         vocabulary=encoder.vocabulary,
     )
 
