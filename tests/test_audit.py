@@ -12,16 +12,22 @@ import pytest
 
 import poolscope
 from audit_data import bag_of_words, in_a_cone, sentences, topics
+from poolscope.audit.decision import answer_decision, certainty
 from poolscope.audit.questions import QUESTIONS
-from poolscope.audit.result import KINDS
+from poolscope.audit.result import KINDS, Action, Answer
 from poolscope.audit.run import audit
+from poolscope.audit.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError
-from poolscope.verdicts import LEVELS
+from poolscope.intervals import Interval
+from poolscope.verdicts import LEVELS, Verdict
 from tiny_models import tiny_model, tiny_tokenizer
 
 DOCS = Path(__file__).parent.parent / "docs"
+
+
+INTERVAL = Interval(0.4, 0.6, 0.95, "the population of texts", "bootstrap")
 
 
 @pytest.fixture(scope="module")
@@ -320,3 +326,55 @@ def test_notebooks_show_a_table_in_which_texts_are_inert(encoder):
     shown = audit(bag_of_words, texts)._repr_html_()
     assert "<script>" not in shown
     assert shown.count("<tr>") == 10
+
+
+def test_a_second_save_leaves_no_page_of_the_first(found, texts, tmp_path):
+    (tmp_path / "report.html").write_text("of an earlier audit")
+    found.save(tmp_path, page=False)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(found, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file; allowed is a folder"):
+        found.save(tmp_path / "file" / "deeper")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_few_texts_are_too_little_to_tell():
+    sentence = audit(bag_of_words, ["a b c"])["decision"].verdict.sentence
+    assert sentence.startswith("Too little to tell")
+
+
+def test_a_cut_off_of_few_pairs_is_watched_at_most():
+    limits = {"cut_off_watch": -2, "cut_off_repair": -1}
+    assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "watch"
+    assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"
+
+
+def answer(key, level="repair", *, kind="repair", interval=None, **numbers):
+    action = Action(kind, "do it", "poolscope tune", "little")
+    return Answer(1, key, "?", Verdict(level, "…", 0.5, interval), numbers, "audit.md", action=action)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (answer("cone", interval=INTERVAL), "held-out"),
+        (answer("averaging", interval=INTERVAL), "held-out"),
+        (answer("hubs", interval=INTERVAL), "estimate"),
+        (answer("truncation", interval=INTERVAL, truncation_twins=0.5), "a count"),
+        (answer("truncation", interval=INTERVAL, truncation_twins=0.0), "all of the 95 % interval"),
+        (answer("position", interval=INTERVAL), "all of the 95 % interval"),
+        (answer("position", "watch", interval=INTERVAL), "first threshold"),
+    ],
+)
+def test_the_certainty_says_what_the_level_rests_on(given, words):
+    assert words in certainty(given, Thresholds())
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("configure", "configure"), ("repair", "change")])
+def test_a_wrong_pooling_comes_before_another_model(found, kind, expected):
+    many = [answer(key, kind="re-chunk") for key in ("scores", "position", "short", "scores")]
+    decided = answer_decision(found.subject, [answer("pooling", kind=kind), *many])
+    assert decided.action.kind == expected

@@ -118,3 +118,29 @@ def test_wrong_arguments_say_what_is_wrong(plain, tmp_path):
     (tmp_path / "audit.json").write_text('{"model": {"name": "m"}}')
     with pytest.raises(StoreError, match="lacks answers"):
         compare(plain, tmp_path)
+
+
+def test_other_queries_are_not_called_paired(texts):
+    """Another seed puts other texts on trial: their scores have nothing to do with each other."""
+    first, second = (audit(bag_of_words, texts, seed=seed) for seed in (0, 1))
+    split_half = {row.number: row for row in compare(first, second).differences}["split_half"]
+    assert "paired over queries" not in split_half.how
+
+
+def test_socm_on_the_scale_of_the_traces_is_paired(rows, plain, cone, texts):
+    row = rows["socm_trace"]
+    for found, encoder in ((plain, bag_of_words), (cone, in_a_cone)):
+        expected = socm(encode(encoder, texts), scale="trace").mean
+        assert found.numbers["socm_trace"] == pytest.approx(expected, abs=1e-6)
+    assert row.interval.low <= row.difference <= row.interval.high
+    assert row.how == "paired over the same pairs (clustered by text)"
+
+
+def test_tables_that_an_earlier_audit_left_are_not_read(plain, cone, texts, tmp_path):
+    plain.save(tmp_path / "a", page=False)
+    document = json.loads((tmp_path / "a" / "audit.json").read_text())
+    for answer in document["answers"]:
+        answer["tables"] = [name for name in answer["tables"] if name != "hubs"]
+    (tmp_path / "a" / "audit.json").write_text(json.dumps(document))
+    row = {row.number: row for row in compare(tmp_path / "a", cone).differences}["hub_skewness"]
+    assert row.how.startswith("not paired")

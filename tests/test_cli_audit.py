@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,12 @@ from tiny_models import declare, save_model
 
 RUNNER = CliRunner()
 COUNT = 40
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory, monkeypatch):
+    """The default folder is in the current one."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
 
 
 def run(*arguments: object, expect: int = 0) -> str:
@@ -54,8 +61,22 @@ def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_pat
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+def test_files_go_to_a_folder_of_their_own_or_nowhere(folder, texts):
+    quick = (folder, texts, "--trial", 0, "--limit", 12, "--no-page")
+    run(*quick, "--no-files")
+    assert not Path("poolscope-audit").exists()
+    run(*quick)
+    assert Path("poolscope-audit", "audit.json").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file"):
+        run("no-such-model-folder/at/all", "--output", tmp_path / "file")
+
+
 def test_json_to_the_screen_is_json_and_nothing_else(folder, texts):
-    result = RUNNER.invoke(app, ["audit", str(folder), str(texts), "--json", "-", "--trial", "0"])
+    result = RUNNER.invoke(app, ["audit", str(folder), str(texts), "--json", "-", "--trial", "0", "--no-files"])
     assert json.loads(result.stdout)["corpus"]["texts"] == COUNT
 
 
@@ -67,7 +88,7 @@ def test_the_page_is_written(folder, texts, tmp_path):
 
 
 def test_fail_on_sets_the_exit_code(folder, texts):
-    quick = (folder, texts, "--trial", 0, "--limit", 20)
+    quick = (folder, texts, "--trial", 0, "--limit", 20, "--no-files")
     high = ("--threshold", "cut_off_watch=-2", "--threshold", "cut_off_repair=5")
     assert "watch or worse" in run(*quick, *high, "--fail-on", "watch", expect=1)
     lax = [f"--threshold={name}=99" for name in ("cut_off_watch", "cut_off_repair", "cut_watch", "cut_repair")]

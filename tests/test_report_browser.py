@@ -366,6 +366,7 @@ def test_colours_follow_the_system_and_then_the_reader(dark):
     assert before[1] != light[1]
     dark.get_by_role("button", name="Use dark colours").click()
     assert ink(dark) == before
+    dark.wait_for_timeout(1000)  # the browser hands its storage on a moment later, and a busy one much later
     dark.reload()
     dark.wait_for_selector("html[data-ready]")
     assert ink(dark) == before  # remembered

@@ -88,3 +88,9 @@ def test_two_texts_have_one_pair_and_no_interval():
 def test_a_share_outside_0_and_1_is_refused(vectors, share):
     with pytest.raises(InputError, match="false_hits"):
         score_distribution(vectors, false_hits=share)
+
+
+@pytest.mark.parametrize(("texts", "known"), [(12, False), (40, True)])
+def test_few_pairs_give_no_interval_of_a_rare_share(texts, known):
+    vectors = np.random.default_rng(0).normal(size=(texts, 8))
+    assert (score_distribution(vectors, false_hits=0.01).cut_off_interval is not None) == known

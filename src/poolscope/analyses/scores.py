@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 # Beyond this many texts the pairs are those of a draw of them: two million pairs say enough of a distribution.
 MOST_TEXTS = 2000
 _BINS = 120
+# Pairs above the cut-off that an interval of it needs; with fewer it covered far too seldom (28 % at 28 pairs).
+_FEWEST_ABOVE = 4
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def score_distribution(
         deviation=float(scores.std(dtype=np.float64)),
         false_hits=false_hits,
         cut_off=cut_off,
-        cut_off_interval=_quantile_interval(scores, cosines, cut_off),
+        cut_off_interval=_quantile_interval(scores, cosines, cut_off, false_hits),
         isotropic_cut_off=isotropic_quantile(1 - false_hits, unit.shape[1]),
         nearest=float(np.median(cosines.max(axis=1))),
         counts=counts,
@@ -102,8 +104,15 @@ def isotropic_quantile(share: float, dimension: int) -> float:
     return float(t / np.sqrt(dimension - 1 + t * t))
 
 
-def _quantile_interval(scores: NDArray[np.float32], cosines: NDArray[np.float32], cut_off: float) -> Interval | None:
-    """From the interval of the share of pairs above the cut-off to scores that such shares lie above."""
+def _quantile_interval(
+    scores: NDArray[np.float32], cosines: NDArray[np.float32], cut_off: float, false_hits: float
+) -> Interval | None:
+    """From the interval of the share of pairs above the cut-off to scores that such shares lie above.
+
+    None where too few pairs lie above: a share of 1 % cannot be placed among 66 pairs.
+    """
+    if len(scores) * false_hits < _FEWEST_ABOVE:
+        return None
     above = (cosines >= cut_off).sum(axis=1).astype(np.float64)
     share = jackknife_interval([above], [len(cosines) - 1], float(above.sum()) / 2, len(scores))
     if share is None:

@@ -102,3 +102,13 @@ def socm_pair(
     covariance_distance = formula.covariance_distance(bures, trace_sum)
     socm = formula.score(mean_distance, covariance_distance)
     return SocmPair(float(mean_distance), float(covariance_distance), float(socm))
+
+
+def trace_scores(d_mu: Array, d_sigma: Array, trace_sum: Array) -> Array:
+    """SOCM on the scale "trace" of pairs whose d_μ and d_Σ (scale "paper") and sums of traces are known.
+
+    >>> trace_scores(np.array([0.0]), np.array([0.25]), np.array([5.0])).tolist()
+    [0.2]
+    """
+    formula = SocmFormula(scale="trace")
+    return formula.score(d_mu, formula.covariance_distance(4 * d_sigma, trace_sum))

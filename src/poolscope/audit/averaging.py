@@ -11,6 +11,7 @@ from poolscope.analyses.layers import layers
 from poolscope.analyses.layers_result import LayersResult
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import SocmResult
+from poolscope.analyses.socm_score import trace_scores
 from poolscope.audit.result import Action, Finding, not_applicable
 from poolscope.audit.subject import Subject
 from poolscope.audit.trials import Trial, cloud_trial
@@ -30,8 +31,7 @@ def answer_averaging(subject: Subject) -> Finding:
         why = "there are fewer than three texts" if len(subject) < 3 else "every text is a single token"
         return not_applicable(f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
-    beyond = near.interval is not None and (floor is None or near.interval.low > floor)
-    high = near.mean >= subject.thresholds["socm_watch"] and beyond
+    high = near.mean >= subject.thresholds["socm_watch"]
     trial = cloud_trial(subject) if high else None
     level = _level(subject, high=high, trial=trial)
     verdict = Verdict(
@@ -45,6 +45,8 @@ def answer_averaging(subject: Subject) -> Finding:
     numbers = {
         "socm": every.mean,
         "socm_interval": every.interval,
+        "socm_trace": _on_the_trace_scale(subject, every),
+        "socm_trace_neighbours": _on_the_trace_scale(subject, near),
         "socm_regression": None if every.regression is None else every.regression.mean,
         "socm_neighbours": near.mean,
         "socm_neighbours_interval": near.interval,
@@ -68,6 +70,14 @@ def answer_averaging(subject: Subject) -> Finding:
         tables["layers"] = curves.to_table()
         more["layers"] = lambda: _draw_layers(curves)
     return Finding(verdict, numbers, tables, lambda: _draw(every, near), action, more)
+
+
+def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
+    """Mean SOCM with d_Σ relative to the traces, in [0, 1] for any model; None where the pairs were not kept."""
+    if result.pairs is None:
+        return None
+    pairs, traces = result.pairs, subject.moments.traces
+    return float(trace_scores(pairs.d_mu, pairs.d_sigma, traces[pairs.i] + traces[pairs.j]).mean())
 
 
 def _level(subject: Subject, *, high: bool, trial: Trial | None) -> Level:
@@ -121,8 +131,8 @@ def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Tria
     ]
     if every.trace_check.above:
         notes.append(
-            f"{every.trace_check.share:.0%} of the texts break tr Σ ≤ 2, so d_Σ can exceed 1: compare this number with "
-            f"other models on the scale 'trace' only."
+            f"{every.trace_check.share:.0%} of the texts break tr Σ ≤ 2, so d_Σ can exceed 1: compare models by "
+            f"socm_trace, {_on_the_trace_scale(subject, every):.3f} over these pairs."
         )
     if subject.pooling != "mean":
         notes.append(f"The model pools by {subject.pooling}: this is what averaging would hide if it were used.")

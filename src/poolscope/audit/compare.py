@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope.audit.differences import DifferenceRow, Record, differences
-from poolscope.audit.result import JSON, TABLES, Audit
+from poolscope.audit.result import JSON, TABLES, Audit, check_folder
 from poolscope.errors import InputError, StoreError
 from poolscope.files import atomic_path, write_json
 from poolscope.results import plain
@@ -61,7 +61,7 @@ class Comparison:
 
     def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:
         """Write `comparison.json` and, with `page`, `comparison.html` into a folder."""
-        target = Path(folder)
+        target = check_folder(folder)
         if page:
             with atomic_path(target / COMPARISON_PAGE) as temporary:
                 temporary.write_text(self.to_html(), encoding="utf-8")
@@ -96,7 +96,9 @@ def _record(audit: Audit | str | os.PathLike[str]) -> Record:
         raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
     if not complete:
         raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
-    return Record(str(name), document, lambda table: _table(folder, table))
+    # Only tables of this audit: an earlier one may have left others in the folder.
+    written = {table for answer in document["answers"] for table in answer["tables"]}
+    return Record(str(name), document, lambda table: _table(folder, table) if table in written else None)
 
 
 def _table(folder: Path, name: str) -> pa.Table | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +33,15 @@ def answer_decision(subject: Subject, answers: Sequence[Answer]) -> Finding:
     numbers = {"decision": action.kind, "decision_command": action.command, "decision_cost": action.cost}
     return Finding(
         verdict,
-        {**numbers, "certainty": certainty(open_answers[0]) if open_answers else _KEEP_CERTAINTY},
-        {"actions": _table(open_answers)},
+        {**numbers, "certainty": certainty(open_answers[0], subject.thresholds) if open_answers else _KEEP_CERTAINTY},
+        {"actions": _table(open_answers, subject.thresholds)},
         lambda: _draw(answers),
         action,
     )
 
 
+# Answers that are `repair` only where a trial on held-out texts won.
+_TRIED = ("cone", "long", "averaging")
 _KEEP_CERTAINTY = "no number lies beyond its threshold"
 
 
@@ -56,8 +58,14 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     return sorted((answer for answer in answers if answer.verdict.level != "ok"), key=place)
 
 
-def certainty(answer: Answer) -> str:
-    """How sure the first step is, in words."""
+def certainty(answer: Answer, limits: Mapping[str, float]) -> str:
+    """How sure a step is, in words: what the level of the answer rests on."""
+    if answer.verdict.level == "repair" and answer.key in _TRIED:
+        return "high: the repair won on held-out texts, and the 99 % interval of the gain excludes none"
+    if answer.verdict.level == "repair" and answer.key == "hubs":
+        return "moderate: the share of texts that a hub reaches is an estimate; that there are hubs is beyond chance"
+    if answer.key == "truncation" and (answer.numbers["truncation_twins"] or 0) >= limits["twins_repair"]:
+        return "certain: a count, not an estimate"
     if answer.verdict.interval is None:
         return (
             "certain: a count, not an estimate" if answer.verdict.level == "repair" else "a sign, not measured further"
@@ -69,7 +77,13 @@ def certainty(answer: Answer) -> str:
 
 def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str]:
     cost = "nothing"
+    asked = sum(answer.verdict.value is not None for answer in answers)
     sentence = f"Keep {subject.card.name} as it is: nothing to repair on these {len(subject):,} texts."
+    if asked < len(answers) / 2:
+        sentence = (
+            f"Too little to tell: {asked} of {len(answers)} questions could be asked of these {len(subject):,} texts, "
+            f"and they found nothing to repair."
+        )
     return Action("keep", "keep the model and the chunks", subject.command("audit", "--fail-on watch"), cost), sentence
 
 
@@ -77,7 +91,10 @@ def _first(subject: Subject, found: Sequence[Answer]) -> tuple[Action, str]:
     first = found[0]
     action = first.action or Action("repair", "look at this answer", subject.command("audit"), "not known")
     broken = [answer for answer in found if answer.verdict.level == "repair"]
-    if len(broken) >= CHANGE_FROM:
+    sure = certainty(first, subject.thresholds)
+    # Numbers of a wrong pooling say nothing against the model.
+    if len(broken) >= CHANGE_FROM and action.kind != "configure":
+        sure = "moderate: each of these answers has its own evidence, the sum of them none"
         action = Action(
             "change",
             f"try another model: {len(broken)} of 9 answers ask for a repair",
@@ -88,16 +105,16 @@ def _first(subject: Subject, found: Sequence[Answer]) -> tuple[Action, str]:
     head = verb.get(action.kind, "Change the model")
     if first.verdict.level == "watch":
         head = f"Keep the model, and watch one thing ({head.lower().removesuffix(' first')})"
-    sentence = f"{head}: {action.step}. Cost: {action.cost}. Certainty: {certainty(first)}."
+    sentence = f"{head}: {action.step}. Cost: {action.cost}. Certainty: {sure}."
     return action, sentence
 
 
-def _table(found: Sequence[Answer]) -> pa.Table:
+def _table(found: Sequence[Answer], limits: Mapping[str, float]) -> pa.Table:
     kept = [answer for answer in found if answer.action is not None]
     columns: dict[str, Any] = {
         "question": pa.array([answer.number for answer in kept], pa.int64()),
         "level": pa.array([answer.verdict.level for answer in kept], pa.string()),
-        "certainty": pa.array([certainty(answer) for answer in kept], pa.string()),
+        "certainty": pa.array([certainty(answer, limits) for answer in kept], pa.string()),
     }
     for name in ("kind", "step", "command", "cost"):
         columns[name] = pa.array([getattr(answer.action, name) for answer in kept], pa.string())

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.analyses.hubs import percentile_interval, skewness_draws
+from poolscope.analyses.socm_score import trace_scores
 from poolscope.evaluate import compare_scores
 from poolscope.intervals import Interval, bootstrap_interval, dyadic_interval, jackknife_interval
 
@@ -117,12 +118,30 @@ def _socm(first: Record, second: Record) -> Paired | None:
     return dyadic_interval(values, i, j, crossed=False), "paired over the same pairs (clustered by text)"
 
 
+def _socm_trace(first: Record, second: Record) -> Paired | None:
+    """SOCM on the scale that no model breaks, over the same pairs, clustered by text."""
+    left, right = first.read("pairs"), second.read("pairs")
+    if left is None or right is None or not all(left[name].equals(right[name]) for name in ("i", "j")):
+        return None
+    traces = [record.column("texts", "concentration_ratio") for record in (first, second)]
+    if any(side is None for side in traces):
+        return None
+    i, j = (left[name].to_numpy() for name in ("i", "j"))
+    scores = [
+        trace_scores(pairs["d_mu"].to_numpy(), pairs["d_sigma"].to_numpy(), side[i] + side[j])
+        for pairs, side in zip((left, right), traces, strict=True)
+    ]
+    return dyadic_interval(scores[1] - scores[0], i, j, crossed=False), "paired over the same pairs (clustered by text)"
+
+
 def _split_half(first: Record, second: Record) -> Paired | None:
     """nDCG@10 of split-half self-retrieval, query by query."""
-    sides = [record.column("mean_removal", "before") for record in (first, second)]
-    if any(side is None for side in sides) or len(sides[0]) != len(sides[1]):
+    left, right = first.read("mean_removal"), second.read("mean_removal")
+    if left is None or right is None or not left["query"].equals(right["query"]):
         return None
-    return compare_scores(*sides).interval, "paired over queries (bootstrap)"
+    return compare_scores(*(side["before"].to_numpy() for side in (left, right))).interval, (
+        "paired over queries (bootstrap)"
+    )
 
 
 def _hubs(first: Record, second: Record) -> Paired | None:
@@ -172,6 +191,7 @@ PAIRED: Mapping[str, Callable[[Record, Record], Paired | None]] = {
     "length_slope": _nothing,
     "position_drop": _nothing,
     "socm": _socm,
+    "socm_trace": _socm_trace,
     "socm_neighbours": _nothing,
     "concentration_ratio": _concentration,
     "hub_skewness": _hubs,

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope import __version__
+from poolscope.errors import InputError
 from poolscope.files import atomic_path, write_json
 from poolscope.results import plain
 from poolscope.verdicts import Level, Verdict, worst_level
@@ -176,9 +177,10 @@ class Audit:
 
         Each file is whole or absent, and `audit.json` comes last: where it is, all the others are.
         """
-        target = Path(folder)
+        target = check_folder(folder)
         content = self.to_html() if page else None
-        (target / JSON).unlink(missing_ok=True)
+        for stale in (JSON, PAGE):
+            (target / stale).unlink(missing_ok=True)
         for name, table in self.tables.items():
             with atomic_path(target / TABLES / f"{name}.parquet") as temporary:
                 pq.write_table(table, temporary)
@@ -198,6 +200,15 @@ class Audit:
         )
         title = f"{self.model['name']} · {self.corpus['texts']:,} texts of {self.corpus['source']}"
         return f"<p><b>{html.escape(title)}</b></p><table>{rows}</table>"
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder to write into, there or not; an error where a file stands in its place."""
+    target = Path(folder)
+    for part in (target, *target.parents):
+        if part.exists() and not part.is_dir():
+            raise InputError(f"output: received {target}, but {part} is a file; allowed is a folder. Name another one.")
+    return target
 
 
 # Dark enough on white and light enough on black.

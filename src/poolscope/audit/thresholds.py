@@ -1,7 +1,8 @@
 """Every threshold of the audit, in one place, each with its reason.
 
 A number is `watch` when its estimate reaches the first threshold, and `repair` only when its whole interval lies beyond
-the second: what is not sure is not called broken. All of them can be set, because what is tolerable depends on the use.
+the second, or a repair that was tried has won on held-out texts: what is not sure is not called broken. All of them can
+be set, because what is tolerable depends on the use.
 """
 
 from __future__ import annotations

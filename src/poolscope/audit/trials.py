@@ -6,6 +6,7 @@ the other texts on trial and all texts that are not on trial. The repair is fitt
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -58,12 +59,16 @@ class Trial:
             return {f"{name}_gain": None}
         return {f"{name}_gain": self.difference.mean, f"{name}_gain_interval": self.difference.interval}
 
-    def table(self, name: str) -> Mapping[str, pa.Table]:
-        """The scores query by query, as a table; none where nothing was tried."""
-        if self.before is None or self.after is None:
+    def table(self, name: str, subject: Subject) -> Mapping[str, pa.Table]:
+        """The scores query by query, as a table; none where nothing was tried.
+
+        A digest names the query, so that two audits are paired only where they asked the same.
+        """
+        if self.before is None or self.after is None or isinstance(subject.halves, str):
             return {}
         columns = {"before": self.before.scores, "after": self.after.scores}
-        return {name: pa.table({"query": np.arange(len(self.before.scores)), **columns})}
+        names = [hashlib.sha256(query.encode()).hexdigest()[:16] for query in subject.halves.halves.queries]
+        return {name: pa.table({"query": names, **columns})}
 
 
 @dataclass(frozen=True)

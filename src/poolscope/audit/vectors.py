@@ -27,6 +27,8 @@ def answer_scores(subject: Subject) -> Finding:
     limits = subject.thresholds
     found = score_distribution(subject.vectors, false_hits=limits["false_hits"], seed=subject.seed)
     level = limits.level("cut_off", found.cut_off, found.cut_off_interval)
+    if found.cut_off_interval is None and level == "repair":
+        level = "watch"  # too few pairs to be sure of so rare a share
     sentence = (
         f"Two unrelated texts score {found.floor:.2f} on average (spread {found.deviation:.2f}); cut at "
         f"{found.cut_off:.2f}, and {found.false_hits:.0%} of unrelated pairs still pass."
@@ -86,7 +88,7 @@ def answer_cone(subject: Subject) -> Finding:
         **trial.numbers("mean_removal"),
     }
     columns = {"mean_cosine": found.per_text, "concentration_ratio": subject.moments.traces}
-    tables = {"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")}
+    tables = {"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)}
     action = Action(
         "repair",
         "remove the mean of the corpus from queries and documents alike",

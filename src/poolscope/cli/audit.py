@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.errors import InputError
+from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +32,10 @@ def audit(
     model: given.ModelOrClouds = given.MODEL,
     texts: given.Texts = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write audit.json, tables and report.html.")
-    ] = None,
-    no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no report.html.")] = False,
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
+    ] = Path("poolscope-audit"),
+    no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
+    no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the audit as JSON (-: to the screen).")
     ] = None,
@@ -75,11 +76,17 @@ def audit(
     """
     from rich.console import Console
 
+    from poolscope.audit.result import check_folder
     from poolscope.audit.thresholds import read_thresholds
     from poolscope.cli.outputs import name_written, put_json
 
     if fail_on not in (None, *FAIL_ON):
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
+    if not no_files:  # what would stop the writing is said before the work, not after it
+        check_folder(output)
+        if not no_page:
+            require("plotly", "report")
+            require("jinja2", "report")
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
     options = {
@@ -100,14 +107,14 @@ def audit(
         {name: value for name, value in options.items() if value is not None},
         {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)},
     )
-    if output is not None:
+    if not no_files:
         result.save(output, page=not no_page)
     print_audit(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
-    if output is not None:
+    if not no_files:
         screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", markup=False)
-    name_written(screen, json, output and output / "audit.json")
+    name_written(screen, json, None if no_files else output / "audit.json")
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
         screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
         raise typer.Exit(BEYOND)
