@@ -36,9 +36,10 @@ def written(example, tmp_path_factory):
 
 def test_a_tokenizer_is_the_same_every_time(example):
     texts = ["the cat sat on the mat", "a dog ran under the tree"] * 5
-    first, again = (example.train_tokenizer(texts, example.QUICK) for _ in range(2))
-    assert first.get_vocab() == again.get_vocab()
-    assert first.convert_ids_to_tokens(first("the cat")["input_ids"]) == ["[CLS]", "the", "cat", "[SEP]"]
+    found = {example.train_tokenizer(texts, example.QUICK).backend_tokenizer.to_str() for _ in range(20)}
+    assert len(found) == 1
+    tokenizer = example.train_tokenizer(texts, example.QUICK)
+    assert tokenizer.convert_ids_to_tokens(tokenizer("the\n  cat")["input_ids"]) == ["[CLS]", "▁the", "▁cat", "[SEP]"]
 
 
 def test_every_stage_is_measured(written):
