@@ -87,6 +87,11 @@ def test_labels_source_and_speed_are_no_other_choice() -> None:
     cached_clouds(FakeEncoder(before=never), texts, options=EncoderOptions(device="cpu", batch_tokens=64))
 
 
+def test_an_entry_of_a_card_without_parameters_is_used() -> None:
+    cached_clouds(FakeEncoder(), corpus())
+    cached_clouds(FakeEncoder(replace(CARD, parameters=12), before=never), corpus())
+
+
 def test_a_model_without_revision_is_not_cached(cache: Path) -> None:
     """A function may change under the same name, and nothing would tell."""
     encoder = FakeEncoder(replace(CARD, revision=None))

@@ -124,12 +124,28 @@ def test_few_models_are_few():
     assert row.detectable is None
     text = " ".join(study.notes)
     assert "4 models cannot show a correlation" in text
-    assert "intervals of Pearson's r are a little too narrow" in text
+    assert (row.spearman.estimate.interval, row.pearson.estimate.interval, row.kendall.estimate.interval) == (None,) * 3
+    assert "No interval from fewer than 6 models" in text
+    assert "too narrow" not in text
     assert "No families are known" in text
     assert "No control for dimension: it is not known for any of the models" in text
     assert row.spearman.p.method == "all 24 orders"
     with pytest.raises(InputError, match="2 models have metrics and scores; at least 3"):
         correlate(records("m", {"x": x[:2]}), records("s", {"y": y}))
+
+
+def test_intervals_begin_at_six_models_and_each_metric_counts_its_own():
+    nan = float("nan")
+    metrics = {"full": [1.0, 2, 3, 4, 6, 5], "short": [1.0, 2, 3, 5, 4, nan]}
+    traits = {"dimension": [3.0, 1, 2, 2, 1, 5]}
+    study = correlate(records("m", metrics, traits=traits), records("s", {"y": [1.0, 2, 3, 4, 5, 6]}))
+    assert study["full", "y"].spearman.estimate.interval is not None
+    assert study["short", "y"].spearman.estimate.interval is None
+    assert study["short", "y"].spearman.estimate.value == pytest.approx(0.9)
+    text = " ".join(study.notes)
+    assert "No interval from fewer than 6 models" in text
+    assert "(short)" in text
+    assert "intervals of Pearson's r are a little too narrow" in text
 
 
 def test_missing_numbers_are_counted_and_constants_have_no_correlation():

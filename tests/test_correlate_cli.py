@@ -48,11 +48,12 @@ def test_the_screen_and_the_files(audits, scores, tmp_path):
     output = run(*audits, "--scores", scores, "--json", files[0], "--parquet", files[1], "--figure", files[2])
     study = correlate(audits, scores)
     row = study["socm", "mteb"]
-    interval = row.spearman.estimate.interval
-    assert f"{row.spearman.estimate.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]" in output
+    assert f"{row.spearman.estimate.value:.2f}" in output
+    assert "No interval from fewer than 6 models" in output
     assert "Not compared, with metrics, and no scores: org/m5" in output
     assert "Not compared, with scores, and no metrics: org/nobody" in output
-    assert "5 models and 1 controls leave 2 degrees of freedom" in output
+    assert output.count("5 models and 1 controls leave 2 degrees of freedom") == 1  # for both metrics
+    assert "all metrics" in output
     assert "cannot show" not in output
     assert "With 5 models a correlation of about" in output
     assert output.count("written:") == 3
@@ -76,6 +77,18 @@ def test_a_narrow_screen_cuts_nothing_off(audits, scores):
     assert str(correlate(audits, scores)["socm", "mteb"].spearman) in output
 
 
+def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_path):
+    numbers = {"socm": 0.1, "floor": 0.3, "score_pairs": 10, "hub_skewness": 2.0, "hub_skewness_floor": 1.0}
+    values = np.random.default_rng(1).normal(size=(5, len(numbers)))
+    paths = [audit(tmp_path / f"{k}.json", f"org/m{k}", dict(zip(numbers, values[k], strict=True))) for k in range(5)]
+    study = correlate(paths, scores)
+    assert [row.metric for row in study.rows] == ["socm", "hub_skewness"]
+    assert "Not tried unless named (--metric): floor, score_pairs, hub_skewness_floor." in study.notes
+    output = run(*paths, "--scores", scores, "--control", "floor", "--metric", "socm", "--metric", "floor")
+    assert "all metrics" not in output  # the floor is no control of itself
+    assert [row.metric for row in correlate(paths, scores, only_metrics=["floor"]).rows] == ["floor"]
+
+
 def test_metrics_from_a_table(scores):
     output = run("--metrics", scores, "--scores", scores)
     assert "1.00" in output
@@ -94,6 +107,13 @@ def test_what_is_missing_is_named(audits, scores, tmp_path):
         run(*audits)
     with pytest.raises(InputError, match="both audits and --metrics, or neither"):
         run("--scores", scores)
+    for choice in ((), ("--benchmark", "MTEB(eng, v2)")):
+        with pytest.raises(InputError, match=r"^scores: received .*none\.csv; there is no such file") as missing:
+            run(*audits, "--scores", tmp_path / "none.csv", *choice)
+        assert "hub" not in str(missing.value)
+    (tmp_path / "typo.csv").write_text("model,mteb\norg/m0,1\norg/m1,x\norg/m2,3", encoding="utf-8")
+    with pytest.raises(InputError, match=r"typo\.csv: row 1, column 'mteb' holds 'x'"):
+        run(*audits, "--scores", tmp_path / "typo.csv")
     with pytest.raises(InputError, match="--benchmark is for a folder"):
         run(*audits, "--scores", scores, "--benchmark", "MTEB(eng, v2)")
     with pytest.raises(InputError, match=r"'\.gif'; allowed"):

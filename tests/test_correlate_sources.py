@@ -7,10 +7,12 @@ import json
 import pytest
 
 from evidence_data import audit, mteb_result
+from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.evidence.matching import join
 from poolscope.evidence.model_records import ModelRecord, ModelRecords, read_audits, read_model_table
 from poolscope.evidence.mteb_results import read_mteb_results
+from tiny_models import save_model, tiny_model
 
 
 def named(source, *names, **options):
@@ -31,6 +33,13 @@ def test_audits_from_files_and_folders(tmp_path):
     assert found.notes == ()
     with pytest.raises(InputError, match="more than one row or audit of org/a"):
         read_audits([first, first])
+
+
+def test_a_real_card_gives_its_parameters_to_control_for(tmp_path):
+    card = as_encoder(save_model(tmp_path / "model")).card.to_dict()
+    (found,) = read_audits([audit(tmp_path / "a.json", numbers={"socm": 0.1}, **card)]).records
+    expected = sum(weights.numel() for weights in tiny_model().parameters())
+    assert found.traits == {"parameters": expected, "dimension": card["dimension"]}
 
 
 def test_audits_of_different_texts_are_called_so(tmp_path):
@@ -74,6 +83,7 @@ def test_a_table_of_models(tmp_path):
         ("model,x\n,1", "row 0 names no model"),
         ("model,x\na,1\na,2", "more than one row or audit of a"),
         ("model,x\na,1\nb,inf", "column 'x' holds 'inf'"),
+        ("model,x\na,1\nb,2\nc,61%", "row 2, column 'x' holds '61%'; a finite number"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, content, message):

@@ -115,6 +115,7 @@ def test_wordllama_means_are_its_own_vectors():
     encoder = as_encoder("builtin:wordllama")
     np.testing.assert_allclose(means(encoder.encode(texts)[-1]), own, atol=1e-6)
     assert (encoder.card.name, encoder.card.dimension) == ("wordllama/l2_supercat_256", 256)
+    assert encoder.card.parameters == table.size
 
 
 # -- word vectors ---------------------------------------------------------------------------------------------------
@@ -150,6 +151,7 @@ def test_words_are_looked_up_as_written_then_lower_then_in_pieces(tmp_path, capl
     cut = encode(path, ["the cat the cat"], max_length=3)
     assert (cut.lengths.tolist(), cut.truncated.tolist()) == ([3], [1])
     assert as_encoder(path).card.kind == "static"
+    assert as_encoder(path).card.parameters == as_encoder(path)._table.size
 
 
 def test_header_and_trailing_blanks_of_other_writers(tmp_path, caplog):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, StoreError
-from poolscope.store import LABELS, MANIFEST, is_store, open_clouds, open_store
+from poolscope.store import LABELS, MANIFEST, Store, is_store, open_clouds, open_store
+from poolscope.store_writer import encode_to_store
 from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, fill, never
 
 
@@ -32,6 +35,17 @@ def test_a_store_gives_back_the_clouds_ids_texts_and_labels(tmp_path: Path) -> N
     assert store.card == CARD
     assert store.manifest.texts["notes"] == ["1 text is empty and left out (11 read)."]
     assert (store.reused, store.damaged, store.notes()) == (0, 0, [])
+
+
+def test_a_store_written_before_cards_counted_parameters_is_read_and_reused(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    encode_to_store(FakeEncoder(), corpus(), folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    del manifest["model"]["parameters"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert Store.open(folder).card == CARD
+    again = encode_to_store(FakeEncoder(replace(CARD, parameters=12), before=never), corpus(), folder)
+    assert again.reused == len(again)
 
 
 def test_the_files_are_where_the_documentation_says(tmp_path: Path) -> None:

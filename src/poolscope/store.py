@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import ModelCard
+from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.files import write_json
 
@@ -59,7 +59,7 @@ class Manifest:
     def identity(self) -> dict[str, Any]:
         """Every choice that changes the clouds, by a name for messages; equal identities, equal clouds."""
         return {
-            **{f"model {name}": value for name, value in self.model.items()},
+            **{f"model {name}": value for name, value in model_identity(self.model).items()},
             **{f"option {name}": value for name, value in self.options.items()},
             "layers": self.layers,
             "digest of the texts": self.texts["digest"],

@@ -47,6 +47,8 @@ class Correlation:
 class ItemBootstrap:
     """Resamples of `count` items with replacement; every statistic sees the same ones.
 
+    Of fewer than `min_items` items there are values without intervals.
+
     >>> bootstrap = ItemBootstrap(4, answers="other items", seed=0)
     >>> found = bootstrap.correlations({"side": np.array([1.0, 2, 3, 4]), "area": np.array([1.0, 4, 9, 16])})
     >>> round(found["side", "area"].spearman.value, 6)
@@ -55,7 +57,7 @@ class ItemBootstrap:
     0.5
     """
 
-    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95) -> None:
+    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95, min_items: int = 0) -> None:
         generator = np.random.default_rng(seed)
         self._weights = np.zeros((RESAMPLES if count else 0, count), np.uint16)
         for row in self._weights:
@@ -63,6 +65,7 @@ class ItemBootstrap:
         self.count = count
         self.answers = answers
         self.level = level
+        self.min_items = min_items
 
     def variation(self, values: Array) -> Estimate:
         """Coefficient of variation, standard deviation (divided by n) over mean; undefined for fewer than two items."""
@@ -108,7 +111,7 @@ class ItemBootstrap:
         if not np.isfinite(exact[0]):
             return Estimate(None)
         defined = resampled[np.isfinite(resampled)]
-        if len(defined) < len(resampled) / 2:
+        if self.count < self.min_items or len(defined) < len(resampled) / 2:
             return Estimate(float(exact[0]))
         tail = (1 - self.level) / 2
         low, high = np.quantile(defined, [tail, 1 - tail])

@@ -20,7 +20,7 @@ from poolscope.analyses.tokens_result import TokenStatistics
 from poolscope.analyses.tokens_summary import summarise
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
-from poolscope.encoders.base import Progress, TokenEncoder, check_layers
+from poolscope.encoders.base import Progress, TokenEncoder, check_layers, model_identity
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError
 from poolscope.store import Store, is_store
@@ -98,7 +98,7 @@ def _source(model: Any, options: Any, vocabulary: Vocabulary | None, groups: Any
     """What is measured: equal for all shards of one measurement."""
     special = None if vocabulary is None else sorted(vocabulary.special_ids)
     grouping = "token type" if groups is None else "label"
-    source = {"model": model, "options": options, "grouping": grouping, "special": special}
+    source = {"model": model_identity(model), "options": options, "grouping": grouping, "special": special}
     found: dict[str, Any] = json.loads(json.dumps(source))  # as it is read back from a file
     return found
 

@@ -34,7 +34,9 @@ def correlate(
     metrics: Annotated[
         Path | None, typer.Option(metavar="TABLE", help="Table of metrics, one row a model, in place of audits.")
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this metric (repeatable).")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this metric (repeatable; any number of audits).")
+    ] = None,
     score: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this score (repeatable).")] = None,
     benchmark: Annotated[
         str | None, typer.Option(metavar="NAME", help="MTEB results: the tasks of this benchmark.")
@@ -49,7 +51,7 @@ def correlate(
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the points: .html, .png, .svg.")] = None,
 ) -> None:
-    """Spearman, Pearson and Kendall correlations of every number of the audits with task scores, over models.
+    """Spearman, Pearson and Kendall correlations of the audits' headline numbers with task scores, over models.
 
     With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
     once. Models match by name; those without a partner are named.
@@ -86,7 +88,7 @@ def _scores(path: Path, benchmark: str | None) -> ModelRecords:
     from poolscope.evidence.correlate import read_scores
     from poolscope.evidence.mteb_results import read_mteb_results
 
-    if benchmark is None:
+    if benchmark is None or not path.exists():
         return read_scores(path)
     if not path.is_dir():
         raise InputError(f"--benchmark is for a folder of MTEB results; received the table {path}. Leave it out.")
@@ -142,11 +144,33 @@ def _print_partials(rows: list[MetricScore], screen: Console) -> None:
         table.add_column(head, overflow="fold")
     for row in rows:
         for part in row.partials:
-            found = part.spearman
-            cells = (part.refused, "–") if found is None else (str(found), str(found.p))
-            table.add_row(row.metric, ", ".join(part.controls), *cells)
+            if part.spearman is not None:
+                table.add_row(row.metric, ", ".join(part.controls), str(part.spearman), str(part.spearman.p))
+    for metrics, controls, reason in _refusals(rows):
+        table.add_row(_briefly(metrics, [row.metric for row in rows]), "; ".join(controls), reason, "–")
     if table.row_count:
         screen.print(table)
+
+
+def _refusals(rows: list[MetricScore]) -> list[tuple[tuple[str, ...], list[str], str]]:
+    """(metrics, controls, reason) of the partial correlations that were refused, those of one reason together."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for part in row.partials:
+            if part.refused is not None:
+                metrics.setdefault((part.refused, ", ".join(part.controls)), []).append(row.metric)
+    controls: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for (reason, names), refused in metrics.items():
+        controls.setdefault((tuple(refused), reason), []).append(names)
+    return [(refused, names, reason) for (refused, reason), names in controls.items()]
+
+
+def _briefly(chosen: tuple[str, ...], known: list[str]) -> str:
+    """The chosen names, or those that are left out where these are fewer."""
+    missing = [name for name in known if name not in chosen]
+    if len(missing) >= len(chosen) or len(known) == 1:
+        return ", ".join(chosen)
+    return f"all but {', '.join(missing)}" if missing else "all metrics"
 
 
 def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figure: Path | None) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,6 +77,7 @@ def intervene(
         from poolscope.charts import check_figure_path
 
         check_figure_path(figure)
+    _refuse_plain_texts(pairs)
     found = read_pairs(
         pairs, query_column=query_column, document_column=document_column, sample=limit or None, seed=seed
     )
@@ -99,6 +101,15 @@ def intervene(
         save_figure(intervene_figure(result), figure)
     _print(result, screen)
     name_written(screen, json, figure)
+
+
+def _refuse_plain_texts(pairs: str) -> None:
+    if Path(pairs).suffix.lower() in (".txt", ".md"):
+        raise InputError(
+            f"pairs: received {pairs}, which holds texts and no pairs; needed: a table (.csv, .jsonl, .parquet) with "
+            f"the columns query and document. Name such a table; other columns are named with --query-column and "
+            f"--document-column."
+        )
 
 
 def _encode(

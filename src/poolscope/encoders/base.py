@@ -27,7 +27,8 @@ class ModelCard:
     between pooling and the final vector (Dense, Normalize, …); `revision` is a commit or a digest of the
     weights; `max_length` is the declared limit in tokens and `positions` what the weights can take;
     `default_prompt` names the prompt that is used when the caller asks for none; `temperature` is the rule by which
-    its attention is scaled (`poolscope.tempscale`), None for the model as it is.
+    its attention is scaled (`poolscope.tempscale`), None for the model as it is; `parameters` counts the numbers of
+    its weights, None where they are not known.
     """
 
     name: str
@@ -44,10 +45,19 @@ class ModelCard:
     positions: int | None = None
     default_prompt: str | None = None
     temperature: Mapping[str, Any] | None = None
+    parameters: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, so that the dictionary equals itself after a round trip through JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def model_identity(card: Mapping[str, Any]) -> dict[str, Any]:
+    """What tells models apart in the dictionary of a card: all but `parameters`, which follows from the revision.
+
+    Without it, clouds and states that were saved before cards counted parameters are recognised.
+    """
+    return {name: value for name, value in card.items() if name != "parameters"}
 
 
 @dataclass(frozen=True)

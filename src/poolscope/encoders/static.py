@@ -167,6 +167,7 @@ def _card(table: NDArray[Any], *, name: str, revision: str, declared: Declaratio
         after=declared.after,
         prompts=dict(declared.prompts),
         default_prompt=declared.default_prompt,
+        parameters=table.size,
     )
 
 

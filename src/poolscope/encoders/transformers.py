@@ -93,6 +93,7 @@ def _encoder(
         dtype=str(model.dtype).removeprefix("torch."),
         positions=positions,
         default_prompt=declared.default_prompt,
+        parameters=sum(weights.numel() for weights in model.parameters()),
     )
     return BatchedEncoder(
         card,

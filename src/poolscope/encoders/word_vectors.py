@@ -37,6 +37,7 @@ def load_word_vectors(path: Path, *, name: str, options: EncoderOptions) -> Stat
         revision=file_digest(path),
         layers=0,
         pooling=("mean",),
+        parameters=table.size,
     )
 
     def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:

@@ -32,12 +32,15 @@ from poolscope.evidence.rank_statistics import (
 )
 from poolscope.evidence.study import Association, CorrelationStudy, MetricScore, WithoutFamily
 from poolscope.results import provenance
+from poolscope.texts.hub import looks_like_hub
+from poolscope.texts.sources import exists
 
 Array = NDArray[np.float64]
 Source = ModelRecords | str | os.PathLike[str]
 
 MEAN = "mean over tasks"
 MIN_MODELS = 3
+_MIN_FOR_INTERVAL = 6  # with fewer, resamples repeat the same few orders and intervals shrink to a point
 _FEW = 20  # models below which 95 % intervals of r were seen to cover 89 to 94 % (those of ρ and τ 94 to 98 %)
 _ANSWERS = "other models like these (if they were independent draws)"
 _NOTHING = Association(Estimate(None), None)
@@ -54,11 +57,13 @@ def correlate(
 ) -> CorrelationStudy:
     """Spearman, Pearson and Kendall correlation of every metric with every score over the models that have both.
 
-    `metrics`: audits (files or folders, a list), or a table with one row a model; `scores`: a table, or a folder of
-    MTEB results, of which the mean over the tasks that every matched model has is the score. `only_metrics` and
-    `only_scores` choose among them (for MTEB also single tasks). `controls`: traits or metrics to account for, each
-    alone and all together; those that not every model has are left out, and named.
+    `metrics`: audits (files or folders, a list), of which the headline numbers are taken, or a table with one row a
+    model; `scores`: a table, or a folder of MTEB results, of which the mean over the tasks that every matched model has
+    is the score. `only_metrics` and `only_scores` choose instead among all numbers (for MTEB also single tasks).
+    `controls`: traits or metrics to account for, each alone and all together; those that not every model has are left
+    out, and named.
     """
+    only_metrics = list(only_metrics)
     left = _metrics(metrics)
     right = read_scores(scores)
     joined = join(left, right)
@@ -68,8 +73,11 @@ def correlate(
             f"{left.source}: {listed(joined.only_metrics)}; only in {right.source}: {listed(joined.only_scores)}. "
             f"Names match as org/model or org__model; put other spellings in a column 'aliases'."
         )
-    chosen_metrics = _choose(only_metrics, left.numbers, "metric")
+    headlines = [name for name in left.numbers if name in left.headlines]
+    chosen_metrics = _choose(only_metrics or headlines, left.numbers, "metric")
     notes = [*left.notes, *right.notes]
+    if headlines and not only_metrics and (others := [name for name in left.numbers if name not in headlines]):
+        notes.append(f"Not tried unless named (--metric): {listed(others)}.")
     known = (*right.numbers, MEAN) if right.tasks else right.numbers
     chosen_scores = _choose(list(only_scores) or ([MEAN] if right.tasks else []), known, "score")
     if right.tasks and MEAN in chosen_scores:
@@ -90,7 +98,7 @@ def correlate(
         families={family: tuple(m.name for m in members) for family, members in _families(joined.models).items()},
         only_metrics=joined.only_metrics,
         only_scores=joined.only_scores,
-        notes=(*notes, *_reading(joined, len(chosen_metrics))),
+        notes=(*notes, *_reading(joined, rows)),
         provenance=origin,
     )
 
@@ -100,7 +108,7 @@ def _metrics(source: Source | Sequence[str | os.PathLike[str]]) -> ModelRecords:
         return source
     if isinstance(source, str | os.PathLike):
         is_audit = Path(source).is_dir() or Path(source).suffix == ".json"
-        return read_audits([source]) if is_audit else read_model_table(source)
+        return read_audits([source]) if is_audit else read_model_table(_present(source, "metrics"))
     return read_audits(source)
 
 
@@ -108,7 +116,16 @@ def read_scores(source: Source) -> ModelRecords:
     """Scores of models: a table with one row a model, or a folder of MTEB results."""
     if isinstance(source, ModelRecords):
         return source
-    return read_mteb_results(source) if Path(source).is_dir() else read_model_table(source)
+    return read_mteb_results(source) if Path(source).is_dir() else read_model_table(_present(source, "scores"))
+
+
+def _present(source: str | os.PathLike[str], what: str) -> str | os.PathLike[str]:
+    if exists(Path(source)) or (isinstance(source, str) and looks_like_hub(source)):
+        return source
+    raise InputError(
+        f"{what}: received {os.fspath(source)}; there is no such file or folder. Needed: a table with one row a model "
+        f"(.csv, .jsonl, .parquet){' or a folder of MTEB results' if what == 'scores' else ''}. Check the spelling."
+    )
 
 
 def _choose(asked: Iterable[str], known: Sequence[str], what: str) -> list[str]:
@@ -161,7 +178,7 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
     )
     if row.undefined is not None:
         return row
-    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed)
+    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed, min_items=_MIN_FOR_INTERVAL)
     found = bootstrap.correlations({"x": x, "y": y})["x", "y"]
     return replace(
         row,
@@ -205,8 +222,9 @@ def _corrected(rows: Sequence[MetricScore]) -> list[MetricScore]:
     return [row if row.spearman.p is None else replace(row, holm=next(corrected)) for row in rows]
 
 
-def _reading(joined: Joined, metrics: int) -> list[str]:
+def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
     """What a reader must know of this many models."""
+    metrics = len({row.metric for row in rows})
     n, detectable = len(joined.models), detectable_correlation(len(joined.models))
     if detectable is None:
         notes = [f"{n} models cannot show a correlation at the 5 % level with any certainty; read the points only."]
@@ -215,7 +233,13 @@ def _reading(joined: Joined, metrics: int) -> list[str]:
             f"With {n} models a correlation of about |ρ| = {detectable:.2f} is found four times in five (5 % level); a "
             f"weaker one would mostly be missed, so a large p-value says little."
         ]
-    if n < _FEW:
+    if short := [row.metric for row in rows if row.undefined is None and len(row.models) < _MIN_FOR_INTERVAL]:
+        whom = "" if n < _MIN_FOR_INTERVAL else f" ({listed(dict.fromkeys(short))})"
+        notes.append(
+            f"No interval from fewer than {_MIN_FOR_INTERVAL} models{whom}: resamples of so few repeat the same orders "
+            f"and would shrink it to a point."
+        )
+    if _MIN_FOR_INTERVAL <= n < _FEW:
         notes.append(
             "From so few models intervals of Pearson's r are a little too narrow (about 90 % in place of 95 %)."
         )

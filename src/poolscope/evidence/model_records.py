@@ -20,6 +20,23 @@ TRAITS = ("parameters", "dimension")
 _NAME, _ALIASES, _FAMILY = "model", "aliases", "family"
 AUDIT_FILE = "audit.json"
 
+HEADLINES = (
+    "cut_off",
+    "anisotropy",
+    "wrong_pooling_keeps",
+    "share_cut",
+    "short_share",
+    "length_slope",
+    "position_drop",
+    "socm",
+    "socm_trace",
+    "socm_neighbours",
+    "concentration_ratio",
+    "hub_skewness",
+    "near_duplicates",
+)
+"""Of the numbers of an audit those that each say one thing: no counts, floors, gains of repairs, or the same again."""
+
 
 @dataclass(frozen=True)
 class ModelRecord:
@@ -34,12 +51,16 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class ModelRecords:
-    """The models of one source. `tasks`: the numbers are scores of tasks, of which the mean over tasks is wanted."""
+    """The models of one source. `tasks`: the numbers are scores of tasks, of which the mean over tasks is wanted.
+
+    `headlines`: the numbers that are looked at unless others are named; empty for all.
+    """
 
     source: str
     records: tuple[ModelRecord, ...]
     notes: tuple[str, ...] = ()
     tasks: bool = False
+    headlines: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [record.name for record in self.records]
@@ -59,7 +80,7 @@ def read_model_table(source: str | os.PathLike[str]) -> ModelRecords:
     """One row a model: the column `model`, if there are any `aliases` (with ; between), `family`, traits, and numbers.
 
     Any table that `read_texts` reads. An empty cell is a number that is not known; columns of words are named in the
-    notes and not used.
+    notes and not used. A word among numbers is refused.
     """
     table = open_table(source)
     if _NAME not in table.kinds:
@@ -68,10 +89,25 @@ def read_model_table(source: str | os.PathLike[str]) -> ModelRecords:
             f"stand in a column called '{_NAME}'."
         )
     known = (_NAME, _ALIASES, _FAMILY)
-    numeric = [name for name, kind in table.kinds.items() if kind in ("integer", "number") and name not in known]
-    unused = [name for name, kind in table.kinds.items() if kind in ("text", "other") and name not in known]
+    words = [name for name, kind in table.kinds.items() if kind in ("text", "other") and name not in known]
+    unused = [name for name in words if not _mostly_numbers(table, name)]
+    numeric = [name for name, kind in table.kinds.items() if kind != "missing" and name not in (*known, *unused)]
     notes = (f"{table.name}: columns without numbers are not used: {', '.join(unused)}.",) if unused else ()
     return ModelRecords(table.name, tuple(_rows(table, numeric)), notes)
+
+
+def _mostly_numbers(table: Table, column: str) -> bool:
+    """Whether at least half of what stands in the column are numbers: the rest are mistakes then, no words."""
+    filled = [value for (value,) in table.rows([column]) if value not in (None, "")]
+    return 2 * sum(map(_is_number, filled)) >= max(len(filled), 1)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool)
 
 
 def _rows(table: Table, numeric: Sequence[str]) -> Iterable[ModelRecord]:
@@ -106,7 +142,7 @@ def read_audits(paths: Iterable[str | os.PathLike[str]]) -> ModelRecords:
     notes = (
         () if len(corpora) < 2 else (f"The audits are of {len(corpora)} corpora: part of a difference is the texts'.",)
     )
-    return ModelRecords(f"{len(found)} audits", tuple(record for record, _ in found), notes)
+    return ModelRecords(f"{len(found)} audits", tuple(record for record, _ in found), notes, headlines=HEADLINES)
 
 
 def _audit(path: Path) -> tuple[ModelRecord, str]:
