@@ -126,6 +126,17 @@ def test_evaluate_from_labelled_files(folder, lines, tmp_path):
         assert f"{metric} {value:.4f}" in run("evaluate", folder, tmp_path / "labels.csv", "--task", kind)
 
 
+@pytest.mark.parametrize("pooling", ["sif", "second order"])
+def test_evaluate_refuses_poolings_that_must_be_fitted_before_anything_is_encoded(pooling, texts):
+    with pytest.raises(InputError, match=f"--pooling: received '{pooling}', which must be fitted.*`poolscope tune`"):
+        run("evaluate", "no/model", texts, "--pooling", pooling)
+
+
+def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path):
+    (tmp_path / "few.txt").write_text("\n".join(lines[:4]) + "\n", encoding="utf-8")
+    assert "too few to prove anything (4 queries, " in run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max")
+
+
 def test_tasks_that_cannot_be(folder, texts):
     with pytest.raises(InputError, match="--task: received 'chess'; allowed: split-half, summary-body, sts"):
         run("evaluate", folder, texts, "--task", "chess")

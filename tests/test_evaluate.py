@@ -21,7 +21,7 @@ from poolscope.evaluate import (
     summary_body_task,
 )
 from poolscope.evaluate.probes import cluster, cross_validated, logistic_regression
-from poolscope.evaluate.tasks import halve
+from poolscope.evaluate.tasks import halve, shared_texts
 
 
 def blobs(seed: int = 0, *, spread: float = 0.6, each: int = 25) -> tuple[np.ndarray, np.ndarray]:
@@ -78,6 +78,20 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
         found = compare_scores(np.zeros(40), random.normal(0.1, 1, size=40), draws=400).interval
         hits += found.low <= 0.1 <= found.high
     assert 180 <= hits <= 198  # 95 %, less a little for a percentile interval of 40
+
+
+@pytest.mark.parametrize(("units", "changed", "enough"), [(2, 2, False), (9, 9, False), (10, 6, True), (99, 5, False)])
+def test_few_units_prove_nothing(units, changed, enough):
+    """However clear the interval: two units that both gain leave it no doubt."""
+    after = np.zeros(units)
+    after[:changed] = 1
+    found = compare_scores(np.zeros(units), after)
+    assert (found.count, found.changed) == (units, changed)
+    assert found.interval.low > 0
+    assert found.proves_gain is enough
+    assert compare_scores(after, np.zeros(units)).proves_loss is enough
+    counts = f"too few to prove anything ({units} queries, {changed} of them changed; needed: 10 and 6)"
+    assert found.shortage() == (None if enough else counts)
 
 
 def test_differences_need_the_same_task():
@@ -214,6 +228,22 @@ def test_a_part_of_a_retrieval_task_keeps_its_documents_and_the_idle_ones():
     assert pairs == {("c", "x"), ("c", "y"), ("d", "v")}
     assert {"w", "z"} < set(part.documents)  # relevant to nobody
     assert "u" not in part.documents  # relevant to a query of the other half
+
+
+def test_idle_documents_are_dealt_out_between_the_halves():
+    """What one half is fitted on, the other does not rank; a document of queries in both halves is counted."""
+    queries, documents = [f"q{k}" for k in range(6)], [f"d{k}" for k in range(17)]
+    relevant = np.array([*((k, k) for k in range(6)), *((k, 6) for k in range(6))])  # d6 answers every query
+    task = RetrievalTask(queries, documents, relevant)
+    first, second = halve(task, seed=1)
+    assert task.idle.tolist() == list(range(7, 17))
+    assert set(first.documents) & set(second.documents) == {"d6"}
+    assert set(first.documents) | set(second.documents) == set(documents)
+    assert [len(half.idle) for half in (first, second)] == [5, 5]
+    for half in (first, second):
+        pairs = {(half.queries[q], half.documents[d]) for q, d in half.relevant}
+        assert pairs == {pair for query in half.queries for pair in ((query, query.replace("q", "d")), (query, "d6"))}
+    assert shared_texts(first, second) == 1
 
 
 @pytest.mark.parametrize(

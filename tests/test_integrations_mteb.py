@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from poolscope.errors import InputError
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.vectors import MeanRemoval
 from tiny_models import TEXTS, declare, save_model
@@ -94,13 +95,42 @@ def test_results_of_a_repair_lie_beside_those_of_the_model(folder, tmp_path):
     assert plain.mteb_model_meta.name == "mine/tiny"
     assert plain.mteb_model_meta.embed_dim == 16
     assert plain.mteb_model_meta.experiment_name is None
-    assert scaled.mteb_model_meta.experiment_name == "repair_tau-0.5"
+    assert scaled.mteb_model_meta.experiment_name.startswith("repair_tau-0.5-")
     cache = mteb.ResultCache(tmp_path)
     for model in (plain, scaled):
         mteb.evaluate(model, [Similarity()], cache=cache)
     stored = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("MemorySTS.json"))
     assert len(stored) == 2
     assert sum("tau-0.5" in path for path in stored) == 1
+
+
+def experiment(*arguments, **options) -> str | None:
+    return mteb_model(*arguments, **options).mteb_model_meta.experiment_name
+
+
+def test_results_of_two_fits_or_two_options_lie_apart(folder, tmp_path):
+    vectors = Repair().apply(str(folder)).encode([*FIRST, *SECOND])
+    fits = [Repair(vectors=MeanRemoval().fit(part)) for part in (vectors[:7], vectors[7:], vectors[:7])]
+    assert len({fit.label for fit in fits}) == 1
+    first, second, same = (experiment(str(folder), fit) for fit in fits)
+    assert first != second
+    assert first == same
+    fits[0].save(tmp_path / "repair.safetensors")
+    assert experiment(str(folder), str(tmp_path / "repair.safetensors")) == first
+    assert len({experiment(str(folder), fits[0], **o) for o in ({}, {"max_length": 5}, {"prompt": "query : "})}) == 3
+    assert experiment(str(folder)) is None
+    assert experiment(str(folder), max_length=5).startswith("repair_as-it-is-")
+    assert experiment(str(folder), batch_tokens=64) is None  # changes no vector
+
+
+def test_functions_are_told_apart_or_refused(folder):
+    def model(scale):
+        return lambda texts: [np.array([[scale, len(text), 1.0]]) for text in texts]
+
+    revisions = [mteb_model(model(scale)).mteb_model_meta.revision for scale in (1.0, 2.0, 1.0)]
+    assert revisions[0] == revisions[2] != revisions[1]
+    with pytest.raises(InputError, match="received a function, which cannot be saved"):
+        mteb_model(str(folder), Repair(lambda length: 0.5))
 
 
 def test_a_repair_from_its_file(folder, tmp_path):

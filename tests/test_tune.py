@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +12,7 @@ from planted import common_direction, only_the_first_token, sound, topic_texts, 
 from poolscope import as_encoder, encode, read_texts
 from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, StoreError
-from poolscope.evaluate import SimilarityTask, compare_scores, evaluate, split_half_task
+from poolscope.evaluate import Evaluation, RetrievalTask, SimilarityTask, compare_scores, evaluate, split_half_task
 from poolscope.evaluate.tasks import halve
 from poolscope.ranking import unit_rows
 from poolscope.repairs.candidates import Candidate, combined
@@ -20,7 +21,9 @@ from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature_rules import ByRole, Steps, YarnLike
 from poolscope.repairs.tempscale import tempscale
 from poolscope.repairs.tune import texts_to_encode, tune
+from poolscope.repairs.tune_result import Trial, decide
 from poolscope.repairs.vectors import MeanRemoval, Standardisation, VectorRepair
+from poolscope.verdicts import Verdict
 from tiny_models import TEXTS, declare, save_model
 
 NO_TEMPERATURE = "No temperature was tried: a model of kind 'function' has no attention that can be scaled."
@@ -93,6 +96,33 @@ def test_the_best_of_many_useless_repairs_is_not_recommended():
     assert sum(result.verdict.level == "repair" for result in results) <= 2
     held_out = [result.difference.mean for result in results if result.difference is not None]
     assert np.mean(held_out) < np.mean(found) / 2
+
+
+@pytest.mark.parametrize("held_out", [2, 4, 19])
+def test_a_few_texts_prove_nothing(held_out):
+    """The defect is planted and its repair gains on all of them: still too few."""
+    result = tune(only_the_first_token, topic_texts(2 * held_out), repairs=[], poolings=["cls"], reranked=0)
+    assert len(result.reported_on.observations) == held_out
+    assert (result.verdict.level, result.recommendation) == ("ok", None)
+    assert result.difference is None or "too few to prove anything" in result.verdict.sentence
+
+
+def decision(held_out: int, changed: int) -> Verdict:
+    before, after = np.zeros(held_out), np.zeros(held_out)
+    after[:changed] = 1
+    evaluations = [Evaluation("task", "nDCG@10", "queries", scores[:, None]) for scores in (before, after)]
+    difference = compare_scores(*evaluations)
+    assert difference.interval.low > 0
+    trial = Trial("a repair", "vectors", evaluations[1], difference, Candidate(vectors=MeanRemoval()))
+    return decide([trial], trial, difference, chosen_on=evaluations[0], reported_on=evaluations[0])
+
+
+def test_a_repair_needs_20_units_and_6_that_changed():
+    assert decision(20, 6).level == "repair"
+    for held_out, changed in ((2, 2), (4, 4), (19, 19), (40, 5)):
+        found = decision(held_out, changed)
+        assert found.level == "ok"
+        assert f"({held_out} queries, {changed} of them changed; needed: 20 and 6)" in found.sentence
 
 
 # -- how it is done -------------------------------------------------------------------------------------------------
@@ -169,6 +199,16 @@ def test_a_sample_bounds_the_work():
         tune(sound, topic_texts(20), sample=3)
 
 
+def test_texts_in_both_halves_are_counted():
+    texts = topic_texts(20)
+    everywhere = np.array([(k, d) for k in range(19) for d in (k, 19)])
+    shared = RetrievalTask(texts[:19], texts, everywhere, roles=(None, None))
+    found = tune(sound, shared, poolings=["max"], repairs=[], reranked=0)
+    assert "1 texts stand in both halves: what was fitted has seen them." in found.notes
+    apart = tune(sound, texts, poolings=["max"], repairs=[], reranked=0)
+    assert not any("both halves" in note for note in apart.notes)
+
+
 def test_labelled_tasks_can_be_tuned_for():
     random = np.random.default_rng(0)
     texts = topic_texts(80)
@@ -231,6 +271,31 @@ def test_a_repair_knows_its_model(tmp_path):
     assert repair.apply(first).encode(TEXTS).shape == (5, 16)
     with pytest.raises(InputError, match="a repair belongs to one model"):
         repair.apply(second)
+
+
+@pytest.mark.parametrize("asked", [{"prompt": "the red dog and the tree : "}, {"role": "query"}, {"max_length": 4}])
+def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr("poolscope.repairs.repair_file._SAME_MODEL", 1 - 1e-6)  # tiny models are much alike
+    folder = declare(save_model(tmp_path, "Bert"), prompts={"query": "query : a slow blue cat "})
+    plain, other = as_encoder(folder), as_encoder(folder, **asked)
+    Repair(0.8).made_for(plain, {}).apply(other)
+    Repair(0.8).made_for(other, {}).apply(plain)
+
+
+def test_a_repair_knows_its_table_of_words_whatever_the_prompt(tmp_path):
+    (tmp_path / "words.txt").write_text("probe 1 0 0\nmodel 0 1 0\nquery 0 0 9\n", encoding="utf-8")
+    plain, other = (as_encoder(tmp_path / "words.txt", **asked) for asked in ({}, {"prompt": "query "}))
+    made = Repair(pooling="max").made_for(plain, {})
+    assert made.probe is not None
+    assert made.apply(other).encode(["model"]).argmax() == 2  # the prompt is still that of the texts
+
+
+def test_a_changed_model_of_the_same_name_points_to_the_options(tmp_path):
+    encoder = as_encoder(declare(save_model(tmp_path, "Bert")))
+    made = Repair(0.8).made_for(encoder, {})
+    changed = dataclasses.replace(made, probe=-made.probe)
+    with pytest.raises(InputError, match=r"The names agree: look at the options \(dtype, revision"):
+        changed.apply(encoder)
 
 
 def test_prompts_of_roles(tmp_path):

@@ -84,7 +84,13 @@ def _repair(file: Path | None, temperature: float | None, pooling: str | None) -
     from poolscope.repairs.repair_file import Repair
 
     if file is None:
-        return None if temperature is None and pooling is None else Repair(temperature, pooling)
+        chosen = None if temperature is None and pooling is None else Repair(temperature, pooling)
+        if chosen is not None and chosen.pooling is not None and chosen.pooling.learns:
+            raise InputError(
+                f"--pooling: received {pooling!r}, which must be fitted on texts first; allowed: poolings that learn "
+                f"nothing, such as cls or max. Use `poolscope tune`, which fits it, and --repair with its file."
+            )
+        return chosen
     if temperature is not None or pooling is not None:
         raise InputError("--repair: received --temperature or --pooling too; the file holds both. Leave one out.")
     return Repair.load(file)
@@ -124,4 +130,4 @@ def _print(label: str, found: Evaluation, screen: Console) -> None:
 def _meaning(found: Difference) -> str:
     if found.proves_gain:
         return "a gain beyond chance"
-    return "a loss beyond chance" if found.proves_loss else "no difference beyond chance"
+    return "a loss beyond chance" if found.proves_loss else found.shortage() or "no difference beyond chance"

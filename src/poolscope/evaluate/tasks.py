@@ -54,15 +54,32 @@ class Task(Protocol):
 
 
 def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
-    """Two tasks on disjoint halves of the units, drawn at random: one to choose on, one to report on."""
+    """Two tasks on disjoint halves of the units, drawn at random: one to choose on, one to report on.
+
+    Documents that are relevant to no query are dealt out between the halves; `shared_texts` counts what both hold.
+    """
     if task.units < 4:
         raise InputError(
             f"{task.name}: received {task.units} units; two halves need at least 4. Pass more texts, longer ones, or "
             f"more labelled rows."
         )
-    order = np.random.default_rng(seed).permutation(task.units)
-    middle = task.units // 2
-    return task.take(np.sort(order[:middle])), task.take(np.sort(order[middle:]))
+    random = np.random.default_rng(seed)
+    first, second = _dealt(random.permutation(task.units))
+    if isinstance(task, RetrievalTask):
+        idle = _dealt(random.permutation(task.idle))
+        return task.part(first, idle[0]), task.part(second, idle[1])
+    return task.take(first), task.take(second)
+
+
+def shared_texts(first: Task, second: Task) -> int:
+    """How many distinct texts stand in both tasks."""
+    texts = [{text for side in task.sides for text in side.texts} for task in (first, second)]
+    return len(texts[0] & texts[1])
+
+
+def _dealt(shuffled: Index) -> tuple[Index, Index]:
+    middle = len(shuffled) // 2
+    return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
 
 
 @dataclass(frozen=True)
@@ -114,10 +131,18 @@ class RetrievalTask:
         scores = ranking.ndcg(self.k)[:, None]
         return Evaluation(self.name, f"nDCG@{self.k}", "queries", scores, others=others, notes=self.notes)
 
+    @property
+    def idle(self) -> Index:
+        """The documents that are relevant to no query."""
+        return np.setdiff1d(np.arange(len(self.documents)), self.relevant[:, 1])
+
     def take(self, positions: Index) -> Self:
-        """Some queries, with their relevant documents and the documents that are relevant to no query."""
+        """Some queries, with their relevant documents and all that are relevant to no query."""
+        return self.part(positions, self.idle)
+
+    def part(self, positions: Index, idle: Index) -> Self:
+        """Some queries, with their relevant documents and those of `idle`."""
         kept = np.isin(self.relevant[:, 0], positions)
-        idle = np.setdiff1d(np.arange(len(self.documents)), self.relevant[:, 1])
         documents = np.union1d(self.relevant[kept, 1], idle)
         relevant = np.stack(
             [np.searchsorted(positions, self.relevant[kept, 0]), np.searchsorted(documents, self.relevant[kept, 1])], 1

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import require
-from poolscope.repairs.repair_file import Repair, RepairedModel
+from poolscope.repairs.repair_file import Repair, RepairedModel, probe_vector
 
 require("mteb", "mteb")
 
@@ -28,16 +30,16 @@ class PoolscopeEncoder(AbsEncoder):  # type: ignore[misc]
 
     def __init__(self, model: RepairedModel, *, name: str | None = None) -> None:
         self.model = model
-        repair = model.repair.label
+        experiment = _experiment(model)
         self.mteb_model_meta = ModelMeta.create_empty(
             overwrites={
                 "name": name or _qualified(model.card.name),
-                "revision": model.card.revision or "unknown",
+                "revision": model.card.revision or _unnamed_revision(model),
                 "embed_dim": len(model.encode(["dimension"])[0]),
                 "max_tokens": model.card.max_length,
                 "similarity_fn_name": ScoringFunction.COSINE,
                 # Results of a repair lie beside those of the model itself, never over them.
-                "experiment_kwargs": None if repair == Repair().label else {"repair": _plain(repair)},
+                "experiment_kwargs": None if experiment is None else {"repair": experiment},
             }
         )
 
@@ -62,7 +64,9 @@ def mteb_model(
     """An encoder for `mteb.evaluate`: a model as `as_encoder` takes it, with a repair or the file of one.
 
     `name` is under which results are kept, ORGANISATION/NAME (by default that of the model); a repair is kept as an
-    experiment of it. mteb's own instructions for tasks are not used: prompts are those that the model declares.
+    experiment of it, apart for every fit and for other encoder options; a temperature by a function is refused, since
+    two functions cannot be told apart. mteb's own instructions for tasks are not used: prompts are those that the model
+    declares.
     """
     chosen = repair if isinstance(repair, Repair) else Repair() if repair is None else Repair.load(repair)
     return PoolscopeEncoder(chosen.apply(model, **options), name=name)
@@ -76,6 +80,22 @@ def _qualified(name: str) -> str:
     """
     parts = [part for part in name.split("/") if part]
     return "/".join(parts[-2:]) if len(parts) > 1 else f"poolscope/{parts[0] if parts else 'model'}"
+
+
+def _experiment(model: RepairedModel) -> str | None:
+    """Label and digest of the repair and of the options that change vectors; None for the model as it is."""
+    chosen = getattr(model.encoder, "options", None)
+    options = {} if chosen is None else {name: value for name, value in chosen.content().items() if value is not None}
+    options.pop("revision", None)  # mteb keeps results apart by revision
+    if model.repair.label == Repair().label and not options:
+        return None
+    content = json.dumps([model.repair.digest, options], sort_keys=True)
+    return f"{_plain(model.repair.label)}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+
+def _unnamed_revision(model: RepairedModel) -> str:
+    """Functions have no revision: the vector of the probe text tells those of one name apart."""
+    return f"unknown-{hashlib.sha256(probe_vector(model.encoder).tobytes()).hexdigest()[:12]}"
 
 
 def _plain(label: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.static import StaticEncoder
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.repairs.temperature_rules import TemperatureRule
 
@@ -37,12 +39,23 @@ def prompted(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
     options = encoder.options
     if (options.prompt, options.prompt_name, options.role) != (None, None, None):
         return encoder
+    return _with_options(encoder, replace(options, role=role))
+
+
+def unprompted(encoder: TokenEncoder) -> TokenEncoder:
+    """The encoder without any prompt, cutting where its model declares: what it does is the model's doing alone."""
+    if isinstance(encoder, StaticEncoder):
+        bare = copy(encoder)
+        bare.prompt, bare.max_length = "", encoder.card.max_length
+        return bare
+    if not isinstance(encoder, BatchedEncoder):
+        return encoder
+    return _with_options(encoder, replace(encoder.options, prompt="", prompt_name=None, role=None, max_length=None))
+
+
+def _with_options(encoder: BatchedEncoder, options: EncoderOptions) -> BatchedEncoder:
     return BatchedEncoder(
-        encoder.card,
-        replace(options, role=role),
-        backend=encoder.backend,
-        tokenize=encoder.tokenize,
-        vocabulary=encoder.vocabulary,
+        encoder.card, options, backend=encoder.backend, tokenize=encoder.tokenize, vocabulary=encoder.vocabulary
     )
 
 

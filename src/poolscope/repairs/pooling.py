@@ -31,6 +31,11 @@ class Pooling(Fitted):
     layers: ClassVar[tuple[int, ...]] = (-1,)
     needs_ids: ClassVar[bool] = False
 
+    @property
+    def learns(self) -> bool:
+        """Must it be fitted before it pools?"""
+        return type(self).fit is not Pooling.fit
+
     def fit(self, clouds: Clouds) -> Self:
         """Learn from the clouds of a sample; most poolings have nothing to learn."""
         return self

@@ -5,6 +5,8 @@ vectors = Repair.load("repair.safetensors").apply("builtin:minilm").encode(texts
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +20,8 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.errors import InputError
 from poolscope.ranking import unit_rows
-from poolscope.repairs.encoding import encode_side
-from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
+from poolscope.repairs.encoding import encode_side, unprompted
+from poolscope.repairs.fitted import Arrays, read_arrays, rebuild, write_arrays
 from poolscope.repairs.pooling import POOLINGS, Pooling, declared_pooling, make_pooling
 from poolscope.repairs.temperature_rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, VectorRepair
@@ -96,28 +98,40 @@ class Repair:
             vectors=self.vectors,
             model=card.name,
             revision=card.revision,
-            probe=None if card.revision is None else _probe(encoder),
+            probe=None if card.revision is None else probe_vector(encoder),
             evidence=evidence,
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one safetensors file: fitted arrays as tensors, the rest as JSON in its metadata."""
+    def to_dict(self) -> dict[str, Any]:
+        """What is done to the vectors, as plain types; the fitted arrays are kept beside it."""
+        parts = {"temperature": self.temperature, "pooling": self.pooling, "vectors": self.vectors}
+        return {name: None if part is None else part.to_dict() for name, part in parts.items()}
+
+    @property
+    def arrays(self) -> Arrays:
+        """The fitted arrays by part and name."""
         parts = {"pooling": self.pooling, "vectors": self.vectors}
-        content = {
-            "kind": _KIND,
-            "temperature": None if self.temperature is None else self.temperature.to_dict(),
-            **{name: None if part is None else part.to_dict() for name, part in parts.items()},
-            "model": self.model,
-            "revision": self.revision,
-            "evidence": self.evidence,
-        }
-        arrays = {
+        return {
             f"{name}.{key}": value
             for name, part in parts.items()
             if part is not None
             for key, value in part.arrays.items()
         }
-        write_arrays(path, content, arrays if self.probe is None else {**arrays, "probe": self.probe})
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that is done to the vectors; repairs that were fitted on other texts differ in it."""
+        found = hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode())
+        for name, array in sorted(self.arrays.items()):
+            found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one safetensors file: fitted arrays as tensors, the rest as JSON in its metadata."""
+        made_for = {"model": self.model, "revision": self.revision, "evidence": self.evidence}
+        arrays = self.arrays if self.probe is None else {**self.arrays, "probe": self.probe}
+        write_arrays(path, {"kind": _KIND, **self.to_dict(), **made_for}, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Repair:
@@ -141,11 +155,17 @@ class Repair:
     def _check(self, encoder: TokenEncoder) -> None:
         if self.probe is None or encoder.card.revision is None:
             return
-        found = _probe(encoder)
+        found = probe_vector(encoder)
         if found.shape != self.probe.shape or float(found @ self.probe) < _SAME_MODEL:
+            same = encoder.card.name == self.model
+            hint = (
+                "The names agree: look at the options (dtype, revision, a temperature in force), or run"
+                if same
+                else "Run"
+            )
             raise InputError(
                 f"model: received {encoder.card.name}, whose vector of the probe text is not that of {self.model}, for "
-                f"which this repair was made; a repair belongs to one model. Run `poolscope tune` for this one."
+                f"which this repair was made; a repair belongs to one model. {hint} `poolscope tune` for this one."
             )
 
 
@@ -199,8 +219,9 @@ class RepairedModel:
         )
 
 
-def _probe(encoder: TokenEncoder) -> Vectors:
-    clouds = encoder.encode([_PROBE])[-1]
+def probe_vector(encoder: TokenEncoder) -> Vectors:
+    """The mean vector of a fixed text, without any prompt: it tells a model from others, whatever it is asked with."""
+    clouds = unprompted(encoder).encode([_PROBE])[-1]
     return np.asarray(unit_rows(make_pooling("mean").transform(clouds), "probe")[0])
 
 

@@ -15,7 +15,7 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder, check_texts
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluate import Evaluation, RetrievalTask, Task, compare_scores, split_half_task
-from poolscope.evaluate.tasks import halve
+from poolscope.evaluate.tasks import halve, shared_texts
 from poolscope.repairs.candidates import Candidate, Layers, combined, default_poolings, default_repairs
 from poolscope.repairs.encoding import can_be_scaled, encode_side
 from poolscope.repairs.pooling import Pooling, declared_pooling, make_pooling
@@ -83,7 +83,7 @@ def tune(
         difference=difference,
         verdict=decision,
         recommendation=repair,
-        notes=(*task_notes(task), *search.notes),
+        notes=(*task_notes(task), *_shared_note(choosing, reporting), *search.notes),
         provenance=origin,
     )
 
@@ -97,6 +97,12 @@ def texts_to_encode(task: Task, temperatures: Sequence[float]) -> int:
 def task_notes(task: Task) -> tuple[str, ...]:
     """What the task says about itself."""
     return tuple(getattr(task, "notes", ()))
+
+
+def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:
+    """Repairs are fitted on texts of the half that chooses; those that stand in the other one too are not held out."""
+    shared = shared_texts(choosing, reporting)
+    return (f"{shared:,} texts stand in both halves: what was fitted has seen them.",) if shared else ()
 
 
 class _Search:
