@@ -126,3 +126,22 @@ def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
         run("length", folder, plain, "--labels")
     with pytest.raises(InputError, match="--bins: received 'few'"):
         parse_bins("few")
+
+
+def test_eighty_columns_hold_every_table(folder, tmp_path):
+    made = np.random.default_rng(3).integers(101, 125, size=240)
+    rows = [" ".join(f"w{(k * n) % 40}" for k in range(n)) for n in made]
+    plain = tmp_path / "texts.txt"
+    plain.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    pairs = tmp_path / "pairs.jsonl"
+    asked = [{"query": " ".join(row.split()[:6]), "document": row} for row in dict.fromkeys(rows)]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    edges = ",".join(str(edge) for edge in range(103, 130, 3))
+    options = ("--bins", edges, "--min-texts", 1, "--pairs", pairs, "--max-length", 128)
+    output = run("length", folder, plain, *options, width=80)
+    assert "…" not in output
+    for header in ("eff.rank", "own bin", "‖PX‖²/n", "whole − averaged", "share/exp."):
+        assert header in output
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.lstrip().startswith("124–127") for line in lines) == 3  # profile, mechanism, search: one line each

@@ -135,6 +135,22 @@ def test_joined_texts_beside_averages_of_their_parts():
         join_probe(as_encoder(word_model()), short[:30])
 
 
+def test_no_text_is_joined_twice(monkeypatch):
+    from poolscope.analyses.length_inputs import TokenInputs
+
+    seen = []
+    encode_rows = TokenInputs.encode
+    monkeypatch.setattr(
+        TokenInputs, "encode", lambda self, rows, **more: seen.append(rows) or encode_rows(self, rows, **more)
+    )
+    # Every text says one word of its own, so that a text in two inputs would be seen.
+    texts = [f"w{k // 40} w{k % 40}" for k in range(200)]
+    found = join_probe(as_encoder(word_model()), texts)
+    assert (found.texts, found.rows[-1].times) == (25, 8)
+    joined = [tuple(row[k : k + 2]) for row in seen[-1] for k in range(0, len(row), 2)]
+    assert len(joined) == len(set(joined)) == 200
+
+
 # -- the embedded model -------------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,16 @@ def test_queries_get_the_prompt_that_the_model_declares(tmp_path, pairs):
     assert asked.profile.slope == same.profile.slope
 
 
+def test_a_limit_too_short_for_the_probes_is_said(pairs):
+    found = length_report(word_model(), TEXTS, pairs=pairs, max_length=3)
+    assert [probe.name for probe in found.probes if not np.isfinite(probe.slope)] == []
+    notes = {note.partition(" not measured")[0]: note for note in found.notes}
+    for part in ("The cut texts were", "The repeated words were", "The position of an answer was"):
+        assert "limit of 3 tokens" in notes[part]
+        assert "too short" in notes[part]
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
 # -- the verdict --------------------------------------------------------------------------------------------------
 
 
@@ -99,6 +109,10 @@ def test_null_models_take_off_what_they_explain():
     assert explained.level == "watch"
     assert "Plain averaging explains it" in explained.sentence
     assert (explained.value, explained.interval) == (profile.slope, profile.slope_interval)
+    unsure = judge(profile, nulls_with(0.3, 0.28, -0.08, 0.12))  # the rise is 0.2: up to 60 % may be the model's
+    assert unsure.level == "repair"
+    assert "cannot be told from plain averaging on 30 documents" in unsure.sentence
+    assert "explains" not in unsure.sentence
     more = judge(profile, nulls_with(0.5, 0.2, 0.25, 0.35))
     assert more.level == "repair"
     assert "0.300 more than plain averaging gives, which explains 25% of it" in more.sentence

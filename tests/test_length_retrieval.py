@@ -11,9 +11,11 @@ import torch
 from length_data import context_free_model, word_texts
 from poolscope import as_encoder, read_pairs
 from poolscope.analyses.length_labels import labels_by_length
-from poolscope.analyses.length_position import position_probe
+from poolscope.analyses.length_position import PositionProbe, SegmentRow, position_probe
 from poolscope.analyses.length_retrieval import retrieval_by_length
+from poolscope.analyses.length_stats import Estimated
 from poolscope.errors import InputError
+from poolscope.intervals import Interval
 
 
 def search(seed=0, queries=60, documents=300, dimension=16, bias=0.0):
@@ -178,3 +180,51 @@ def test_labels_that_cannot_be_predicted():
         labels_by_length(vectors, lengths, ["a"] * 30)
     with pytest.raises(InputError, match="folds: received 1"):
         labels_by_length(vectors, lengths, labels, folds=1)
+
+
+def test_labels_that_long_texts_keep_or_lose_a_little():
+    vectors, lengths, labels = labelled(3.0)
+    better = labels_by_length(vectors, 205 - lengths, labels, bins=[0, 105, 205]).verdict
+    assert (better.level, better.interval.low > 0) == ("ok", True)
+    assert "are easier to tell" in better.sentence
+    same = labels_by_length(*labelled(0.3), bins=[0, 100, 200]).verdict
+    assert same.interval.low <= 0 <= same.interval.high
+    assert "cannot be said" in same.sentence
+    assert f"{same.value:+.2f} [{same.interval.low:+.2f}, {same.interval.high:+.2f}]" in same.sentence
+
+
+def segment_row(place, change, low, high):
+    interval = Interval(low, high, 0.95, "", "")
+    same = Estimated(0.0, Interval(-1.0, 1.0, 0.95, "", ""))
+    return SegmentRow(place, Estimated(0.5 + change), Estimated(2.0), Estimated(0.5), Estimated(change, interval), same)
+
+
+def test_the_sentence_on_the_position_follows_its_numbers():
+    said = {}
+    for change, low, high in ((-0.2, -0.3, -0.1), (-0.01, -0.015, -0.005), (0.1, 0.05, 0.15), (-0.1, -0.3, 0.1)):
+        rows = (segment_row(0.0, 0.0, 0.0, 0.0), segment_row(1.0, change, low, high))
+        said[change] = PositionProbe(20, 16, 64, rows, 0).verdict
+    assert [verdict.level for verdict in said.values()] == ["watch", "ok", "ok", "ok"]
+    assert "40% less similar to its query than at the start" in said[-0.2].sentence
+    assert "2% less similar" in said[-0.01].sentence
+    assert "nowhere less similar" in said[0.1].sentence
+    assert "cannot be told apart" in said[-0.1].sentence
+    assert "[-0.3000, 0.1000]" in said[-0.1].sentence
+
+
+def test_a_perfect_ranking_of_several_documents_scores_one():
+    random = np.random.default_rng(0)
+    topics = np.repeat(np.eye(10), 3, axis=0)
+    held = topics + 0.01 * random.standard_normal(topics.shape)
+    relevant = [(query, 3 * query + k) for query in range(10) for k in range(3)]
+    found = retrieval_by_length(np.eye(10), held, relevant, np.arange(1, 31), bins=2, min_texts=1, k=5)
+    for row in (*found.rows, found.shortest, found.longest):
+        assert [part.value for part in (row.hit, row.ndcg, row.mrr, row.rank)] == [1, 1, 1, 1]
+    # The third stands behind a document of another query; those that tie with it count half.
+    documents = np.array([[1, 0.1], [1, 0.2], [1, 0.3], [1, 0.4], [1, 0.4], [0, 1]])
+    mixed = retrieval_by_length(
+        [[1, 0]], documents, [(0, 0), (0, 1), (0, 3)], np.arange(1, 7), min_texts=1, bins=1, k=2
+    )
+    assert mixed.rows[0].rank.value == pytest.approx(np.mean([1, 1, 2.5]))
+    assert mixed.rows[0].ratio.value is None  # the first two are both relevant: nobody else to share them
+    json.dumps(mixed.to_dict(), allow_nan=False)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.analyses.length_pooling import TextPooling
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.base import check_layers
 from poolscope.encoders.batching import BatchedEncoder, BatchPlan, run_batches
@@ -60,7 +61,7 @@ class TokenInputs:
         return row[: max(tokens - self.added, 0)]
 
     def encode(self, rows: Sequence[Ids], *, progress: Progress | None = None) -> Array:
-        """The vectors of inputs (N × d), each the mean of its tokens as the model pools them, not normalised."""
+        """The vectors of inputs (N × d), pooled as the model declares (`TextPooling`), not normalised."""
         framed = [np.concatenate([self._before, row, self._after]) for row in rows]
         longest, most = max(map(len, framed), default=0), self.positions
         if most is not None and longest > most:
@@ -76,8 +77,7 @@ class TokenInputs:
         number = check_layers(None, card.layers, name=card.name)[-1]
         with backend.workers([number], len(plan)) as workers:
             matrix = run_batches(plan, workers, progress=progress)[number]
-        sums = np.add.reduceat(matrix.astype(np.float64), plan.offsets[:-1])
-        return np.asarray(sums / np.diff(plan.offsets)[:, None])
+        return TextPooling(card).vectors(matrix, plan.offsets)
 
     def _frame(self) -> tuple[Ids, Ids]:
         """What stands before and after the ids of every text: the input for no text, found again around a word."""

@@ -14,6 +14,7 @@ from poolscope.analyses.length_bins import MIN_TEXTS, length_bins
 from poolscope.analyses.length_result import estimate_cells
 from poolscope.analyses.length_stats import Array, Estimated, difference_of_means, mean_estimate
 from poolscope.errors import InputError, require
+from poolscope.intervals import Interval
 from poolscope.ranking import unit_rows
 from poolscope.results import plain
 from poolscope.vectors import as_lengths
@@ -54,8 +55,9 @@ class LengthLabels:
 
     @property
     def verdict(self) -> Verdict:
-        """`watch` if long texts are told apart less well. The labels of long and short texts may differ too, so that
-        this alone never says `repair`.
+        """`watch` if labels of long texts are told less well, by 0.05 or more.
+
+        The labels of long and short texts may differ too, so that this alone never says `repair`.
         """
         value, interval = self.difference.value, self.difference.interval
         if value is None:
@@ -64,18 +66,17 @@ class LengthLabels:
             )
         first, last = self.rows[0], self.rows[-1]
         words = f"accuracy {first.accuracy.value:.2f} at {first.label}, {last.accuracy.value:.2f} at {last.label}"
-        if interval is not None and interval.high < 0 and value <= -_WATCH:
-            return Verdict(
-                "watch", f"Labels of long texts are harder to tell: {words}.", value, interval, 0.0, self.notes
+        worse = interval is not None and interval.high < 0
+        if worse:
+            sentence = f"Labels of long texts are harder to tell: {words}."
+        elif interval is not None and interval.low > 0:
+            sentence = f"Labels of long texts are easier to tell: {words}."
+        else:
+            sentence = (
+                f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
+                f"{value:+.2f}{_brackets(interval)}."
             )
-        return Verdict(
-            "ok",
-            f"Labels of long texts are told as well as those of short ones: {words}.",
-            value,
-            interval,
-            0.0,
-            self.notes,
-        )
+        return Verdict("watch" if worse and value <= -_WATCH else "ok", sentence, value, interval, 0.0, self.notes)
 
     def table(self) -> list[dict[str, Any]]:
         """One row a bin."""
@@ -93,6 +94,10 @@ class LengthLabels:
         """Plain types only."""
         content: dict[str, Any] = plain(self)
         return {**content, "verdict": self.verdict.to_dict()}
+
+
+def _brackets(interval: Interval | None) -> str:
+    return "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
 
 
 def labels_by_length(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from poolscope.analyses.layer_math import centred_attention, cloud_moments, squared_norms
+from poolscope.analyses.length_pooling import TextPooling
 from poolscope.analyses.singular import largest_singular_values
 from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.clouds import TokenClouds
@@ -43,10 +44,10 @@ class AttentionNumbers:
 class MeasuredTexts:
     """What one pass gives for every text.
 
-    vectors (N × d): mean of the pooled tokens; lengths: tokens that attend to each other; truncated: tokens cut off;
-    spread and mean_square: S(X) and ‖μ(X)‖² of the pooled tokens; words (N × d'): plain averages of the input word
-    embeddings, special tokens left out. `attention` and `words` are None where the model does not show them; `notes`
-    says why.
+    vectors (N × d): one a text, pooled as the model declares (`pooling_notes`; none for the mean); lengths: tokens that
+    attend to each other; truncated: tokens cut off; spread and mean_square: S(X) and ‖μ(X)‖² of the pooled tokens;
+    words (N × d'): plain averages of the input word embeddings, special tokens left out. `attention` and `words` are
+    None where the model does not show them; `notes` says why.
     """
 
     card: ModelCard
@@ -58,6 +59,7 @@ class MeasuredTexts:
     attention: AttentionNumbers | None = field(default=None, repr=False)
     words: Array | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
+    pooling_notes: tuple[str, ...] = ()
 
 
 def measure_texts(
@@ -114,7 +116,7 @@ def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | Non
     attention = AttentionNumbers(*(np.full((len(texts), heads), np.nan) for _ in range(4)))
     spread, mean_square = np.empty(len(texts)), np.empty(len(texts))
     lengths, truncated = (np.zeros(len(texts), dtype=np.int64) for _ in range(2))
-    vectors = np.empty((len(texts), opened.card.dimension))
+    vectors, pooling = np.empty((len(texts), opened.card.dimension)), TextPooling(opened.card)
     with threadpool_limits(1, user_api="blas"):  # the batches share out the cores
         for done in opened.run(
             texts, lambda batch: _LastLayer(batch, attention), layers=[-1], parallel=True, progress=progress
@@ -123,7 +125,7 @@ def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | Non
             offsets = np.concatenate([[0], np.cumsum(done.texts.pooled.sum(axis=1))]).astype(np.int64)
             moments = cloud_moments(done.output, offsets)
             spread[at], mean_square[at] = moments.spread, moments.mean_square
-            vectors[at] = np.add.reduceat(done.output.astype(np.float64), offsets[:-1]) / np.diff(offsets)[:, None]
+            vectors[at] = pooling.vectors(done.output, offsets)
             lengths[at], truncated[at] = done.texts.lengths, done.texts.truncated
     return MeasuredTexts(
         card=opened.card,
@@ -134,6 +136,7 @@ def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | Non
         mean_square=mean_square,
         attention=attention,
         words=_word_averages(opened, texts),
+        pooling_notes=pooling.notes,
     )
 
 
@@ -179,11 +182,10 @@ def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
 
 def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
     """The same from ready clouds, without attention; a static table is its own input embedding."""
-    parts = []
+    pooling, parts = TextPooling(encoder.card), []
     for block in clouds.blocks():
         moments = cloud_moments(block.tokens, block.offsets)
-        means = np.add.reduceat(block.tokens.astype(np.float64), block.offsets[:-1]) / np.diff(block.offsets)[:, None]
-        parts.append((means, moments.spread, moments.mean_square))
+        parts.append((pooling.vectors(block.tokens, block.offsets), moments.spread, moments.mean_square))
     vectors, spread, mean_square = (np.concatenate(part) for part in zip(*parts, strict=True))
     static = encoder.card.kind == "static"
     notes = () if static else ("The model shows no table of input word embeddings to average.",)
@@ -196,4 +198,5 @@ def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
         mean_square=mean_square,
         words=vectors if static else None,
         notes=notes,
+        pooling_notes=pooling.notes,
     )

@@ -21,6 +21,7 @@ QUERIES = 48
 MIN_QUERIES = 10
 POSITIONS = (0.0, 0.5, 1.0)
 _MOST_TOKENS = 512
+_LEAST_TOKENS = 4  # a quarter of them is the segment
 # Published averages of the worst case over position are about 15 %; a third of that is worth a look.
 WATCH_DROP = 0.05
 REPAIR_DROP = 0.15
@@ -68,21 +69,27 @@ class PositionProbe:
             for row in self.rows
         )
         certain = change.interval is not None and change.interval.high < 0
-        if not certain or drop < WATCH_DROP:
-            return Verdict(
-                "ok",
-                f"An answer is found as well at the {where} of a long document as at the {_place(start.position)} "
-                f"(cosine {change.value:+.3f}).",
-                change.value,
-                change.interval,
-                0.0,
-                evidence,
+        if certain:
+            less = f"{drop:.0%} less similar" if base > 0 else "less similar"
+            sentence = (
+                f"An answer at the {where} of a long document is {less} to its query than at the "
+                f"{_place(start.position)} (cosine {change.value:+.3f} {change.interval})."
+            )
+        elif change.interval is not None and change.interval.low > 0:
+            sentence = (
+                f"An answer is nowhere less similar to its query than at the {_place(start.position)} of a long "
+                f"document (at the {where}, cosine {change.value:+.3f} {change.interval})."
+            )
+        else:
+            sentence = (
+                f"Answers at the {where} and at the {_place(start.position)} of a long document cannot be told apart "
+                f"by their similarity (cosine {change.value:+.3f}"
+                f"{'' if change.interval is None else f' {change.interval}'})."
             )
         rank = worst.rank_change.interval
-        level: Level = "repair" if drop >= REPAIR_DROP and rank is not None and rank.low > 0 else "watch"
-        sentence = (
-            f"An answer at the {where} of a long document is {drop:.0%} less similar to its query than at the start."
-        )
+        level: Level = "watch" if certain and drop >= WATCH_DROP else "ok"
+        if level == "watch" and drop >= REPAIR_DROP and rank is not None and rank.low > 0:
+            level = "repair"
         return Verdict(level, sentence, change.value, change.interval, 0.0, evidence)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +121,12 @@ def position_probe(
         )
     inputs = TokenInputs(encoder)
     total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
+    if total < _LEAST_TOKENS:
+        raise InputError(
+            f"max_length: received a limit of {total + inputs.added} tokens, of which the model adds {inputs.added} "
+            f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
+            f"Raise the limit."
+        )
     size = total // 4 if segment is None else segment
     if not 0 < size < total:
         raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")

@@ -88,6 +88,11 @@ def truncation_probe(
     """
     inputs = TokenInputs(encoder)
     rows = inputs.content(texts)
+    if _longest(inputs) < 2 * SHORTEST:
+        raise InputError(
+            f"max_length: received a limit of {_longest(inputs)} tokens; that is too short to cut texts at two "
+            f"lengths: {2 * SHORTEST} or more are needed. Raise the limit."
+        )
     cuts = [cut for cut in _doubling(SHORTEST, _longest(inputs)) if _reach(rows, cut - inputs.added) >= MIN_TEXTS]
     if len(cuts) < 2:
         raise InputError(
@@ -118,7 +123,13 @@ def repetition_probe(
     inputs = TokenInputs(encoder)
     units = inputs.content(words)
     wide = max(map(len, units))
-    times = _doubling(1, (_longest(inputs) - inputs.added) // wide)
+    limit = _longest(inputs)
+    times = _doubling(1, (limit - inputs.added) // wide)
+    if len(times) < 2:
+        raise InputError(
+            f"max_length: received a limit of {limit} tokens, of which the model adds {inputs.added} itself; that is "
+            f"too short to repeat a word of {wide}: {inputs.added + 2 * wide} or more are needed. Raise the limit."
+        )
     vectors = inputs.encode([np.tile(unit, k) for k in times for unit in units], progress=progress)
     cosines = [_cosine(vectors[2 * k : 2 * k + 2]) for k in range(len(times))]
     tokens = [k * float(np.mean([len(unit) for unit in units])) + inputs.added for k in times]
@@ -138,7 +149,8 @@ def join_probe(
     """Inputs made of k random texts, k = 1, 2, 4, …, beside plain averages of the vectors of the same k texts.
 
     Joined are texts of the shorter half of the corpus, as long as k of them fit into the model's limit; an input is cut
-    there. What the averages reach too is not the model's doing.
+    there. No text is in two inputs, which would make them alike by itself. What the averages reach too is not the
+    model's doing.
     """
     inputs = TokenInputs(encoder)
     rows = inputs.content(texts)
@@ -151,14 +163,15 @@ def join_probe(
             f"texts: received {len(rows)}, of which too few are short enough for two to be joined within {limit} "
             f"tokens; {4 * MIN_TEXTS} are enough. Give more texts."
         )
-    random = np.random.default_rng(seed)
-    groups = [random.permutation(len(short))[: times[-1]] for _ in range(min(most_texts, len(short)))]
-    parts = inputs.encode(short, progress=progress)
-    cosines, found, encoded = [], [], sum(len(row) + inputs.added for row in short)
+    count = min(most_texts, len(short) // times[-1])
+    groups = np.random.default_rng(seed).permutation(len(short))[: count * times[-1]].reshape(count, times[-1])
+    used = [short[i] for i in groups.ravel()]
+    parts = inputs.encode(used, progress=progress).reshape(*groups.shape, -1)
+    cosines, found, encoded = [], [], sum(len(row) + inputs.added for row in used)
     for k in times:
         joined = [inputs.cut(np.concatenate([short[i] for i in group[:k]]), limit) for group in groups]
         cosine = _cosine(inputs.encode(joined, progress=progress))
-        averaged = _cosine(np.stack([parts[group[:k]].mean(axis=0) for group in groups]))
+        averaged = _cosine(parts[:, :k].mean(axis=1))
         tokens = [len(row) + inputs.added for row in joined]
         encoded += sum(tokens)
         cosines.append(cosine)

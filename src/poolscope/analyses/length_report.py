@@ -31,6 +31,9 @@ from poolscope.verdicts import Level, Verdict
 
 _Result = TypeVar("_Result")
 
+# Share of the rise that whole texts may exceed plain averages by, where averaging is said to explain it.
+NEGLIGIBLE_EXCESS = 0.25
+
 
 @dataclass(frozen=True)
 class LengthReport:
@@ -80,8 +83,9 @@ class LengthReport:
 def judge(profile: LengthProfile, nulls: LengthNulls | None, probes: Sequence[LengthProbe] = ()) -> Verdict:
     """The verdict of a profile, with what the null models explain taken off it.
 
-    If averages of independently encoded chunks are as alike as the whole documents, attention adds nothing: then the
-    verdict is `watch` at most, and says that shorter chunks help where a repair of the model would not.
+    Averaging explains a rise if whole documents exceed averages of their independently encoded chunks by less than a
+    quarter of it, at the upper end of the interval. Then the verdict is `watch` at most, and says that shorter chunks
+    help where a repair of the model would not. An excess that is merely uncertain takes nothing back.
     """
     found = profile.verdict
     evidence = list(found.evidence)
@@ -91,19 +95,26 @@ def judge(profile: LengthProfile, nulls: LengthNulls | None, probes: Sequence[Le
     level: Level = found.level
     sentence = found.sentence
     if nulls is not None and level != "ok":
-        excess = nulls.last.excess
-        adds = excess.interval is not None and excess.interval.low > 0
-        if not adds:
-            level = "watch"
-            sentence += (
-                f" Plain averaging explains it: independently encoded chunks, averaged, are as alike as whole texts "
-                f"(whole minus averaged {excess.value:+.3f} {excess.interval} at {nulls.last.tokens} tokens). Shorter "
-                f"chunks help; a repair of the model's attention has nothing to win here."
-            )
-        else:
-            share = "" if nulls.explained is None else f", which explains {min(max(nulls.explained, 0), 1):.0%} of it"
-            sentence += f" That is {excess.value:.3f} more than plain averaging gives{share}."
+        level, words = _against_averaging(level, nulls)
+        sentence += words
     return Verdict(level, sentence, found.value, found.interval, found.floor, tuple(evidence))
+
+
+def _against_averaging(level: Level, nulls: LengthNulls) -> tuple[Level, str]:
+    """The level of a rise that is not `ok`, and what plain averaging has to do with it."""
+    excess, last = nulls.last.excess, nulls.last
+    measured = f"whole minus averaged {excess.value:+.3f} {excess.interval} at {last.tokens} tokens"
+    if excess.interval is not None and excess.interval.low > 0:
+        share = "" if nulls.explained is None else f", which explains {min(max(nulls.explained, 0), 1):.0%} of it"
+        return level, f" That is {excess.value:.3f} more than plain averaging gives{share}."
+    rise = (last.full.value or 0.0) - (nulls.averaging[0].full.value or 0.0)
+    if excess.interval is not None and excess.interval.high < NEGLIGIBLE_EXCESS * max(rise, 0.0):
+        return "watch", (
+            f" Plain averaging explains it: independently encoded chunks, averaged, are as alike as whole texts "
+            f"({measured}, less than {NEGLIGIBLE_EXCESS:.0%} of the rise of {rise:.3f}). Shorter chunks help; a repair "
+            f"of the model's attention has little to win here."
+        )
+    return level, f" It cannot be told from plain averaging on {nulls.documents} documents ({measured})."
 
 
 def length_report(
@@ -130,7 +141,7 @@ def length_report(
     settings: dict[str, Any] = {"bins": bins, "min_texts": min_texts, "seed": seed}
     profile = length_profile(measured.vectors, measured.lengths, **settings)
     parts: dict[str, Any] = {}
-    notes: list[str] = []
+    notes = [*measured.pooling_notes]
     if labels is not None:
         parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, **settings)
     if probes:

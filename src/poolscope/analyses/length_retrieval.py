@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ REPAIR_RATIO = 2.0
 class RetrievalRow:
     """One bin of document lengths: documents, queries whose relevant document is in it, their quality, its share.
 
-    hit, ndcg and mrr are within the first k, one relevant document at a time; share is that of the bin among the first
+    hit, ndcg, mrr and rank are of one relevant document at a time, ranked among the documents that are not relevant to
+    its query: other relevant ones before it cost it nothing, and a perfect ranking scores 1. hit, ndcg and mrr are
+    within the first k. share is that of the bin among the first
     k answers that are not relevant, expected its share among all documents that are not, ratio the one over the other.
     """
 
@@ -172,12 +175,13 @@ def retrieval_by_length(
 
 
 class _Tally:
-    """Ranks of the relevant documents and the answers that are not relevant, ready to be counted by document set."""
+    """Relevant documents, ranked among the others, and answers that are not relevant, to be counted by document set."""
 
     def __init__(self, ranking: Ranking, documents: int, *, shuffles: int, seed: int) -> None:
         self.ranking = ranking
         self.k = ranking.top.shape[1]
         self.documents = documents
+        self.rank = _rank_among_others(ranking)
         judged = ranking.query * documents + ranking.document
         keys = np.arange(ranking.queries)[:, None] * documents + ranking.top
         self._wrong = ~np.isin(keys, judged)
@@ -187,16 +191,18 @@ class _Tally:
 
     def hits(self, member: NDArray[np.bool_]) -> Array:
         """Found within the first k, one number a query with a relevant document in the set."""
-        return self._by_query(member, (self.ranking.rank <= self.k).astype(np.float64))
+        return self._by_query(member, (self.rank <= self.k).astype(np.float64))
 
     def row(self, label: str, member: NDArray[np.bool_]) -> RetrievalRow:
         """Everything of one set of documents."""
-        rank, near = self.ranking.rank, self.ranking.rank <= self.k
+        rank, near = self.rank, self.rank <= self.k
         gain = np.where(near, 1 / np.log2(1 + rank), 0.0)
         expected = self._expected(member)
         shares = self._shares(member)
         share = query_estimate(shares)
-        chance = np.array([self._shares(member[order]).mean() for order in self._orders]) / expected
+        # Where all of the first k are relevant for every query, there is nothing to share out, and no chance to show.
+        orders = self._orders if len(shares) else []
+        chance = np.array([self._shares(member[order]).mean() for order in orders]) / expected
         return RetrievalRow(
             label=label,
             documents=int(member.sum()),
@@ -228,6 +234,17 @@ class _Tally:
         counts = np.bincount(owners, minlength=self.ranking.queries)
         sums = np.bincount(owners, values[inside], self.ranking.queries)
         return np.asarray(sums[counts > 0] / counts[counts > 0])
+
+
+def _rank_among_others(ranking: Ranking) -> Array:
+    """The rank of each relevant document with the other relevant ones of its query left out."""
+    found = np.empty(len(ranking.rank))
+    order = np.lexsort((ranking.rank, ranking.query))
+    for start, stop in pairwise(np.searchsorted(ranking.query[order], np.arange(ranking.queries + 1))):
+        own = ranking.rank[order[start:stop]]
+        before, through = (np.searchsorted(own, own, side=side) for side in ("left", "right"))
+        found[order[start:stop]] = own - before - (through - before - 1) / 2
+    return found
 
 
 def _scaled(share: Estimated, expected: float) -> Estimated:

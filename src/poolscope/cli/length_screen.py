@@ -58,7 +58,7 @@ def _print_verdict(name: str, verdict: Verdict, screen: Console) -> None:
 
 
 def _print_profile(profile: LengthProfile, screen: Console) -> None:
-    table = _table(profile.unit, "texts", "cosine", "chance", "distance", "norm", "eff. rank", "own bin")
+    table = _table(profile.unit, "texts", "cosine", "chance", "dist.", "norm", "eff.rank", "own bin")
     for row in profile.bins:
         table.add_row(
             row.label,
@@ -66,7 +66,7 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
             _cell(row.cosine),
             _number(row.cosine.floor),
             _number(row.distance.value),
-            _number(row.norm.value),
+            _number(row.norm.value, 2),
             _number(row.effective_rank.value, 1),
             f"{_number(row.same_bin_neighbours.value, 2)} ({_number(row.same_bin_neighbours.floor, 2)})",
         )
@@ -117,9 +117,9 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
 
 def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
     _print_verdict("search", retrieval.verdict, screen)
-    table = _table("tokens", "documents", "queries", "hit", "nDCG", "MRR", "rank", "share / expected")
+    table = _table("tokens", "docs", "queries", "hit", "nDCG", "MRR", "rank", "share/exp.")
     named = [(row.label, row) for row in retrieval.rows]
-    named += [("shortest fifth", retrieval.shortest), ("longest fifth", retrieval.longest)]
+    named += [("shortest 1/5", retrieval.shortest), ("longest 1/5", retrieval.longest)]
     for name, row in named:
         table.add_row(
             name,
@@ -136,9 +136,9 @@ def _table(*columns: str) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", overflow="fold")  # a number that is too wide is never cut
     return table
 
 
