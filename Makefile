@@ -31,6 +31,7 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/encode.py
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/tokens.py
+	$(BIN)/python benchmarks/length.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
 
