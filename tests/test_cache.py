@@ -84,12 +84,16 @@ def test_any_other_choice_is_encoded_anew(cache: Path, change: dict[str, object]
 def test_labels_source_and_speed_are_no_other_choice() -> None:
     cached_clouds(FakeEncoder(), corpus())
     texts = replace(corpus(labels=True), source="standard input")
-    cached_clouds(FakeEncoder(before=never), texts, options=EncoderOptions(device="cpu", batch_tokens=64))
+    again = FakeEncoder(before=never)
+    assert len(cached_clouds(again, texts, options=EncoderOptions(device="cpu", batch_tokens=64))) == len(texts)
+    assert again.calls == 0
 
 
 def test_an_entry_of_a_card_without_parameters_is_used() -> None:
     cached_clouds(FakeEncoder(), corpus())
-    cached_clouds(FakeEncoder(replace(CARD, parameters=12), before=never), corpus())
+    counted = FakeEncoder(replace(CARD, parameters=12), before=never)
+    assert len(cached_clouds(counted, corpus())) == len(corpus())
+    assert counted.calls == 0
 
 
 def test_a_model_without_revision_is_not_cached(cache: Path) -> None:

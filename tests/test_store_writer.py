@@ -232,13 +232,14 @@ def test_a_finished_store_is_recognised_without_encoding(tmp_path: Path) -> None
 
 def test_speed_settings_and_the_name_of_the_source_do_not_matter(tmp_path: Path) -> None:
     fill(tmp_path)
-    fill(
+    store = fill(
         tmp_path,
         encoder=FakeEncoder(before=never),
         texts=replace(corpus(), source="standard input"),
         options=EncoderOptions(device="cuda", batch_tokens=100),
         shard_texts=None,
     )
+    assert store.reused == 10
 
 
 OTHER_CHOICES: dict[str, tuple[dict[str, object], str]] = {

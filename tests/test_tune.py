@@ -278,8 +278,8 @@ def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path, mon
     monkeypatch.setattr("poolscope.repairs.repair_file._SAME_MODEL", 1 - 1e-6)  # tiny models are much alike
     folder = declare(save_model(tmp_path, "Bert"), prompts={"query": "query : a slow blue cat "})
     plain, other = as_encoder(folder), as_encoder(folder, **asked)
-    Repair(0.8).made_for(plain, {}).apply(other)
-    Repair(0.8).made_for(other, {}).apply(plain)
+    assert Repair(0.8).made_for(plain, {}).apply(other).encode(TEXTS).shape == (5, 16)
+    assert Repair(0.8).made_for(other, {}).apply(plain).encode(TEXTS).shape == (5, 16)
 
 
 def test_a_repair_knows_its_table_of_words_whatever_the_prompt(tmp_path):
