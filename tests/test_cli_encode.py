@@ -102,7 +102,7 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
     assert result.exit_code == 0, result.output
     expected = {"model": "some/model", "role": "query", "max_length": 99, "dtype": "float16", "device": "cpu"}
     expected |= {"batch_tokens": 64, "trust_remote_code": True, "allow_pickle": True, "revision": "main"}
-    assert asked == [{"prompt": None, "prompt_name": None, **expected}]
+    assert asked == [expected]
     store = Store.open(tmp_path / "store")
     assert store.manifest.options["max_length"] == 99
     assert (store.manifest.layers, store.manifest.shard_sizes) == ([0, -1], [5, 2])
@@ -116,7 +116,11 @@ def test_prompts_reach_the_encoder(tmp_path: Path, texts: Path, use_fake: UseFak
     asked = use_fake(FakeEncoder())
     run("any", texts, "-o", tmp_path / "a", "--prompt", "x: ")
     run("any", texts, "-o", tmp_path / "b", "--prompt-name", "query")
-    assert [(call["prompt"], call["prompt_name"]) for call in asked] == [("x: ", None), (None, "query")]
+    run("any", texts, "-o", tmp_path / "c", "--prompt", "")
+    # An empty prompt is a choice: it overrules the default prompt of the model.
+    assert asked == [
+        {"model": "any", **given} for given in ({"prompt": "x: "}, {"prompt_name": "query"}, {"prompt": ""})
+    ]
 
 
 def test_with_nothing_named_some_of_the_embedded_texts_are_taken(tmp_path: Path, use_fake: UseFake) -> None:

@@ -116,7 +116,7 @@ def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
 
 
 def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
-    with pytest.raises(InputError, match="ready vectors, so these cannot apply: --pairs, max_length"):
+    with pytest.raises(InputError, match="ready vectors, so these cannot apply: --pairs, --max-length"):
         run("length", vectors, "--pairs", texts, "--max-length", 5)
     with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
         run("length", "no/model", "--figure", tmp_path / "r.gif")

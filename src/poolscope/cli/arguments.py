@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +46,53 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, mps
 BatchTokens = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Largest batch, padding included.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run the code that the model brings.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load weights of a kind that can run code.")]
+
+Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")]
+
+# The options of the encoder, which a command takes by `encoder_options`.
+_ENCODER_OPTIONS: dict[str, Any] = {
+    "max_length": MaxLength,
+    "prompt": Prompt,
+    "prompt_name": PromptName,
+    "role": Role,
+    "dtype": Dtype,
+    "revision": Revision,
+    "device": Device,
+    "batch_tokens": BatchTokens,
+    "trust_remote_code": TrustRemoteCode,
+    "allow_pickle": AllowPickle,
+}
+
+Command = Callable[..., None]
+
+
+def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Give a command the options of the encoder; it receives those that were set as one dictionary, `options`."""
+    shared = {name: kind for name, kind in _ENCODER_OPTIONS.items() if name not in without}
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+        parameters = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in signature.parameters.values()
+            if parameter.name != "options"
+        ]
+        for name, kind in shared.items():
+            unset = False if kind in (TrustRemoteCode, AllowPickle) else None
+            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=kind))
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            asked = {name: given.pop(name) for name in shared}
+            # An empty prompt is a choice too: it overrules the one that a model declares as its default.
+            options = {name: value for name, value in asked.items() if value is not None and value is not False}
+            command(**given, options=options)
+
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
 
 
 def parse_layers(given: str | None) -> list[int] | None:

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command("audit")(audit)
 
 
+@given.encoder_options()
 def audit(
     model: given.ModelOrClouds = given.MODEL,
     texts: given.Texts = None,
@@ -59,15 +60,9 @@ def audit(
     id_column: given.IdColumn = None,
     limit: given.Limit = None,
     seed: given.Seed = 0,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
     no_cache: given.NoCache = False,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Ten questions about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
 
@@ -89,22 +84,12 @@ def audit(
             require("jinja2", "report")
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "trust_remote_code": trust_remote_code or None,
-        "allow_pickle": allow_pickle or None,
-    }
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     result = _run(
         model,
         texts,
         reading,
-        {name: value for name, value in options.items() if value is not None},
+        options,
         {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)},
     )
     if not no_files:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from poolscope.cli import arguments as given
 from poolscope.cli.outputs import name_written, put_json
 from poolscope.errors import InputError
 
@@ -45,9 +46,7 @@ def correlate(
         list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the points: .html, .png, .svg.")] = None,
 ) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("encode")(encode)
 
 
+@given.encoder_options()
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
     model: given.Model = given.MODEL,
@@ -35,18 +35,10 @@ def encode(
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
     ] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    revision: given.Revision = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
     shard_texts: Annotated[int | None, typer.Option(min=1, help="Most texts in one file of the store.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Encode TEXTS with MODEL into a store of token clouds.
 
@@ -59,18 +51,7 @@ def encode(
     from poolscope.store_writer import encode_to_store
     from poolscope.texts import read_texts
 
-    options = EncoderOptions(
-        prompt=prompt,
-        prompt_name=prompt_name,
-        role=role,
-        max_length=max_length,
-        dtype=dtype,
-        revision=revision,
-        device=device,
-        batch_tokens=batch_tokens,
-        trust_remote_code=trust_remote_code,
-        allow_pickle=allow_pickle,
-    )
+    settings = EncoderOptions(**options)
     chosen = given.parse_layers(layers)
     if texts is None and sample is None:
         sample = DEFAULT_LIMIT
@@ -83,13 +64,13 @@ def encode(
             sample=sample or None,
             seed=seed,
         )
-        encoder = as_encoder(model, **asdict(options))
+        encoder = as_encoder(model, **options)
         with encoding_progress(len(corpus)) as progress:
             store = encode_to_store(
                 encoder,
                 corpus,
                 output,
-                options=options,
+                options=settings,
                 layers=chosen,
                 shard_texts=shard_texts,
                 overwrite=overwrite,

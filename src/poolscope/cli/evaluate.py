@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("evaluate")(evaluate)
 
 
+@given.encoder_options(without=("role",))
 def evaluate(
     model: given.Model = given.MODEL,
     texts: given.Texts = None,
@@ -39,19 +40,11 @@ def evaluate(
         float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
     ] = None,
     pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     sample: given.Sample = None,
     seed: given.Seed = 0,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """The score of a model on a task with its interval; with a repair, both and the paired difference.
 
@@ -64,17 +57,7 @@ def evaluate(
     chosen = _repair(repair, temperature, pooling)
     drawn = (DEFAULT_SAMPLE if texts in (None, given.TEXTS) else None) if sample is None else sample or None
     loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "dtype": dtype,
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
-    content = _run(model, loaded, chosen, options={k: v for k, v in options.items() if v}, screen=screen)
+    content = _run(model, loaded, chosen, options=options, screen=screen)
     if json is not None:
         put_json(content, json)
         name_written(screen, json)

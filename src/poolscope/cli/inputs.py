@@ -30,7 +30,7 @@ def load_clouds(
 ) -> TokenClouds:
     """Clouds of `source` (a store or a cloud file), or of `texts` encoded by the model that `source` names.
 
-    reading: column, id_column, limit, seed; options: those of the encoder, None where not given. What the user should
+    reading: column, id_column, limit, seed; options: those of the encoder that were given. What the user should
     know (texts dropped, truncation, unusual pooling) is printed.
     """
     if not is_clouds(source):
@@ -70,10 +70,9 @@ def _encode(
         sample=limit or None,
         seed=reading["seed"],
     )
-    asked = {name: value for name, value in options.items() if value is not None}
-    encoder = as_encoder(model, **asked)
+    encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
-        clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**asked), enabled=cache, progress=progress)
+        clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
     screen.print(
         f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source} · {clouds.lengths.sum():,} tokens",
         highlight=False,

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("intervene")(intervene)
 
 
+@given.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
     model: given.Model = given.MODEL,
     pairs: Annotated[
@@ -44,16 +45,11 @@ def intervene(
     seed: given.Seed = 0,
     socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the effects: .html, .png, .svg.")] = None,
-    max_length: given.MaxLength = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
     no_cache: given.NoCache = False,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """SOCM and retrieval before and after interventions on the token clouds that keep every mean.
 
@@ -81,13 +77,6 @@ def intervene(
     found = read_pairs(
         pairs, query_column=query_column, document_column=document_column, sample=limit or None, seed=seed
     )
-    options = {
-        "max_length": max_length,
-        "dtype": dtype,
-        "device": device,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
     documents, queries = _encode(model, found, options, cache=not no_cache, screen=screen)
     with counting_progress("intervening", len(asked), "interventions") as progress:
         settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
@@ -122,7 +111,7 @@ def _encode(
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
-        asked = {name: value for name, value in {**options, "role": role}.items() if value is not None}
+        asked = {**options, "role": role}
         encoder = as_encoder(model, **asked)
         with encoding_progress(len(texts)) as progress:
             part = cached_clouds(encoder, texts, options=EncoderOptions(**asked), enabled=cache, progress=progress)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import put_json
+from poolscope.cli.outputs import name_written, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("layers")(layers)
 
 
+@given.encoder_options()
 def layers(
     model: given.Model = given.MODEL,
     texts: given.Texts = None,
@@ -38,20 +39,11 @@ def layers(
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
     ] = 100,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every text and layer as Parquet.")] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the panels: .html, .png, .svg.")] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """The anatomy of the layers of a transformer: λ, r, C, concentration, cosine, σₐ and SOCM by layer.
 
@@ -66,26 +58,13 @@ def layers(
     _check_outputs(figure, parquet, compare)
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
     for note in corpus.report.notes():
         screen.print(f"  {note}", style="dim", highlight=False, markup=False)
     settings = {"socm_texts": socm_texts, "seed": seed}
     names = [model] if compare is None else [model, compare]
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
     _write(results, json=json, parquet=parquet, figure=figure)
-    for written in (json, parquet, figure):
-        if written is not None and str(written) != "-":
-            screen.print(f"written: {written}", markup=False)
+    name_written(screen, json, parquet, figure)
 
 
 def _check_outputs(figure: Path | None, parquet: Path | None, compare: str | None) -> None:
@@ -105,7 +84,7 @@ def _measure(
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report
 
-    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
     screen.print(

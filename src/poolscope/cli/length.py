@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def register(app: typer.Typer) -> None:
     app.command("length")(length)
 
 
+@given.encoder_options()
 def length(
     model: Annotated[
         str,
@@ -49,19 +51,10 @@ def length(
     label_column: given.LabelColumn = None,
     limit: given.Limit = None,
     seed: given.Seed = 0,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw everything: .html, .png, .svg.")] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
 
@@ -80,31 +73,18 @@ def length(
         check_figure_path(figure)  # before the work, not after it
     reading = {"column": column, "id_column": id_column, "label_column": label_column}
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": seed}
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code or None,
-        "allow_pickle": allow_pickle or None,
-    }
-    asked = {name: value for name, value in options.items() if value is not None}
     if is_vectors(model):
-        _refuse({"--pairs": pairs, "--limit": limit, **asked}, model)
+        named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+        _refuse({"--pairs": pairs, "--limit": limit, **named}, model)
         report = _of_vectors(model, texts, labels=labels, reading=reading, settings=settings, screen=screen)
     else:
         corpus, search = _read(texts, pairs, reading=reading, limit=limit, seed=seed, probes=probes)
         report = _of_model(
-            model, corpus, search, labels=labels, probes=probes, settings=settings, options=asked, screen=screen
+            model, corpus, search, labels=labels, probes=probes, settings=settings, options=options, screen=screen
         )
     _write(report, json, figure)
     print_report(report, screen)
-    for written in (json, figure):
-        if written is not None and str(written) != "-":
-            screen.print(f"written: {written}", markup=False)
+    name_written(screen, json, figure)
 
 
 def parse_bins(text: str | None) -> int | list[float] | None:
@@ -211,12 +191,8 @@ def _of_model(
 
 
 def _write(report: LengthReport, json: str | None, figure: Path | None) -> None:
-    if json == "-":
-        import json as library
-
-        typer.echo(library.dumps(report.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
-    elif json is not None:
-        report.save_json(json)
+    if json is not None:
+        put_json(report.to_dict(), json)
     if figure is not None:
         from poolscope.charts import length_sheet, save_figure
 

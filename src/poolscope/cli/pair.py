@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     app.command("pair")(pair)
 
 
+@given.encoder_options()
 def pair(
     first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
     second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
@@ -36,14 +37,8 @@ def pair(
     json: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the numbers as JSON (-: to the screen).")
     ] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
 
@@ -55,17 +50,7 @@ def pair(
 
     if output is not None:
         check_figure_path(output)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
-    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    encoder = as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     found = project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"

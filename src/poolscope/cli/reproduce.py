@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     app.command("reproduce")(reproduce)
 
 
+@given.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
@@ -48,12 +49,9 @@ def reproduce(
         str | None, typer.Option(metavar="0.8,0.9", help="length-collapse: temperatures, not the published grid.")
     ] = None,
     seed: given.Seed = 0,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
     no_cache: given.NoCache = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Run a published experiment as far as models and texts can be reached.
 
@@ -73,13 +71,7 @@ def reproduce(
         ),
         limit=limit,
         seed=seed,
-        options=EncoderOptions(
-            dtype=dtype,
-            device=device,
-            batch_tokens=batch_tokens,
-            trust_remote_code=trust_remote_code,
-            allow_pickle=allow_pickle,
-        ),
+        options=EncoderOptions(**options),
         cache=not no_cache,
         say=lambda message: typer.echo(message, err=True),
     )

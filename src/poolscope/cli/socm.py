@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("socm")(socm)
 
 
+@given.encoder_options()
 def socm(
     model: given.ModelOrClouds = given.MODEL,
     texts: given.Texts = None,
@@ -53,20 +54,12 @@ def socm(
     eps: Annotated[float, typer.Option(help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
     threshold: Annotated[float, typer.Option(help="Threshold of the collapse rate.")] = 0.5,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every pair as Parquet.")] = None,
     fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
     no_cache: given.NoCache = False,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
 
@@ -78,16 +71,6 @@ def socm(
     from poolscope.cli.inputs import is_clouds, load_clouds
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     _check(worst_only, against, pairs, neighbours, sample, all_pairs, eps, parquet, fail_above)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)

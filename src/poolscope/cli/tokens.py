@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import put_json
+from poolscope.cli.outputs import name_written, put_json
 from poolscope.cli.tokens_screen import print_tokens
 from poolscope.errors import InputError, ModelError
 
@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("tokens")(tokens)
 
 
+@given.encoder_options()
 def tokens(
     model: Annotated[
         str,
@@ -62,20 +63,11 @@ def tokens(
     merge: Annotated[
         list[Path] | None, typer.Option(metavar="FILE.npz", help="Add the saved state of another shard (repeatable).")
     ] = None,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures: .html, .png, .svg.")] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Norm and variance of the tokens in every layer: how far from the origin, how spread within a type and between.
 
@@ -92,22 +84,11 @@ def tokens(
 
         check_figure_path(figure)  # before the work, not after it
     _check_states(compare, state, merge or [])
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code or None,
-        "allow_pickle": allow_pickle or None,
-    }
     request = _Request(
         texts=texts,
         reading={"column": column, "id_column": id_column, "label_column": label_column, "limit": limit, "seed": seed},
         settings={"layers": given.parse_layers(layers), "min_count": min_count, "max_types": max_types, "seed": seed},
-        options={name: value for name, value in options.items() if value is not None},
+        options=options,
         by_label=group_by == "label",
         vocabulary=vocabulary,
         state=state,
@@ -121,9 +102,7 @@ def tokens(
     _write(measured, json, parquet, figure)
     for result, layout in measured:
         print_tokens(result, layout, screen)
-    for written in (json, parquet, figure, state):
-        if written is not None and str(written) != "-":
-            screen.print(f"written: {written}", markup=False)
+    name_written(screen, json, parquet, figure, state)
 
 
 def _check_states(compare: str | None, state: Path | None, merge: Sequence[Path]) -> None:

@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("transport")(transport)
 
 
+@given.encoder_options()
 def transport(
     model: given.Model = given.MODEL,
     texts: given.Texts = None,
@@ -41,18 +42,10 @@ def transport(
     id_column: given.IdColumn = None,
     limit: given.Limit = None,
     seed: given.Seed = 0,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the shares: .html, .png, .svg.")] = None,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    role: given.Role = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Exact 2-Wasserstein distance between token lists beside the Gaussian value that SOCM's two moments give.
 
@@ -74,16 +67,6 @@ def transport(
         check_figure_path(figure)
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "role": role,
-        "dtype": dtype,
-        "device": device,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
     name, clouds = _encode(model, corpus, chosen, options, screen)
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
         result = measure(clouds, pairs=pairs, seed=seed, progress=progress)
@@ -105,7 +88,7 @@ def _encode(
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report, truncation_report
 
-    encoder = as_encoder(model, **{name: value for name, value in options.items() if value})
+    encoder = as_encoder(model, **options)
     depth = encoder.card.layers
     asked = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
     with encoding_progress(len(corpus)) as progress:

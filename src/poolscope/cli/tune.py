@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("tune")(tune)
 
 
+@given.encoder_options(without=("role",))
 def tune(
     model: given.Model = given.MODEL,
     texts: given.Texts = None,
@@ -41,22 +42,14 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a recommended repair (.safetensors).")
     ] = None,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the differences: .html, .png, .svg.")
     ] = None,
     sample: given.Sample = None,
     seed: given.Seed = 0,
-    max_length: given.MaxLength = None,
-    prompt: given.Prompt = None,
-    prompt_name: given.PromptName = None,
-    dtype: given.Dtype = None,
-    device: given.Device = None,
-    batch_tokens: given.BatchTokens = None,
-    trust_remote_code: given.TrustRemoteCode = False,
-    allow_pickle: given.AllowPickle = False,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Search attention temperatures, poolings and vector repairs on half of the texts; report on the other half.
 
@@ -70,18 +63,8 @@ def tune(
     searched = _families(families)
     drawn = (BUILTIN_SAMPLE if texts in (None, given.TEXTS) else SAMPLE) if sample is None else sample or None
     loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
-    options = {
-        "max_length": max_length,
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "dtype": dtype,
-        "device": device,
-        "batch_tokens": batch_tokens,
-        "trust_remote_code": trust_remote_code,
-        "allow_pickle": allow_pickle,
-    }
     search = _search(searched, temperatures)
-    result = _run(model, loaded, search, seed=seed, options={k: v for k, v in options.items() if v})
+    result = _run(model, loaded, search, seed=seed, options=options)
     print_result(result, screen)
     _write(result, output=output, json=json, figure=figure, screen=screen)
 
