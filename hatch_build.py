@@ -1,7 +1,9 @@
-"""Compile the optional kernel while a wheel (or an editable install) is made.
+"""Compile the optional kernel while a wheel (or an editable install) is made, and put the documentation into the wheel.
 
 The kernel is plain C without the Python headers, loaded by ctypes. Where no compiler is found the package installs all
 the same, and the numpy route of equal results is used. `POOLSCOPE_NO_KERNEL=1` leaves it out on purpose.
+
+Reports bring the pages that explain them, so these travel with the package; an editable install reads them from docs/.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ FLAGS = [
 ]
 
 
-class KernelBuildHook(BuildHookInterface):
+class PoolscopeBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
+        if version != "editable":
+            build_data["force_include"].update(documentation(Path(self.root) / "docs"))
         folder = Path(self.root) / "src" / "poolscope" / "bures"
         library = folder / ("_kernel.dll" if sys.platform == "win32" else "_kernel.so")
         library.unlink(missing_ok=True)
@@ -45,6 +49,12 @@ class KernelBuildHook(BuildHookInterface):
         build_data["pure_python"] = False
         platform_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform_tag}"
+
+
+def documentation(folder: Path) -> dict[str, str]:
+    """Pages and drawings, each with its place in the wheel."""
+    files = [*folder.glob("*.md"), *folder.glob("images/*.svg")]
+    return {str(file): f"poolscope/docs/{file.relative_to(folder).as_posix()}" for file in files}
 
 
 def compile_kernel(folder: Path, library: Path) -> str | None:

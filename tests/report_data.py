@@ -77,10 +77,16 @@ def sections() -> list[ReportSection]:
     return [
         ReportSection("first", HOSTILE[3], "Is it hidden?", found, [("A curve", curve())], [worst], [HOSTILE[4]]),
         ReportSection(
-            "second", "Two", HOSTILE[9], Verdict("watch", "Perhaps.", 12), [("Four panels", panels())], [many]
+            "second",
+            "Two",
+            HOSTILE[9],
+            Verdict("watch", "Perhaps.", 12),
+            [("Four panels", panels())],
+            [many],
+            explained_by="scores.md#limits",
         ),
         ReportSection("third", "Three", "Fine?", Verdict("ok", "Yes."), link="https://example.org/page"),
-        ReportSection("data", "Four", "What else?", notes=["Nothing else."]),
+        ReportSection("data", "Four", "What else?", notes=["Nothing else."], explained_by="audit.md"),
     ]
 
 

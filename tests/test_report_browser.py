@@ -151,6 +151,31 @@ def test_nothing_is_wider_than_the_screen(phone):
         assert columns_of_panels(phone) == columns
 
 
+def test_a_link_opens_what_explains_the_answer(phone, address):
+    """From an answer, from another explanation, again after it was closed, and by an address that was sent."""
+    opened = phone.locator("details.explanation[open]")
+    heading = phone.locator("#Explained-scores-limits")
+    assert opened.count() == 0
+    for _ in range(2):
+        phone.locator("#second .more a").click()
+        playwright.expect(heading).to_be_in_viewport()
+        assert opened.evaluate_all("found => found.map((part) => part.id)") == ["Explained-scores"]
+        phone.locator("#Explained-scores > summary").click()
+        assert opened.count() == 0
+    phone.locator("#second .more a").click()
+    phone.locator("#Explained-scores a", has_text="audit").first.click()
+    playwright.expect(phone.locator("#Explained-audit > summary")).to_be_in_viewport()
+    assert opened.count() == 2
+    assert phone.locator("#Explained-audit table").count() == 2
+    assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    sent = phone.context.new_page()
+    sent.goto(f"{address}#Explained-scores-definitions")
+    sent.wait_for_selector("html[data-ready]")
+    playwright.expect(sent.locator("#Explained-scores-definitions")).to_be_in_viewport()
+    assert sent.locator("details.explanation[open]").count() == 1
+    sent.close()
+
+
 def test_long_texts_are_cut_and_say_so(desktop):
     cell = desktop.locator("#first td.long", has_text=re.compile("^x{100}"))
     assert len(cell.inner_text()) < 400
@@ -340,8 +365,9 @@ def test_on_paper_everything_is_open_light_and_fits(dark):
     assert dark.locator("#first .evidence").get_attribute("open") is None
     dark.evaluate("dispatchEvent(new Event('beforeprint'))")
     dark.emulate_media(media="print", color_scheme="dark")
+    assert not dark.locator(".explanations").is_visible()
     dark.set_viewport_size({"width": 690, "height": 980})
-    assert dark.locator("details:not([open])").count() == 0
+    assert dark.locator("details:not([open], .explanation)").count() == 0
     assert dark.locator("#second tbody tr").count() == 40
     assert ink(dark)[1] == "rgb(29, 37, 48)"
     assert dark.evaluate("document.documentElement.scrollWidth <= innerWidth")

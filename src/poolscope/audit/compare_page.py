@@ -10,7 +10,6 @@ import numpy as np
 from poolscope.analyses.scores import ScoreDistribution
 from poolscope.audit.compare import Comparison
 from poolscope.audit.differences import Record
-from poolscope.audit.page import doc_link
 from poolscope.audit.questions import QUESTIONS, Question
 from poolscope.charts.audit import bars_figure
 from poolscope.charts.hubs import hubs_figure
@@ -57,7 +56,7 @@ def _differences(comparison: Comparison) -> ReportSection:
             "An interval that holds 0 tells no difference. Split-half retrieval (split_half) screens models; "
             "only labelled data of your own can crown one."
         ],
-        link=doc_link("audit.md"),
+        explained_by="audit.md#compare",
     )
 
 
@@ -81,7 +80,7 @@ def _section(comparison: Comparison, question: Question) -> ReportSection:
         question=question.words,
         figures=figures,
         tables=[ReportTable("Answers", columns, rows)],
-        link=doc_link(question.page),
+        explained_by=question.page,
     )
 
 

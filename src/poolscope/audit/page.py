@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,10 +12,6 @@ from threadpoolctl import threadpool_limits
 from poolscope.audit.questions import QUESTIONS
 from poolscope.audit.result import Answer, Audit
 from poolscope.report import PairExplorer, ReportSection, ReportTable, pair_explorer, render_page
-
-# Where the documentation is; the environment can name a copy of it, such as a site that `make docs` built.
-DOCS = "https://poolscope.readthedocs.io/en/latest"
-DOCS_VARIABLE = "POOLSCOPE_DOCS"
 
 # Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few.
 EXPLORED = {"worst": 50, "nearest": 30, "random": 60}
@@ -58,7 +53,7 @@ def audit_page(audit: Audit) -> str:
 
 
 def answer_section(answer: Answer) -> ReportSection:
-    """One answer as a section: verdict, figure, tables and the link to its page."""
+    """One answer as a section: verdict, figure, tables and the page that explains it."""
     question = QUESTIONS[answer.number - 1]
     return ReportSection(
         key=answer.key,
@@ -70,19 +65,10 @@ def answer_section(answer: Answer) -> ReportSection:
         ],
         tables=[_shown(name, table) for name, table in answer.tables.items() if name in SHOWN and len(table)],
         notes=_notes(answer),
-        link=doc_link(answer.page),
+        explained_by=answer.page,
         number_name=answer.number_name,
         number_format=answer.number_format,
     )
-
-
-def doc_link(page: str) -> str:
-    """The address of a page of the documentation.
-
-    >>> doc_link("scores.md").rpartition("/")[2]
-    'scores.html'
-    """
-    return f"{os.environ.get(DOCS_VARIABLE, DOCS).rstrip('/')}/{page.removesuffix('.md')}.html"
 
 
 def _notes(answer: Answer) -> list[str]:

@@ -67,7 +67,7 @@ QUESTIONS: tuple[Question, ...] = (
         "One cone",
         "Is everything in one cone, and does removing the mean help on my data?",
         answer_cone,
-        "scores.md",
+        "scores.md#how-to-read-it",
         "mean cosine",
     ),
     Question(
@@ -76,7 +76,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Pooling",
         "Did my runtime pool the way this model was trained?",
         answer_pooling,
-        "encoders.md",
+        "audit.md#what-your-runtime-did-question-3",
         "cosine of your runtime's vectors with the model's pooling",
     ),
     Question(
@@ -85,7 +85,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Cut off",
         "How much text was cut off, and which documents became twins because of it?",
         answer_truncation,
-        "encoders.md",
+        "encoders.md#what-was-cut-off",
         "tokens cut off",
         ".1%",
     ),
@@ -95,7 +95,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Short texts",
         "Do short chunks win just because they are short?",
         answer_short,
-        "length.md",
+        "length.md#who-wins-a-search-and-from-where",
         "short texts in answers, observed over expected",
     ),
     Question(
@@ -113,7 +113,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Position",
         "If the answer sits at the end of a chunk, is it still found?",
         answer_position,
-        "length.md",
+        "length.md#who-wins-a-search-and-from-where",
         "loss from the start to the end",
     ),
     Question(
@@ -140,7 +140,7 @@ QUESTIONS: tuple[Question, ...] = (
         "What first",
         "Keep, repair, re-chunk or change the model: what first, what does it cost, how sure?",
         answer_decision,
-        "audit.md",
+        "audit.md#what-comes-first-question-10",
         "answers beyond a threshold",
         ".0f",
         from_answers=True,

@@ -14,6 +14,7 @@ from poolscope.charts.files import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
 from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
+from poolscope.report.explanations import explanation_anchor, explanations
 from poolscope.report.numbers import shown_number
 from poolscope.report.pairs import PairExplorer
 from poolscope.report.sections import ReportSection, check_keys
@@ -34,7 +35,7 @@ def render_page(
     provenance: Mapping[str, Any] | None = None,
     overall: Verdict | None = None,
 ) -> str:
-    """The page as a string: a tile for each verdict, then the sections, then where everything came from.
+    """The page as a string: a tile for each verdict, the sections, what explains them, where everything came from.
 
     `overall` is the line under the title; by default it counts the verdicts. Texts of all kinds are data: they are
     escaped, and shown as text only. A content security policy in the page forbids any request and any foreign code.
@@ -61,6 +62,7 @@ def render_page(
             overall=overall or _counted(verdicts),
             sections=[_section_view(section) for section in sections],
             explorer=explorer,
+            explanations=explanations(section.explained_by for section in sections if section.explained_by),
             provenance=_rows(plain(provenance or {})),
             version=__version__,
             policy=_policy([theme, *scripts]),
@@ -117,6 +119,7 @@ def _section_view(section: ReportSection) -> dict[str, Any]:
         "section": section,
         "verdict": verdict,
         "number": None if verdict is None else shown_number(verdict, section.number_format),
+        "link": f"#{explanation_anchor(section.explained_by)}" if section.explained_by else section.link,
     }
 
 

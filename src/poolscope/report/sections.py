@@ -42,9 +42,10 @@ class ReportSection:
 
     `key` names the section in addresses (small letters, digits, _ and -). `verdict` makes a tile at the top of the
     page; a section without one has none. `figures` are pairs of a name and a plotly figure. `notes` are further
-    sentences. `link` leads to the page that explains the analysis: http(s), or relative. `number_name` says what the
-    number of the verdict is, and `number_format` how it is written (a format specification such as ".0%"; by default
-    three significant digits).
+    sentences. `explained_by` names the page of poolscope's documentation that explains the analysis ("socm.md", or a
+    heading of it, "socm.md#limits"): the report brings it along. `link` leads to a page of your own instead: http(s),
+    or relative. `number_name` says what the number of the verdict is, and `number_format` how it is written (a format
+    specification such as ".0%"; by default three significant digits).
     """
 
     key: str
@@ -55,6 +56,7 @@ class ReportSection:
     tables: Sequence[ReportTable] = ()
     notes: Sequence[str] = ()
     link: str | None = None
+    explained_by: str | None = field(default=None, kw_only=True)
     number_name: str = field(default="", kw_only=True)
     number_format: str | None = field(default=None, kw_only=True)
 

@@ -13,6 +13,18 @@
   }
   if (data.explorer) poolscope.explorer(document.querySelector(".explorer-body"), data.explorer, data.title);
 
+  // -- explanations: a link to one, or to a heading in one, opens it; the browser goes there
+  function unfold(target) {
+    const explanation = target && target.closest(".explanation");
+    if (explanation) explanation.open = true;
+    return Boolean(explanation);
+  }
+  addEventListener("hashchange", () => unfold(document.querySelector(":target")));
+  addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]'); // no change of the address if it is the same as before
+    if (link) unfold(document.getElementById(link.getAttribute("href").slice(1)));
+  });
+
   // -- colours: the system's, until the reader chooses
   const button = document.getElementById("pageTheme");
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -42,7 +54,7 @@
   const PAPER = 660;
   const closed = new Set();
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details:not([open])").forEach((part) => {
+    document.querySelectorAll("details:not([open], .explanation)").forEach((part) => {
       part.open = true;
       closed.add(part);
     });
@@ -67,6 +79,8 @@
       await new Promise((done) => setTimeout(done, 0));
     }
     poolscope.followWidth();
+    const target = document.querySelector(":target");
+    if (unfold(target)) target.scrollIntoView(); // the figures have pushed it down
     root.dataset.ready = "true";
   }
   drawAll();
