@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, Progress
 from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.texts import ReadReport, Texts
 
 WORDS = ["[CLS]", "the", "a", "cat", "dog", "sat", "on", "mat", "tree", "river", "blue", "red", "old", "runs", "far"]
 CARD = ModelCard("fake/words", "fake", 6, revision="r1", layers=2, max_length=64, pooling=("mean",))
@@ -92,3 +94,49 @@ def definitions(clouds: TokenClouds, *, special: Sequence[int] = (0,), groups: S
         float((cosines.sum() - np.trace(cosines)) / (n * (n - 1))),
     )
     return table, corpus
+
+
+TEXTS = sentences()
+
+
+def corpus(texts=TEXTS, labels=None):
+    ids = tuple(str(k) for k in range(len(texts)))
+    return Texts(ids, tuple(texts), labels, "memory", ReadReport(read=len(texts), kept=len(texts)))
+
+
+def rows_of(result, layer):
+    """{name: (count, Q, M, V)} of the ordinary groups of a layer."""
+    columns = result[layer].types
+    values = (result.types.counts, columns.mean_squares, columns.norms_of_means, columns.variances)
+    return dict(zip(result.types.names, zip(*(array.tolist() for array in values), strict=True), strict=True))
+
+
+def assert_equal_results(first, second, *, tolerance=1e-10):
+    assert first.types.names == second.types.names
+    assert first.types.counts.tolist() == second.types.counts.tolist()
+    for mine, other in zip(first.layers, second.layers, strict=True):
+        for name in ("mean_squares", "norms_of_means", "variances"):
+            for part in ("types", "special"):
+                np.testing.assert_allclose(
+                    getattr(getattr(mine, part), name), getattr(getattr(other, part), name), rtol=tolerance, atol=1e-12
+                )
+        for name in ("mean_square", "norm_of_mean", "within", "between"):
+            assert getattr(mine.corpus, name) == pytest.approx(getattr(other.corpus, name), rel=tolerance)
+        assert mine.mean_cosine == pytest.approx(other.mean_cosine, rel=tolerance)
+        assert mine.intervals.keys() == other.intervals.keys()
+        for name, interval in mine.intervals.items():
+            assert interval.low == pytest.approx(other.intervals[name].low, rel=tolerance)
+            assert interval.high == pytest.approx(other.intervals[name].high, rel=tolerance)
+
+
+def assert_is_by_definition(result, layer, clouds, **choices):
+    table, (square, mean, within, between, cosine) = definitions(clouds, **choices)
+    found = rows_of(result, layer)
+    by_type = choices.get("groups") is None
+    expected = {WORDS[k] if by_type else k: row for k, row in table.items() if not isinstance(k, tuple)}
+    assert found.keys() == expected.keys()
+    for name, row in expected.items():
+        assert found[name] == pytest.approx(row, rel=1e-10, abs=1e-12)
+    part = result[layer].corpus
+    measured = (part.mean_square, part.norm_of_mean, part.within, part.between, result[layer].mean_cosine)
+    assert measured == pytest.approx((square, mean, within, between, cosine), rel=1e-10, abs=1e-12)

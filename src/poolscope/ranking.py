@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,9 +93,17 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
         here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]
         for position in here:
             row = cosines[judged[position, 0] - start]
-            own = row[judged[position, 1]]
-            rank[position] = 1 + (row > own).sum() + ((row == own).sum() - 1) / 2
+            rank[position] = tied_rank(row, row[judged[position, 1]])
     return Ranking(top, scores, judged[:, 0], judged[:, 1], rank)
+
+
+def tied_rank(scores: NDArray[np.floating[Any]], own: ArrayLike) -> Any:
+    """The rank, from 1, of the score `own` among the scores of its row: higher ones count, and half of its ties.
+
+    >>> float(tied_rank(np.array([0.9, 0.5, 0.5, 0.1]), 0.5))
+    2.5
+    """
+    return 1 + (scores > own).sum(axis=-1) + ((scores == own).sum(axis=-1) - 1) / 2
 
 
 def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = None) -> tuple[Index, Array]:

@@ -16,7 +16,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.intervals import Interval, bootstrap_interval, jackknife_interval
 from poolscope.moments import TextMoments, text_moments
-from poolscope.ranking import Ranking, rank_documents
+from poolscope.ranking import Ranking, rank_documents, tied_rank
 from poolscope.results import plain, provenance
 
 Array = NDArray[np.float64]
@@ -183,8 +183,7 @@ def _kept_pairs(left: TokenClouds, right: TokenClouds | None) -> PairColumns:
 def _ranked(distances: Array, like: Ranking) -> Ranking:
     """The same judgements, ranked by a table of distances (queries × documents); ties count half."""
     rows = distances[like.query]
-    own = rows[np.arange(len(rows)), like.document][:, None]
-    rank = 1 + (rows < own).sum(axis=1) + ((rows == own).sum(axis=1) - 1) / 2
+    rank = tied_rank(-rows, -rows[np.arange(len(rows)), like.document][:, None])
     top = np.argsort(distances, axis=1, kind="stable")[:, : like.top.shape[1]]
     return Ranking(top, -np.take_along_axis(distances, top, axis=1), like.query, like.document, rank)
 

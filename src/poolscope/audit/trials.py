@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.evaluate import Difference, Evaluation, Halves, compare_scores, split_half
-from poolscope.ranking import rank_documents, unit_rows
+from poolscope.ranking import rank_documents, tied_rank, unit_rows
 
 if TYPE_CHECKING:
     from poolscope.audit.subject import Subject
@@ -202,8 +202,7 @@ def _cut_in_two(text: str) -> list[str]:
 
 def _ndcg_of_diagonal(scores: Array) -> Array:
     """nDCG@10 where document k is the one right answer to query k (queries × documents)."""
-    own = np.diagonal(scores)[:, None]
-    rank = 1 + (scores > own).sum(axis=1) + ((scores == own).sum(axis=1) - 1) / 2
+    rank = tied_rank(scores, np.diagonal(scores)[:, None])
     return np.where(rank <= _K, 1 / np.log2(1 + rank), 0.0)
 
 
