@@ -97,7 +97,7 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
     return Ranking(top, scores, judged[:, 0], judged[:, 1], rank)
 
 
-def tied_rank(scores: NDArray[np.floating[Any]], own: ArrayLike) -> Any:
+def tied_rank(scores: NDArray[Any], own: NDArray[Any] | float) -> Any:
     """The rank, from 1, of the score `own` among the scores of its row: higher ones count, and half of its ties.
 
     >>> float(tied_rank(np.array([0.9, 0.5, 0.5, 0.1]), 0.5))
