@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from poolscope.bures.distances import Distances
 from poolscope.clouds import TokenClouds
 
 
@@ -44,3 +47,21 @@ def dense_distances(X: np.ndarray, Y: np.ndarray, *, eps: float = 0.0) -> tuple[
     cross = np.trace(root(half @ cov_y @ half + eps * identity))
     bures = np.trace(cov_x) + np.trace(cov_y) - 2 * cross
     return float(((mean_x - mean_y) ** 2).sum() / 4), float(bures / 4)
+
+
+def dense_singular(X: np.ndarray, Y: np.ndarray) -> float:
+    """d_Σ in float64 by singular values: a square root of a covariance would lose small ones beside a large one."""
+    factors = [(Z - Z.mean(axis=0)) / np.linalg.norm(Z.mean(axis=0)) / np.sqrt(len(Z)) for Z in (X, Y)]
+    nuclear = np.linalg.svd(factors[0] @ factors[1].T, compute_uv=False).sum()
+    return float(sum((factor**2).sum() for factor in factors) - 2 * nuclear) / 4
+
+
+def by_pair(pieces: Iterable[Distances]) -> dict[tuple[int, int], tuple[float, float, float]]:
+    """(d_μ, BW², trace sum) by pair; no pair comes twice."""
+    found: dict[tuple[int, int], tuple[float, float, float]] = {}
+    for piece in pieces:
+        assert len(piece.overlap) == len(piece)
+        for row in zip(piece.i, piece.j, piece.mean_distance, piece.bures, piece.trace_sum, strict=True):
+            assert row[:2] not in found, "a pair came twice"
+            found[int(row[0]), int(row[1])] = row[2:]
+    return found

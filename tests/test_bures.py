@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud_data import dense_distances, moments, random_cloud, random_clouds
+from cloud_data import by_pair, dense_distances, moments, random_cloud, random_clouds
 from poolscope.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs
 from poolscope.bures.distances import Distances, _norms, _plain_norms
 from poolscope.bures.factors import make_panel, reduce_rows, reduce_texts
@@ -19,26 +19,6 @@ from poolscope.errors import DegenerateCloudError, InputError
 MIXED = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2]
 
 needs_kernel = pytest.mark.skipif(native.kernel() is None, reason="no compiled kernel in this installation")
-
-
-@pytest.fixture(params=["compiled", "numpy"])
-def route(request, monkeypatch):
-    """Both routes of the all-pairs kernel."""
-    if request.param == "numpy":
-        monkeypatch.setattr(native, "kernel", lambda: None)
-    elif native.kernel() is None:
-        pytest.skip("no compiled kernel in this installation")
-    return request.param
-
-
-def by_pair(pieces) -> dict[tuple[int, int], tuple[float, float, float]]:
-    found: dict[tuple[int, int], tuple[float, float, float]] = {}
-    for piece in pieces:
-        assert len(piece.overlap) == len(piece)
-        for row in zip(piece.i, piece.j, piece.mean_distance, piece.bures, piece.trace_sum, strict=True):
-            assert row[:2] not in found, "a pair came twice"
-            found[int(row[0]), int(row[1])] = row[2:]
-    return found
 
 
 # -- one pair -------------------------------------------------------------------------------------------------
@@ -187,14 +167,16 @@ def test_compiled_and_numpy_routes_agree(monkeypatch):
         lambda random, k: random_cloud(random, 2 + k % 3, 40),
         lambda random, k: random_cloud(random, 12, 40) * 1e-20,
         lambda random, k: random_cloud(random, 12, 40) * 1e15,
+        lambda random, k: random_cloud(random, 12, 40) * 1e160,
     ],
-    ids=["repeated", "near-duplicates", "outlier", "disjoint", "n>d", "tiny", "small numbers", "large numbers"],
+    ids=["repeated", "near-duplicates", "outlier", "disjoint", "n>d", "tiny", "small", "large", "huge"],
 )
 def test_adversarial_clouds(make):
     random = np.random.default_rng(7)
     clouds = TokenClouds.from_arrays([make(random, k) for k in range(12)])
     for (i, j), (_, bures, trace_sum) in by_pair(all_pairs(clouds)).items():
-        expected = dense_distances(clouds[i], clouds[j])[1]
+        sizes = [np.abs(clouds[k]).max() for k in (i, j)]
+        expected = dense_distances(clouds[i] / sizes[0], clouds[j] / sizes[1])[1]
         # 1e-6 where the trace is of order 1, as for every real model; relative to it for wilder clouds.
         assert bures / 4 == pytest.approx(expected, abs=1e-6 * max(1.0, trace_sum / 2))
 
@@ -261,6 +243,17 @@ def test_given_pairs_answer_in_the_callers_rows(route):
             assert (i, j) == tuple(wanted[row])
             expected = 0.0 if i == j else reference[min(i, j), max(i, j)][1]
             assert bures == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_pair_has_one_value_in_one_call(route):
+    clouds = random_clouds(25, [3, 4, 5, 6, 7, 9] * 3, 64)
+    wanted = np.random.default_rng(0).integers(len(clouds), size=(900, 2))
+    values: dict[tuple[int, int], set[float]] = {}
+    for rows, piece in given_pairs(clouds, wanted):
+        assert np.array_equal(wanted[rows], np.stack([piece.i, piece.j], axis=1))
+        for pair, bures in zip(np.sort(wanted[rows], axis=1).tolist(), piece.bures, strict=True):
+            values.setdefault(tuple(pair), set()).add(bures)
+    assert {len(found) for found in values.values()} == {1}
 
 
 def test_given_pairs_with_a_budget_smaller_than_one_text(monkeypatch):

@@ -16,6 +16,7 @@ from poolscope.analyses.socm import socm
 from poolscope.cli import app
 from poolscope.cli import socm as command
 from poolscope.errors import InputError, PoolscopeError
+from poolscope.texts import read_texts
 
 RUNNER = CliRunner()
 
@@ -41,6 +42,7 @@ def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
     result = socm(clouds)
     assert f"{result.mean:.4f}" in output
     assert str(result.interval) in output
+    assert "rough, from few texts" in output
     assert f"{result.collapse_rate(0.05):.2%}" in output
     assert "holds for all 6 texts" in output
     assert output.count("text number") == 4
@@ -84,6 +86,15 @@ def test_worst_only_says_how_much_it_looked_at(stored, tmp_path):
     assert [(p["i"], p["j"]) for p in listed] == [(p.i, p.j) for p in socm(clouds).worst(3)]
     with pytest.raises(InputError, match="--worst-only"):
         run(path, "--worst-only", "--sample", 10)
+    with pytest.raises(InputError, match="--worst-only"):
+        run(path, "--worst-only", "--threshold", 0.2)
+
+
+@pytest.mark.parametrize("option", ["--threshold", "--fail-above"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_numbers_that_compare_with_nothing_are_refused(stored, option, value):
+    with pytest.raises(InputError, match=f"{option}: received {value}"):
+        run(stored[0], option, value)
 
 
 def test_fail_above_sets_the_exit_code(stored):
@@ -97,8 +108,13 @@ def test_large_corpora_are_sampled_and_told_so(stored, monkeypatch):
     path, _ = stored
     monkeypatch.setattr(command, "MOST_PAIRS", 10)
     monkeypatch.setattr(command, "SAMPLE", 50)
-    assert "15 pairs: 50 of them drawn at random" in run(path)
-    assert "all pairs" in run(path, "--all")
+    output = run(path)
+    assert "15 pairs: 50 of them drawn at random" in output
+    assert "worst of the sampled pairs (--worst-only finds the worst of all)" in output
+    output = run(path, "--all")
+    assert "all pairs" in output
+    assert "worst pairs: near means" in output
+    assert "of the sampled pairs" not in output
 
 
 def test_broken_assumption_is_shown(tmp_path):
@@ -131,3 +147,20 @@ def test_errors_are_one_line_and_exit_2(tmp_path):
 def test_clouds_with_model_options_are_refused(stored):
     with pytest.raises(InputError, match="holds ready clouds, so these cannot apply: TEXTS, max_length"):
         run(stored[0], "texts.txt", "--max-length", 5)
+
+
+def test_pairs_are_named_by_the_ids_that_are_shown(tmp_path):
+    texts = read_texts(["zero", "", "two", "three"])
+    clouds = random_clouds(0, [4, 9, 6], 16, dtype="float32").described(ids=texts.ids, texts=texts.texts)
+    clouds.save(tmp_path / "clouds.arrow")
+    (tmp_path / "pairs.csv").write_text("i,j\n3,2\n")
+    run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "pairs.csv", "--json", tmp_path / "r.json")
+    (worst,) = json.loads((tmp_path / "r.json").read_text())["worst"]
+    assert (worst["id_i"], worst["id_j"]) == ("3", "2")
+    # a table of results, which counts positions, names the same pairs when it is read again
+    run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "pairs.csv", "--parquet", tmp_path / "r.parquet")
+    run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "r.parquet", "--json", tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["worst"] == [worst]
+    (tmp_path / "pairs.csv").write_text("i,j\n0,1\n")
+    with pytest.raises(InputError, match="names the text '1', and none of the 3 texts has that id"):
+        run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "pairs.csv")

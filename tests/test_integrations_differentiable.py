@@ -170,9 +170,10 @@ def test_the_norm_is_the_sum_of_singular_values_and_differentiable_once():
     [
         np.full((3, 4), np.nan),
         np.array([[1.0, 0, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 0]]),  # its mean is zero
+        np.array([[0.1, 0, 0, 0], [0.2, 0, 0, 0], [0.3, 0, 0, 0]]) - 0.2 * np.eye(4)[0],  # zero but for rounding
         np.zeros((0, 4)),
     ],
-    ids=["not finite", "zero mean", "no tokens"],
+    ids=["not finite", "zero mean", "rounding", "no tokens"],
 )
 def test_degenerate_clouds_are_named(broken):
     tokens, mask = padded(*random_batch(8, (3,), 4), broken)

@@ -109,6 +109,56 @@ def test_regression_estimate_covers_and_is_tighter():
     assert found.explained > 0.99
 
 
+def test_regression_estimate_covers_where_large_covariates_have_large_errors():
+    random = np.random.default_rng(8)
+    covariates = random.lognormal(sigma=1.2, size=(5000, 6))
+    values = covariates.sum(axis=1) + covariates.max(axis=1) * random.normal(size=5000)
+
+    def draw(random):
+        chosen = random.integers(5000, size=60)
+        return regression_estimate(values[chosen], covariates[chosen], covariates.mean(axis=0)).interval
+
+    assert 0.88 <= coverage(draw, repeats=300, truth=values.mean()) <= 0.98
+
+
+def test_regression_estimate_bears_covariates_that_say_nothing_or_the_same():
+    random = np.random.default_rng(9)
+    useful = random.normal(size=(100, 1))
+    values = 3 * useful[:, 0] + random.normal(size=100)
+    covariates = np.concatenate([useful, 2 * useful, np.ones((100, 1))], axis=1)
+    alone = regression_estimate(values, useful, np.zeros(1))
+    found = regression_estimate(values, covariates, np.array([0.0, 0.0, 1.0]))
+    assert found.mean == pytest.approx(alone.mean, rel=1e-12)
+    assert (found.interval.low, found.interval.high) == pytest.approx((alone.interval.low, alone.interval.high))
+
+
+def test_intervals_of_positive_values_stay_positive_and_cover_better_from_few_texts():
+    def draw(random, *, positive):
+        effects = random.lognormal(sigma=1.0, size=6)
+        i, j = np.triu_indices(6, 1)
+        values = effects[i] * effects[j]
+        sums = np.bincount(i, values, 6) + np.bincount(j, values, 6)
+        return jackknife_interval([sums], [5], values.sum(), 15, positive=positive)
+
+    truth = np.exp(1.0)
+    plain = coverage(lambda random: draw(random, positive=False), repeats=400, truth=truth)
+    logs = coverage(lambda random: draw(random, positive=True), repeats=400, truth=truth)
+    assert logs > plain + 0.05
+    assert min(draw(np.random.default_rng(seed), positive=True).low for seed in range(400)) > 0
+    assert jackknife_interval([np.zeros(3)], [2], 0.0, 3, positive=True).high == 0
+
+
+def test_clustered_interval_covers_from_few_texts():
+    def draw(random):
+        values, i, j = all_pair_values(random.normal(size=6))
+        chosen = random.integers(len(values), size=30)
+        return dyadic_interval(values[chosen], i[chosen], j[chosen], crossed=False)
+
+    assert 0.90 <= coverage(draw, repeats=400, truth=0) <= 0.985
+    in_every_pair = dyadic_interval(np.arange(5.0), np.zeros(5, dtype=int), np.arange(1, 6), crossed=False)
+    assert in_every_pair is None
+
+
 def test_too_little_data_gives_no_interval():
     assert corpus_interval(np.array([1.0])) is None
     assert dyadic_interval(np.array([1.0, 2.0]), np.array([0, 0]), np.array([1, 1]), crossed=False) is None
@@ -121,7 +171,7 @@ def test_pairs_that_share_no_text_are_independent():
     i = np.arange(40)
     clustered, plain = dyadic_interval(values, i, i + 40, crossed=False), corpus_interval(values)
     # The same error but for the degrees of freedom: 80 texts, 40 pairs.
-    error = values.std() / np.sqrt(40) * np.sqrt(80 / 79) * stats.t.ppf(0.975, 79)
+    error = values.std(ddof=1) / np.sqrt(39) * np.sqrt(79 / 80) * stats.t.ppf(0.975, 79)
     assert clustered.high - clustered.low == pytest.approx(2 * error, rel=1e-12)
     assert (clustered.high - clustered.low) / (plain.high - plain.low) == pytest.approx(1, abs=0.03)
 

@@ -5,6 +5,7 @@ import pytest
 
 from cloud_data import random_cloud, random_clouds
 from poolscope import moments
+from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 
 RANDOM = np.random.default_rng(0)
@@ -79,6 +80,47 @@ def test_degenerate_clouds_are_named(cloud, message):
         moments.unit_mean_factor(cloud)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("n", [2, 40, 900])
+def test_a_mean_that_is_only_rounding_is_no_mean(dtype, n):
+    random = np.random.default_rng(n)
+    cloud = (random.normal(size=(n, 12)) + 3).astype(dtype)
+    centred = cloud - cloud.mean(axis=0)
+    assert centred.dtype == dtype
+    for function in (moments.unit_mean_factor, moments.concentration_ratio):
+        assert function(cloud) is not None
+        with pytest.raises(DegenerateCloudError, match="zero vector, up to rounding"):
+            function(centred)
+    with pytest.raises(DegenerateCloudError, match=r"text 1 .*zero vector, up to rounding"):
+        moments.text_moments(TokenClouds.from_arrays([cloud, centred]))
+    assert moments.unit_mean_factors(centred[None].astype(np.float64), dtype)[2][0] == np.inf
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_small_true_means_are_kept(dtype):
+    # One token a thousand times as long as the others: the mean is a 4096th of it, and real.
+    cloud = np.random.default_rng(1).normal(size=(4096, 8))
+    cloud[0] *= 1000
+    assert 1000 < moments.concentration_ratio(cloud.astype(dtype)) < 4096
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e160, 1e300])
+def test_scale_free_moments_take_any_size(factor):
+    cloud = factor * CLOUD
+    (unit, rows), (unit_of, rows_of) = moments.unit_mean_factor(cloud), moments.unit_mean_factor(CLOUD)
+    assert np.allclose(unit, unit_of, atol=1e-15)
+    assert np.allclose(rows, rows_of, atol=1e-14)
+    assert moments.concentration_ratio(cloud) == pytest.approx(moments.concentration_ratio(CLOUD), rel=1e-13)
+    assert moments.within_text_cosine(cloud) == pytest.approx(moments.within_text_cosine(CLOUD), rel=1e-13)
+    found = moments.text_moments(TokenClouds.from_arrays([cloud]))
+    assert found.norms[0] == pytest.approx(factor * np.linalg.norm(CLOUD.mean(axis=0)), rel=1e-13)
+    stacked = moments.unit_mean_factors(np.stack([CLOUD, cloud]))
+    assert np.allclose(stacked[1][1], stacked[1][0], atol=1e-14)
+    if factor > 1:
+        with pytest.raises(InputError, match="squares are beyond double precision"):
+            moments.spread(cloud)
+
+
 def test_zero_token_has_no_cosine():
     with pytest.raises(DegenerateCloudError, match="token 1 is the zero vector"):
         moments.within_text_cosine([[1.0, 0.0], [0.0, 0.0]])
@@ -92,8 +134,6 @@ def test_bad_weights(weights):
 
 def test_text_moments_name_the_text():
     clouds = random_clouds(0, [2, 2], 3)
-    from poolscope.clouds import TokenClouds
-
     broken = TokenClouds.from_arrays([clouds[0], np.full((2, 3), np.nan)], ids=["good", "bad"])
     with pytest.raises(DegenerateCloudError, match=r"text 1 \(id 'bad'\)"):
         moments.text_moments(broken)

@@ -46,10 +46,10 @@ def test_the_gaussian_value_is_a_lower_bound_and_is_reached_by_positive_maps():
     random = np.random.default_rng(2)
     for _ in range(10):
         X, Y = random_cloud(random, 9, 4), random_cloud(random, 6, 4)
-        assert exact_wasserstein(X, Y) >= socm_pair(X, Y).wasserstein - 1e-12
+        assert exact_wasserstein(X, Y) >= socm_pair(X, Y).squared_wasserstein - 1e-12
     A = random.normal(size=(4, 4))
     image = (X - X.mean(axis=0)) @ (A @ A.T) + random.normal(size=4)
-    assert exact_wasserstein(X, image) == pytest.approx(socm_pair(X, image).wasserstein, rel=1e-10)
+    assert exact_wasserstein(X, image) == pytest.approx(socm_pair(X, image).squared_wasserstein, rel=1e-10)
 
 
 def test_surrogates_keep_two_moments_and_nothing_else():
@@ -78,7 +78,7 @@ def test_shares_are_ratios_of_sums_over_the_same_pairs(result):
         i, j = int(entry.i[row]), int(entry.j[row])
         expected = socm_pair(clouds[i], clouds[j])
         assert entry.exact[row] == pytest.approx(exact_wasserstein(clouds[i], clouds[j]), rel=1e-6)
-        assert entry.gaussian[row] == pytest.approx(expected.wasserstein, rel=1e-5)
+        assert entry.gaussian[row] == pytest.approx(expected.squared_wasserstein, rel=1e-5)
         assert entry.mean_distance[row] == pytest.approx(4 * expected.mean_distance, rel=1e-6)
     assert entry.two_moments.value == pytest.approx(entry.gaussian.sum() / entry.exact.sum())
     assert entry.means.value < entry.two_moments.value < 1
@@ -133,6 +133,12 @@ def test_the_result_is_json_and_a_figure(result):
     figure = transport_figure(result, name="a/model")
     assert [trace.name for trace in figure.data] == ["two moments", "two moments, random lists", "means alone"]
     assert list(figure.data[0].y) == [entry.two_moments.value for entry in result.layers]
+
+
+@pytest.mark.parametrize("pairs", ["x", 2.5, 1, None])
+def test_pairs_are_a_number(pairs):
+    with pytest.raises(InputError, match=r"pairs: received .*allowed: a whole number, 2 or more"):
+        transport(random_clouds(0, [2, 3, 4], 4), pairs=pairs)
 
 
 def test_what_does_not_fit_is_refused(result):

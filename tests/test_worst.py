@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cloud_data import random_clouds
 from poolscope.analyses import worst
 from poolscope.analyses.socm import socm
 from poolscope.analyses.worst import worst_pairs
+from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 
 
@@ -45,6 +47,27 @@ def test_falls_back_to_all_pairs_where_pruning_does_not_pay(monkeypatch):
     assert found.evaluated == found.count
     assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in socm(clouds).worst(5)]
     assert sum(done) <= found.count
+
+
+@pytest.mark.parametrize("rank", [2, 20])
+def test_agrees_with_all_pairs_where_texts_share_a_large_direction(rank, monkeypatch):
+    monkeypatch.setattr(worst, "_SEEDS", 10)
+    monkeypatch.setattr(worst, "_WORTHWHILE", 2.0)
+    monkeypatch.setattr(worst, "_RANK", rank)
+    random = np.random.default_rng(3)
+    sink = 30_000 * np.ones(20)
+    clouds = TokenClouds.from_arrays([np.concatenate([sink[None], random.normal(size=(9, 20))]) for _ in range(40)])
+    # Of all directions the bounds are as good as float32 products are, which is worse than what decides here.
+    found, expected = worst_pairs(clouds, 30), socm(clouds).worst(30)
+    assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in expected]
+    assert [p.socm for p in found.pairs] == pytest.approx([p.socm for p in expected], rel=1e-9)
+    assert expected[0].socm < 1e-5
+
+
+@pytest.mark.parametrize("k", [1.5, "3", 0])
+def test_k_is_a_whole_number(k):
+    with pytest.raises(InputError, match="allowed: a whole number, 1 or more"):
+        worst_pairs(random_clouds(0, [2, 3], 4), k)
 
 
 def test_k_out_of_range():

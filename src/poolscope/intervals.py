@@ -34,21 +34,29 @@ class Interval:
         return f"[{self.low:.4f}, {self.high:.4f}]"
 
 
-def corpus_interval(values: Array, *, level: float = 0.95) -> Interval | None:
-    """Plain interval of the mean of independent draws; None for fewer than two."""
+def corpus_interval(values: Array, *, level: float = 0.95, positive: bool = False) -> Interval | None:
+    """Plain interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
-    return _around(float(values.mean()), error, len(values) - 1, level, CORPUS, "pairs as independent draws")
+    around = _around_positive if positive else _around
+    return around(float(values.mean()), error, len(values) - 1, level, CORPUS, "pairs as independent draws")
 
 
 def jackknife_interval(
-    sums: Sequence[Array], pairs_per_text: Sequence[int], total: float, pairs: int, *, level: float = 0.95
+    sums: Sequence[Array],
+    pairs_per_text: Sequence[int],
+    total: float,
+    pairs: int,
+    *,
+    level: float = 0.95,
+    positive: bool = False,
 ) -> Interval | None:
     """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
 
     sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
-    how many pairs a text of that corpus is.
+    how many pairs a text of that corpus is. positive: no value is below 0, so the interval is made for the logarithm
+    of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
     """
     variance, smallest = 0.0, min(len(s) for s in sums)
     for text_sums, each in zip(sums, pairs_per_text, strict=True):
@@ -56,27 +64,35 @@ def jackknife_interval(
             return None
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
-    return _around(total / pairs, np.sqrt(variance), smallest - 1, level, POPULATION, "jackknife over texts")
+    around = _around_positive if positive else _around
+    return around(total / pairs, np.sqrt(variance), smallest - 1, level, POPULATION, "jackknife over texts")
 
 
-def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, level: float = 0.95) -> Interval | None:
+def dyadic_interval(
+    values: Array, i: Index, j: Index, *, crossed: bool, level: float = 0.95, positive: bool = False
+) -> Interval | None:
     """Interval of the mean over some pairs, robust to dependence between pairs that share a text.
 
-    Var = (Σ_t (Σ_{pairs with t} e)² − Σ e²)/m², e the deviations from the mean. None for fewer than three texts.
+    Var = Σ_t D_t² − Σ_p D_p², up to (n − 1)/n: how far the mean moves when text t with all its pairs, or pair p alone,
+    is left out. None for fewer than three texts, or where a text is in every pair. positive: see `jackknife_interval`.
     """
+    m = len(values)
     deviations = values - values.mean()
-    if crossed:
-        clusters = [np.bincount(i, deviations), np.bincount(j, deviations)]
-        texts = min(len(np.unique(i)), len(np.unique(j)))
-    else:
-        clusters = [np.bincount(np.concatenate([i, j]), np.concatenate([deviations, deviations]))]
-        texts = len(np.unique(np.concatenate([i, j])))
-    if texts < 3:
+    sides = [i, j] if crossed else [np.concatenate([i, j])]
+    texts = min(len(np.unique(side)) for side in sides)
+    counts = [np.bincount(side) for side in sides]
+    if texts < 3 or any(count.max() >= m for count in counts):
         return None
-    shared = sum(float(cluster @ cluster) for cluster in clusters) - float(deviations @ deviations)
+    moved = [
+        np.bincount(side, np.resize(deviations, len(side))) / (m - count)
+        for side, count in zip(sides, counts, strict=True)
+    ]
+    alone = float(deviations @ deviations) / (m - 1) ** 2
+    shared = sum(float(move @ move) for move in moved) - alone
     # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
-    variance = max(shared, float(deviations @ deviations)) / len(values) ** 2 * texts / (texts - 1)
-    return _around(float(values.mean()), np.sqrt(variance), texts - 1, level, POPULATION, "clustered by text (dyadic)")
+    error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
+    around = _around_positive if positive else _around
+    return around(float(values.mean()), error, texts - 1, level, POPULATION, "clustered by text (dyadic)")
 
 
 @dataclass(frozen=True)
@@ -95,18 +111,29 @@ def regression_estimate(
 
     values (m), covariates (m × p), population_means (p): the means of the covariates over all pairs. `explained` is the
     share of the sample variance that the covariates explain. None if m is too small to fit them.
+
+    The estimate is a weighted sum Σ aₖ vₖ, and its error √Σ (aₖ eₖ/(1 − hₖ))² (HC3): each residual e on its own, as
+    pairs with large covariates have large ones, and raised by its leverage h, as they bend the fit to themselves.
     """
     m, p = covariates.shape
     if m < 5 * (p + 1):
         return None
-    centred = covariates - covariates.mean(axis=0)
-    slopes, *_ = np.linalg.lstsq(centred, values - values.mean(), rcond=None)
-    residuals = values - values.mean() - centred @ slopes
-    estimate = float(values.mean() + (population_means - covariates.mean(axis=0)) @ slopes)
-    freedom = m - p - 1
-    error = np.sqrt(float(residuals @ residuals) / freedom / m)
-    total = float(((values - values.mean()) ** 2).sum())
+    spreads = covariates.std(axis=0)
+    spreads[spreads == 0] = 1.0
+    basis, sizes, turn = np.linalg.svd((covariates - covariates.mean(axis=0)) / spreads, full_matrices=False)
+    kept = sizes > 1e-10 * sizes[0]  # covariates may say the same, or nothing
+    basis, sizes, turn = basis[:, kept], sizes[kept], turn[kept]
+    deviations = values - values.mean()
+    residuals = deviations - basis @ (basis.T @ deviations)
+    shift = turn @ ((population_means - covariates.mean(axis=0)) / spreads) / sizes
+    weights = 1 / m + basis @ shift
+    leverage = 1 / m + (basis**2).sum(axis=1)
+    # A pair that alone decides a slope has leverage 1 and residual 0, so it says nothing about the error.
+    known = leverage < 1 - 1e-9
+    error = np.sqrt(float(((weights * residuals)[known] ** 2 / (1 - leverage[known]) ** 2).sum()))
+    total = float(deviations @ deviations)
     explained = 1 - float(residuals @ residuals) / total if total > 0 else 0.0
+    estimate, freedom = float(weights @ values), m - len(sizes) - 1
     interval = _around(estimate, error, freedom, level, CORPUS, "regression on covariates known for all pairs")
     return RegressionEstimate(estimate, interval, explained)
 
@@ -120,16 +147,37 @@ def bootstrap_interval(
     """
     if len(values) < 2:
         return None
+    means = bootstrap_sums(values, draws=draws, seed=seed) / len(values)
+    return percentile_interval(means, level=level, unit=unit)
+
+
+def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
+    """Sums of `values` (n, or n × columns) over bootstrap samples of the n units; columns share their samples.
+
+    A statistic of sums, such as a ratio, keeps its bounds in every draw.
+    """
     random = np.random.default_rng(seed)
     # Multinomial counts instead of copied values: one small product a block of draws.
     share = np.full(len(values), 1 / len(values))
     step = max(1, 2**23 // len(values))
     blocks = [min(step, draws - start) for start in range(0, draws, step)]
-    means = np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
-    low, high = np.quantile(means / len(values), [(1 - level) / 2, (1 + level) / 2])
+    return np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
+
+
+def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
+    """The central part of bootstrap draws over units."""
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
 
 
 def _around(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
     reach = float(stats.t.ppf((1 + level) / 2, freedom)) * float(error)
     return Interval(centre - reach, centre + reach, level, answers, method)
+
+
+def _around_positive(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
+    """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
+    if not centre > 0:
+        return _around(centre, error, freedom, level, answers, method)
+    reach = np.exp(float(stats.t.ppf((1 + level) / 2, freedom)) * float(error) / centre)
+    return Interval(float(centre / reach), float(centre * reach), level, answers, f"{method}, on the log scale")

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import DegenerateCloudError, InputError
 
 Array = NDArray[np.float64]
+
+# The largest number of a cloud that can be squared and summed, and one of which a small mean can be squared, too.
+_LARGEST, _SMALLEST = 1e150, 1e-100
 
 
 def mean(cloud: Any, weights: ArrayLike | None = None) -> Array:
@@ -35,6 +38,11 @@ def deviations(cloud: Any, weights: ArrayLike | None = None) -> Array:
     [[-0.7071, 0.0], [0.7071, 0.0]]
     """
     X, w = _checked(cloud, weights)
+    if np.abs(X).max() > _LARGEST:
+        raise InputError(
+            f"received token values up to {np.abs(X).max():.0e}, whose squares are beyond double precision; allowed is "
+            f"up to {_LARGEST:.0e}. Divide the cloud by a constant; socm_pair and concentration_ratio need no scale."
+        )
     return (X - w @ X) * np.sqrt(w)[:, None]
 
 
@@ -53,7 +61,7 @@ def concentration_ratio(cloud: Any, weights: ArrayLike | None = None) -> float:
     >>> round(concentration_ratio([[1.0, 0.0], [3.0, 0.0]]), 12)
     0.25
     """
-    return spread(cloud, weights) / _norm(mean(cloud, weights)) ** 2
+    return _unit_mean(cloud, weights).trace
 
 
 def unit_mean_factor(cloud: Any, weights: ArrayLike | None = None) -> tuple[Array, Array]:
@@ -65,21 +73,33 @@ def unit_mean_factor(cloud: Any, weights: ArrayLike | None = None) -> tuple[Arra
     >>> unit_mean_factor([[2.0, 1.0], [2.0, -1.0]])[1].round(4).tolist()
     [[0.0, 0.3536], [0.0, -0.3536]]
     """
-    centre = mean(cloud, weights)
-    norm = _norm(centre)
-    return centre / norm, deviations(cloud, weights) / norm
+    found = _unit_mean(cloud, weights)
+    return found.unit, found.rows
 
 
-def unit_mean_factors(stack: Array) -> tuple[Array, Array, Array]:
+def unit_mean_factors(stack: Array, dtype: DTypeLike = np.float64) -> tuple[Array, Array, Array]:
     """`unit_mean_factor` of a stack of equal-length clouds (texts × n × d): unit means, factors and traces.
 
-    Degenerate clouds (zero mean, NaN, infinity) come out as NaN or infinity, for the caller to find and name.
+    dtype: of the token vectors before they became float64. Degenerate clouds (zero mean, NaN, infinity) have a trace of
+    NaN or infinity, for the caller to find and name.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        stack, _ = _moderate(stack)
         centres = stack.mean(axis=1)
         norms = np.linalg.norm(centres, axis=1)
         factors = (stack - centres[:, None]) / (norms * np.sqrt(stack.shape[1]))[:, None, None]
-        return centres / norms[:, None], factors, np.einsum("kij,kij->k", factors, factors)
+        traces = np.einsum("kij,kij->k", factors, factors)
+        traces[traces >= _largest_trace(dtype, stack.shape[1])] = np.inf
+        return centres / norms[:, None], factors, traces
+
+
+def largest_trace(n: Any, *, stored: float, summed: float) -> Any:
+    """The trace of a unit-mean cloud of n tokens (a number or an array) from which on its mean can be mere rounding.
+
+    With r the root mean square of the token norms, the trace is r²/‖μ‖² − 1. Storing the vectors, with a precision of
+    `stored`, moves their mean by up to about stored·r, and summing them to centre them by √n·summed·r.
+    """
+    return (4 * (stored + n**0.5 * summed)) ** -2
 
 
 def within_text_cosine(cloud: Any, weights: ArrayLike | None = None) -> float:
@@ -91,6 +111,7 @@ def within_text_cosine(cloud: Any, weights: ArrayLike | None = None) -> float:
     0.5
     """
     X, w = _checked(cloud, weights)
+    X = _moderate(X[None])[0][0]
     norms = np.linalg.norm(X, axis=1)
     if (norms == 0).any():
         raise DegenerateCloudError(
@@ -116,14 +137,10 @@ def text_moments(clouds: TokenClouds) -> TextMoments:
     means, norms, traces = np.empty((len(clouds), clouds.dimension)), np.empty(len(clouds)), np.empty(len(clouds))
     for k, cloud in enumerate(clouds):
         try:
-            X, w = _checked(cloud, None)
-            centre = w @ X
-            norms[k] = _norm(centre)
+            found = _unit_mean(cloud, None)
         except DegenerateCloudError as error:
             raise DegenerateCloudError(f"text {k} (id '{clouds.ids[k]}'): {error}") from error
-        means[k] = centre / norms[k]
-        X = X - centre
-        traces[k] = np.einsum("ij,ij", X, X) / len(X) / norms[k] ** 2
+        means[k], norms[k], traces[k] = found.unit, found.norm, found.trace
     return TextMoments(means, norms, traces)
 
 
@@ -144,14 +161,48 @@ def _checked(cloud: Any, weights: ArrayLike | None) -> tuple[Array, Array]:
     return X, w / w.sum()
 
 
-def _norm(centre: Array) -> float:
+@dataclass(frozen=True)
+class _UnitMean:
+    """A cloud scaled to unit mean: its mean (d), the norm that it had, its factor (n × d) and trace."""
+
+    unit: Array
+    norm: float
+    rows: Array
+    trace: float
+
+
+def _unit_mean(cloud: Any, weights: ArrayLike | None) -> _UnitMean:
+    matrix = as_matrix(cloud, name="cloud")
+    X, w = _checked(matrix, weights)
+    (X,), (scale,) = _moderate(X[None])
+    centre = w @ X
     norm = float(np.linalg.norm(centre))
-    if norm == 0:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        rows = (X - centre) * (np.sqrt(w) / norm)[:, None]
+        trace = float(np.einsum("ij,ij", rows, rows))
+    if not trace < _largest_trace(matrix.dtype, len(X)):
         raise DegenerateCloudError(
-            "the mean of the cloud is the zero vector, so it cannot be scaled to unit mean. Leave this text out, or "
-            "check that the vectors were not centred token by token."
+            "the mean of the cloud is the zero vector, up to rounding, so it cannot be scaled to unit mean. Leave this "
+            "text out, or check that the vectors were not centred token by token."
         )
-    return norm
+    return _UnitMean(centre / norm, norm * float(scale), rows, trace)
+
+
+def _moderate(stack: Array) -> tuple[Array, Array]:
+    """Clouds (texts × n × d) divided each by a power of two (texts) where their squares would overflow or vanish.
+
+    Exact: of ordinary clouds not a bit changes.
+    """
+    largest = np.maximum(stack.max(axis=(1, 2)), -stack.min(axis=(1, 2)))
+    if ((largest < _LARGEST) & (largest > _SMALLEST)).all():
+        return stack, np.ones(len(stack))
+    exponents = np.frexp(largest)[1] - 1
+    return np.ldexp(stack, -exponents[:, None, None]), np.ldexp(1.0, exponents)
+
+
+def _largest_trace(dtype: DTypeLike, n: int) -> float:
+    summed = np.promote_types(dtype, np.float32)
+    return float(largest_trace(n, stored=float(np.finfo(dtype).eps), summed=float(np.finfo(summed).eps)))
 
 
 def _not_finite(subject: str) -> str:

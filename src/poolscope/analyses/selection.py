@@ -13,7 +13,7 @@ from poolscope.bures import all_pairs, given_pairs
 from poolscope.bures.distances import Distances
 from poolscope.bures.factors import ReducedCache
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.moments import TextMoments
 from poolscope.ranking import nearest_neighbours
 
@@ -134,7 +134,7 @@ def nearest(
     left: TokenClouds, right: TokenClouds, neighbours: int, left_moments: TextMoments, right_moments: TextMoments
 ) -> ListedPairs:
     """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
-    same = left is right
+    same, neighbours = left is right, whole_number(neighbours, "neighbours")
     among = None if same else right_moments.unit_means
     found, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
     pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), found.ravel()], axis=1)
@@ -145,8 +145,7 @@ def nearest(
 
 def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:
     """Independent uniform draws from all pairs (with replacement, so that the plain interval is right)."""
-    if count < 2:
-        raise InputError(f"sample: received {count}; allowed is 2 or more pairs.")
+    count, seed = whole_number(count, "sample", least=2), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
     i = random.integers(len(left), size=count)
     if left is not right:

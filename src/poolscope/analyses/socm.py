@@ -20,7 +20,7 @@ from poolscope.analyses.streaming import Largest, LogHistogram
 from poolscope.bures import native
 from poolscope.bures.factors import ReducedCache
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
 from poolscope.intervals import (
     Interval,
@@ -69,8 +69,7 @@ def socm(
     0.5
     """
     formula = SocmFormula(scale=scale, a=a, b=b, eps=eps)
-    if top < 1 or keep < 0:
-        raise InputError(f"received top = {top}, keep = {keep}; top must be at least 1 and keep at least 0.")
+    top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
     _check_corpora(clouds, right)
     moments = text_moments(clouds)
@@ -82,7 +81,7 @@ def socm(
     settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None or eps else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
 
-    tally = _Tally(selection, top=top, keep=selection.count <= keep)
+    tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not eps)
     with _table_writer(table, origin) as write:
         for numbers, found in selection.distances(eps=eps):
             d_sigma = formula.covariance_distance(found.bures, found.trace_sum)
@@ -102,7 +101,7 @@ def socm(
         count=selection.count,
         mean=tally.total / selection.count,
         interval=tally.interval(),
-        corpus_interval=None if sample is None or kept is None else corpus_interval(kept.socm),
+        corpus_interval=None if sample is None or kept is None else corpus_interval(kept.socm, positive=not eps),
         regression=estimate,
         mean_d_mu=tally.total_d_mu / selection.count,
         mean_d_sigma=tally.total_d_sigma / selection.count,
@@ -130,8 +129,8 @@ def pair_count(
 class _Tally:
     """Everything that is added up while the distances stream by."""
 
-    def __init__(self, selection: PairSelection, *, top: int, keep: bool) -> None:
-        self._selection = selection
+    def __init__(self, selection: PairSelection, *, top: int, keep: bool, positive: bool) -> None:
+        self._selection, self._positive = selection, positive
         self._crossed = selection.left is not selection.right
         # A list of pairs is in memory anyway, and its interval needs the values.
         self._keep = keep or isinstance(selection, ListedPairs)
@@ -172,10 +171,13 @@ class _Tally:
         """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""
         selection, count = self._selection, self._selection.count
         if isinstance(selection, ListedPairs):
-            return dyadic_interval(self._kept[2], *selection.indices(), crossed=self._crossed)
+            indices = selection.indices()
+            return dyadic_interval(self._kept[2], *indices, crossed=self._crossed, positive=self._positive)
         if self._crossed:
-            return jackknife_interval(self._sums, [len(selection.right), len(selection.left)], self.total, count)
-        return jackknife_interval(self._sums[:1], [len(selection.left) - 1], self.total, count)
+            sums, each = self._sums, [len(selection.right), len(selection.left)]
+        else:
+            sums, each = self._sums[:1], [len(selection.left) - 1]
+        return jackknife_interval(sums, each, self.total, count, positive=self._positive)
 
 
 def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:

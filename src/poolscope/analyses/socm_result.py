@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from poolscope.analyses.streaming import Largest, LogHistogram
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path, write_json
 from poolscope.intervals import Interval, RegressionEstimate
 from poolscope.results import plain
@@ -119,12 +120,14 @@ class SocmResult:
 
     def quantile(self, q: float) -> float:
         """The value below which a share q of the pairs lies."""
-        if not 0 <= q <= 1:
+        if not (isinstance(q, Real) and 0 <= q <= 1):
             raise InputError(f"quantile: received {q}; allowed is 0 to 1.")
         return self.distribution.quantile(q) if self.pairs is None else float(np.quantile(self.pairs.socm, q))
 
     def collapse_rate(self, threshold: float) -> float:
         """Share of the pairs with SOCM ≥ threshold."""
+        if not (isinstance(threshold, Real) and np.isfinite(threshold)):
+            raise InputError(f"threshold: received {threshold!r}; allowed is a finite number. Pass one, such as 0.5.")
         if self.pairs is None:
             return self.distribution.share_at_least(threshold)
         return float((self.pairs.socm >= threshold).mean())
@@ -141,9 +144,11 @@ class SocmResult:
 
     def worst(self, k: int = 10) -> list[WorstPair]:
         """The k pairs of highest SOCM, highest first, with their texts; fewer if there are fewer."""
-        if k < 1 or (self.pairs is None and k > len(self.top.i)):
-            allowed = f"1 to {len(self.top.i)}; for more, compute with top={k}" if self.pairs is None else "1 or more"
-            raise InputError(f"worst: received k = {k}; allowed is {allowed}.")
+        k = whole_number(k, "worst")
+        if self.pairs is None and k > len(self.top.i):
+            raise InputError(
+                f"worst: received k = {k}; allowed is 1 to {len(self.top.i)}; for more, compute with top={k}."
+            )
         return describe_pairs((self.pairs or self.top).ranked(k), self.left, self.right)
 
     def to_table(self) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,12 @@ class SocmFormula:
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
             raise InputError(f"scale: received '{self.scale}'; allowed are {', '.join(SCALES)}.")
-        if not (0 < self.a < np.inf and 0 < self.b < np.inf):
-            raise InputError(f"exponents: received a = {self.a}, b = {self.b}; both must be positive numbers.")
+        numbers = all(isinstance(value, Real) for value in (self.a, self.b, self.eps))
+        if not (numbers and 0 < self.a < np.inf and 0 < self.b < np.inf):
+            raise InputError(
+                f"received a = {self.a!r}, b = {self.b!r}, eps = {self.eps!r}; a and b must be positive numbers, "
+                f"and eps a number, 0 for the exact distance."
+            )
         if not 0 <= self.eps < 1:
             raise InputError(f"eps: received {self.eps}; allowed is 0 (exact) or a small number such as 1e-9.")
         if self.eps and self.b != 1:
@@ -63,16 +68,17 @@ class SocmFormula:
 
 @dataclass(frozen=True)
 class SocmPair:
-    """The distances of one pair of clouds."""
+    """The distances of one pair of clouds: d_μ, d_Σ on the scale of the formula, SOCM, and BW² as it is."""
 
     mean_distance: float
     covariance_distance: float
     socm: float
+    bures: float
 
     @property
-    def wasserstein(self) -> float:
-        """W₂² = 4(d_μ + d_Σ): squared 2-Wasserstein distance of the two Gaussians (scale "paper")."""
-        return 4 * (self.mean_distance + self.covariance_distance)
+    def squared_wasserstein(self) -> float:
+        """W₂² = ‖μ₁ − μ₂‖² + BW²: squared 2-Wasserstein distance of the Gaussians of the unit-mean clouds."""
+        return 4 * self.mean_distance + self.bures
 
 
 def socm_pair(
@@ -101,7 +107,7 @@ def socm_pair(
     mean_distance = np.array(float((u - v) @ (u - v)) / 4)
     covariance_distance = formula.covariance_distance(bures, trace_sum)
     socm = formula.score(mean_distance, covariance_distance)
-    return SocmPair(float(mean_distance), float(covariance_distance), float(socm))
+    return SocmPair(float(mean_distance), float(covariance_distance), float(socm), float(bures))
 
 
 def trace_scores(d_mu: Array, d_sigma: Array, trace_sum: Array) -> Array:

@@ -21,7 +21,7 @@ from poolscope.bures import all_pairs, given_pairs
 from poolscope.bures.distances import Distances
 from poolscope.bures.pairs import reduced_caches
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.moments import text_moments
 
 Array = NDArray[np.float64]
@@ -66,7 +66,7 @@ def worst_pairs(
     [(1, 2)]
     """
     count = len(clouds) * (len(clouds) - 1) // 2
-    if not 1 <= k <= count:
+    if not 1 <= (k := whole_number(k, "worst")) <= count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {count}, the number of pairs.")
     search = _Search(clouds, SocmFormula(scale=scale, a=a, b=b), k, progress or (lambda settled: None))
     search.run()
@@ -126,8 +126,9 @@ class _Search:
             self.evaluated += len(found)
 
     def _bounds(self, piece: Distances) -> Array:
-        d_sigma = self._formula.covariance_distance(piece.bures, piece.trace_sum)
-        return _with_room(self._formula.score(piece.mean_distance, d_sigma))
+        # Raised by the rounding of the bound and of the value that it is compared with.
+        d_sigma = self._formula.covariance_distance(piece.bures + 2 * piece.error, piece.trace_sum)
+        return self._formula.score(piece.mean_distance, d_sigma) * (1 + 1e-6)
 
     def _highest_free_bounds(self, count: int) -> Index:
         """The pairs of highest bound without a cross product, as numbers i·N + j, i < j."""
@@ -142,8 +143,3 @@ class _Search:
             highest.add(bounds[left, right], rows[left] * texts + start + right)
         (numbers,) = highest.columns
         return np.asarray(numbers)
-
-
-def _with_room(bounds: Array) -> Array:
-    """Bounds, raised by more than the rounding of the values that they are compared with."""
-    return bounds * (1 + 1e-6) + 1e-6

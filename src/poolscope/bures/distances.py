@@ -14,13 +14,19 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Products = NDArray[np.float32]
 
+# Bound of the error of BW² over the roughness of both texts, √(tr Σ₁ tr Σ₂)·(rank₁ rank₂)^¼: rounding of a product of
+# rank m moves its nuclear norm by √m times as much as its Frobenius norm. Clouds of 2 to 512 tokens, random, real, with
+# sinks or with one large direction, reach 9e-7; values below the reach of the rational square root are within it, too.
+_ERROR = 2e-6
+
 
 @dataclass(frozen=True)
 class Distances:
     """Distances of some pairs of texts; 1-D arrays of equal length.
 
     i, j: positions of the texts; mean_distance: d_μ in [0, 1]; bures: BW² of the covariances of the clouds scaled to
-    unit mean; trace_sum: tr Σ₁ + tr Σ₂; overlap: tr Σ₁Σ₂.
+    unit mean; trace_sum: tr Σ₁ + tr Σ₂; overlap: tr Σ₁Σ₂; error: a bound of the rounding error of `bures` as float32
+    products give it.
     """
 
     i: Index
@@ -29,13 +35,19 @@ class Distances:
     bures: Array
     trace_sum: Array
     overlap: Array
+    error: Array
 
     def __len__(self) -> int:
         return len(self.i)
 
+    def repeated(self, times: Index, pairs: Index) -> Distances:
+        """Every row so many times, as the distances of these pairs (m × 2)."""
+        values = (self.mean_distance, self.bures, self.trace_sum, self.overlap, self.error)
+        return Distances(pairs[:, 0], pairs[:, 1], *(np.repeat(value, times) for value in values))
 
-def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array, Array]:
-    """d_μ, BW², trace sums and overlaps (left × right) of every text of one panel with every text of another.
+
+def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array, Array, Array]:
+    """d_μ, BW², trace sums, overlaps and errors (left × right) of every text of one panel with every text of another.
 
     With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root.
     """
@@ -51,7 +63,8 @@ def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Arra
     if not eps:
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
-    return (1 - cosines) / 2, bures, trace_sum, squares * scale**2
+    error = _ERROR * np.outer(left.roughness, right.roughness)
+    return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
 
 
 def _norms(products: Products, left: Index, right: Index) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -26,11 +27,16 @@ _STACK_SIZE = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class ReducedText:
-    """A text, ready to be compared: unit mean (d), tr Σ, and the factor as `scale · rows` (rank × d)."""
+    """A text, ready to be compared: unit mean (d), tr Σ, and the factor as `scale · rows` (rank × d).
+
+    roughness: √(tr Σ · √rank), of the whole factor: rounding of float32 products moves BW² of a pair in proportion to
+    the roughness of both its texts.
+    """
 
     mean: Array
     trace: float
     scale: float
+    roughness: float
     rows: Rows
 
 
@@ -70,7 +76,8 @@ def reduce_texts(clouds: TokenClouds, texts: Index, pool: Executor, *, rank: int
         rows, scales = reduce_rows(factors)
         for k, mean, trace, scale, part in zip(places, means, traces.tolist(), scales.tolist(), rows, strict=True):
             # Rows come by rising singular value.
-            reduced[k] = ReducedText(mean, trace, scale, part if rank is None else part[-rank:].copy())
+            kept = part if rank is None else part[-rank:].copy()
+            reduced[k] = ReducedText(mean, trace, scale, math.sqrt(trace * math.sqrt(len(part))), kept)
 
     for _ in pool.map(fill, _stacks(clouds.lengths[texts], clouds.dimension)):
         pass
@@ -82,14 +89,15 @@ class Panel:
     """Reduced texts, laid out for the matrix product.
 
     Texts stand in groups of LANES; row `(offsets[g] + t)·LANES + lane` of `rows` is row t of the lane-th text of
-    group g, zero where that text has fewer rows. texts: positions in the corpus; means (texts × d), traces, scales and
-    ranks: one entry a text.
+    group g, zero where that text has fewer rows. texts: positions in the corpus; means (texts × d), traces, scales,
+    roughness and ranks: one entry a text.
     """
 
     texts: Index
     means: Array
     traces: Array
     scales: Array
+    roughness: Array
     ranks: Index
     offsets: Index
     rows: Rows
@@ -110,6 +118,7 @@ class Panel:
             self.means[texts],
             self.traces[texts],
             self.scales[texts],
+            self.roughness[texts],
             self.ranks[texts],
             self.offsets[first : last + 1] - self.offsets[first],
             self.rows[self.offsets[first] * LANES : self.offsets[last] * LANES],
@@ -133,6 +142,7 @@ def make_panel(texts: Index, reduced: Sequence[ReducedText]) -> Panel:
         means=np.stack([text.mean for text in reduced]),
         traces=np.array([text.trace for text in reduced]),
         scales=np.array([text.scale for text in reduced]),
+        roughness=np.array([text.roughness for text in reduced]),
         ranks=ranks,
         offsets=offsets,
         rows=rows.reshape(-1, dimension),
@@ -173,12 +183,14 @@ def _stacks(lengths: Index, dimension: int) -> Iterator[list[int]]:
 
 def _checked_factors(stack: Array, texts: Index, clouds: TokenClouds) -> tuple[Array, Array, Array]:
     """Unit means, factors and traces of a stack of equal-length clouds, or an error that names the text."""
-    means, factors, traces = unit_mean_factors(stack)
+    means, factors, traces = unit_mean_factors(stack, clouds.dtype)
     sound = np.isfinite(traces) & np.isfinite(means).all(axis=1)
     if not sound.all():
         k = int(np.flatnonzero(~sound)[0])
         text = int(texts[k])
-        problem = "the zero vector as its mean" if np.isfinite(stack[k]).all() else "NaN or infinite values"
+        problem = (
+            "the zero vector as its mean, up to rounding" if np.isfinite(stack[k]).all() else "NaN or infinite values"
+        )
         raise DegenerateCloudError(
             f"text {text} (id '{clouds.ids[text]}') has {problem}; a cloud needs finite vectors with a mean other than "
             f"zero. Leave this text out, or encode it again."

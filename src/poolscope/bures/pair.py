@@ -22,10 +22,11 @@ def nuclear_norm(left: Array, right: Array) -> float:
     >>> round(nuclear_norm(np.diag([1.0, 2.0]), np.diag([3.0, 1.0])), 12)
     5.0
     """
-    return float(np.linalg.svd(_short(left) @ _short(right).T, compute_uv=False).sum())
+    return float(np.linalg.svd(short(left) @ short(right).T, compute_uv=False).sum())
 
 
-def _short(factor: Array) -> Array:
+def short(factor: Array) -> Array:
+    """A factor of the same covariance with at most d rows."""
     return np.asarray(np.linalg.qr(factor, mode="r")) if factor.shape[0] > factor.shape[1] else factor
 
 

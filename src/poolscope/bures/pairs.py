@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from poolscope.bures.distances import Distances, Index, grid_distances
 from poolscope.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
 from poolscope.bures.native import LANES
+from poolscope.bures.refine import refined
 from poolscope.clouds import TokenClouds
 
 # A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
@@ -29,6 +30,8 @@ _BLOCK_ROWS, _BLOCK_COLUMNS = 1024, 2048
 _PARTNERS = 64
 # Two panels of this size are in memory at a time.
 TILE_BYTES = 128 * 2**20
+
+Refinement = Callable[[Distances], Distances]
 
 
 def all_pairs(
@@ -62,15 +65,27 @@ def given_pairs(
     Callers that ask again and again about the same corpora pass the `caches` of `reduced_caches`.
     """
     left, right = caches or reduced_caches(clouds, other)
+    # A pair that is asked for several times is computed once, so that it has one value: float32 sums differ a little
+    # from place to place.
+    asked = _one_direction(pairs, len(right.clouds)) if left is right and not eps else pairs
     # By left text; its partners by length, so that those treated together pad each other little.
-    order = np.lexsort((right.clouds.lengths[pairs[:, 1]], pairs[:, 0]))
+    order = np.lexsort((asked[:, 1], right.clouds.lengths[asked[:, 1]], asked[:, 0]))
+    starts = np.flatnonzero((np.diff(asked[order], axis=0, prepend=-1) != 0).any(axis=1))
+    distinct, starts = asked[order[starts]], np.append(starts, len(order))
     with _workers() as pool:
-        for chunk in _chunks(pairs[order], left.bytes.tolist(), right.bytes.tolist()):
-            rows = order[chunk]
-            done = 0
-            for distances in _in_order(pool, _given_pairs_jobs(left, right, pairs[rows], eps, pool)):
-                yield rows[done : done + len(distances)], distances
-                done += len(distances)
+        for chunk in _chunks(distinct, left.bytes.tolist(), right.bytes.tolist()):
+            done = chunk.start
+            for found in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
+                ends = starts[done : done + len(found) + 1]
+                rows = order[ends[0] : ends[-1]]
+                yield rows, found.repeated(np.diff(ends), pairs[rows])
+                done += len(found)
+
+
+def _one_direction(pairs: Index, texts: int) -> Index:
+    """Pairs of one corpus; of (i, j) and (j, i), where both are there, both as the one with i < j."""
+    both = np.isin(pairs[:, 0] * texts + pairs[:, 1], pairs[:, 1] * texts + pairs[:, 0])
+    return np.where(both[:, None], np.sort(pairs, axis=1), pairs)
 
 
 def reduced_caches(
@@ -119,6 +134,8 @@ def _all_pairs_jobs(
     def panel(part: TokenClouds, texts: Index) -> Panel:
         return make_panel(texts, reduce_texts(part, texts, pool, rank=rank))
 
+    # Bounds by few directions are to be cheap.
+    refine = _as_found if rank else _refinement(clouds, other or clouds, eps)
     left_tiles = _tiles(clouds, tile_bytes, by_length=not eps)
     right_tiles = left_tiles if other is None else _tiles(other, tile_bytes, by_length=not eps)
     for t, tile in enumerate(left_tiles):
@@ -131,10 +148,19 @@ def _all_pairs_jobs(
                 for begin, end in _runs(_group_heights(right)[start:], _BLOCK_COLUMNS):
                     block = left.groups(first, last), right.groups(start + begin, start + end)
                     ahead = begin * LANES if same else None
-                    yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None)
+                    yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None, refine=refine)
 
 
-def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed: bool) -> Distances:
+def _refinement(left: TokenClouds, right: TokenClouds, eps: float) -> Refinement:
+    """What is done to distances from float32 products. The published trace is biased by more than rounding."""
+    return _as_found if eps else partial(refined, left=left, right=right)
+
+
+def _as_found(found: Distances) -> Distances:
+    return found
+
+
+def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed: bool, refine: Refinement) -> Distances:
     """Distances of a block; only pairs above the diagonal if both sides come from one panel.
 
     `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
@@ -147,7 +173,7 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
         wanted = np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
     if not crossed:
         i, j = np.minimum(i, j), np.maximum(i, j)
-    return Distances(i[wanted], j[wanted], *(value[wanted] for value in values))
+    return refine(Distances(i[wanted], j[wanted], *(value[wanted] for value in values)))
 
 
 def _given_pairs_jobs(
@@ -158,18 +184,25 @@ def _given_pairs_jobs(
         lefts = rights = left.fetch(np.unique(pairs), pool)
     else:
         lefts, rights = left.fetch(np.unique(pairs[:, 0]), pool), right.fetch(np.unique(pairs[:, 1]), pool)
+    refine = _refinement(left.clouds, right.clouds, eps)
     starts = [*np.flatnonzero(np.diff(pairs[:, 0], prepend=-1)).tolist(), len(pairs)]
     for start, stop in pairwise(starts):
         for begin in range(start, stop, _PARTNERS):
-            yield partial(_one_with_partners, lefts, rights, pairs[begin : min(begin + _PARTNERS, stop)], eps)
+            some = pairs[begin : min(begin + _PARTNERS, stop)]
+            yield partial(_one_with_partners, lefts, rights, some, eps=eps, refine=refine)
 
 
 def _one_with_partners(
-    lefts: Mapping[int, ReducedText], rights: Mapping[int, ReducedText], pairs: Index, eps: float
+    lefts: Mapping[int, ReducedText],
+    rights: Mapping[int, ReducedText],
+    pairs: Index,
+    *,
+    eps: float,
+    refine: Refinement,
 ) -> Distances:
     left = make_panel(pairs[:1, 0], [lefts[int(pairs[0, 0])]])
     right = make_panel(pairs[:, 1], [rights[text] for text in pairs[:, 1].tolist()])
-    return Distances(pairs[:, 0], pairs[:, 1], *(value[0] for value in grid_distances(left, right, eps=eps)))
+    return refine(Distances(pairs[:, 0], pairs[:, 1], *(value[0] for value in grid_distances(left, right, eps=eps))))
 
 
 def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iterator[slice]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.outputs import name_written, put_json, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ TOO_HIGH = 1
 # Beyond this many pairs the default is a sample: the answer in seconds, with its interval.
 MOST_PAIRS = 2_000_000
 SAMPLE = 20_000
+# Fewer texts cannot show how skewed their corpus is, and 95 % intervals cover 84 to 90 % of strongly skewed ones.
+FEW_TEXTS = 30
+# Of the collapse rate.
+THRESHOLD = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +46,9 @@ def socm(
     against: Annotated[
         str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
     ] = None,
-    pairs: Annotated[Path | None, typer.Option(metavar="FILE", help="Pairs: a table with columns i and j.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Pairs: a table of ids in columns i and j.")
+    ] = None,
     neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
     sample: Annotated[int | None, typer.Option(min=2, metavar="M", help="M random pairs.")] = None,
     all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
@@ -53,9 +60,11 @@ def socm(
     b: Annotated[float, typer.Option("--b", help="Exponent of d_Σ.")] = 1.0,
     eps: Annotated[float, typer.Option(help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
-    threshold: Annotated[float, typer.Option(help="Threshold of the collapse rate.")] = 0.5,
+    threshold: Annotated[
+        float | None, typer.Option(metavar="X", help="Threshold of the collapse rate (0.5 if not given).")
+    ] = None,
     json: given.Json = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every pair as Parquet.")] = None,
+    parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
     fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
     no_cache: given.NoCache = False,
     *,
@@ -72,7 +81,8 @@ def socm(
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
-    _check(worst_only, against, pairs, neighbours, sample, all_pairs, eps, parquet, fail_above)
+    _check_numbers(threshold, fail_above)
+    _check_choice(worst_only, eps, against, pairs, neighbours, sample, all_pairs, parquet, fail_above, threshold)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
     clouds = load(model, texts)
     other = None
@@ -84,20 +94,27 @@ def socm(
         return
     choice = _choice(clouds, other, pairs, neighbours, sample, all_pairs, screen)
     result = _compute(clouds, other, {**formula, **choice, "eps": eps, "seed": seed, "top": max(top, 100)}, parquet)
+    threshold = THRESHOLD if threshold is None else threshold
+    _print_result(result, screen, threshold=threshold, top=top)
     if json is not None:
         put_json(result.to_dict(worst=top, threshold=threshold), json)
-    _print_result(result, screen, threshold=threshold, top=top)
     name_written(screen, json, parquet)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="bold red")
         raise typer.Exit(TOO_HIGH)
 
 
-def _check(worst_only: bool, *others: Any) -> None:
-    if worst_only and any(value not in (None, False, 0.0) for value in others):
+def _check_numbers(threshold: float | None, fail_above: float | None) -> None:
+    for name, value in (("--threshold", threshold), ("--fail-above", fail_above)):
+        if value is not None and not isfinite(value):
+            raise InputError(f"{name}: received {value}; allowed is a finite number. Pass one, such as 0.5.")
+
+
+def _check_choice(worst_only: bool, eps: float, *others: Any) -> None:
+    if worst_only and (eps or any(value not in (None, False) for value in others)):
         raise InputError(
-            "--worst-only searches all pairs of one corpus and gives no mean; received another choice of pairs or an "
-            "option that needs all of them. Leave out --worst-only, or that option."
+            "--worst-only searches all pairs of one corpus and gives no mean and no rate; received another choice of "
+            "pairs or an option that needs all of them. Leave out --worst-only, or that option."
         )
 
 
@@ -114,10 +131,12 @@ def _choice(
     if pairs is not None:
         from poolscope.texts import read_index_pairs
 
-        return {"pairs": read_index_pairs(pairs), "neighbours": neighbours, "sample": sample}
+        ids = (clouds.ids, (clouds if other is None else other).ids)
+        return {"pairs": read_index_pairs(pairs, ids=ids), "neighbours": neighbours, "sample": sample}
     count = len(clouds) * (len(clouds) - 1) // 2 if other is None else len(clouds) * len(other)
     if neighbours is None and sample is None and not all_pairs and count > MOST_PAIRS:
-        screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.")
+        worst = "" if other is not None else " --worst-only finds the worst of all."
+        screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.{worst}")
         sample = SAMPLE
     return {"neighbours": neighbours, "sample": sample}
 
@@ -144,7 +163,7 @@ def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: st
         origin = provenance(clouds, settings={**formula, "pairs": "worst pairs by pruned search"})
         content = {"worst": found.pairs, "evaluated": found.evaluated, "count": found.count, "provenance": origin}
         put_json(plain(content), json)
-    _print_worst(found.pairs, screen)
+    _print_worst(found.pairs, screen, "worst pairs")
     share = found.evaluated / found.count
     screen.print(f"{found.evaluated:,} of {found.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
@@ -156,21 +175,22 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("SOCM", f"[bold]{result.mean:.4f}[/bold]  mean over {result.count:,} pairs ({result.kind})")
-    for interval in (result.interval, result.corpus_interval):
+    few = min(len(result.left), len(result.right)) < FEW_TEXTS
+    for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
         if interval is not None:
-            table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}")
+            table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}{note}")
     if result.regression is not None:
         estimate = result.regression
         table.add_row(
             "", f"{estimate.mean:.4f} {estimate.interval}  all pairs of this corpus, by regression on known covariates"
         )
     low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
-    table.add_row("spread", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
+    table.add_row("quantiles", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
     table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
     table.add_row("distances", f"means d_μ {result.mean_d_mu:.4f} · covariances d_Σ {result.mean_d_sigma:.4f}")
     table.add_row("tr Σ ≤ 2", _trace_sentence(result))
     screen.print(table)
-    _print_worst(result.worst(min(top, len(result.top.i))), screen)
+    _print_worst(result.worst(min(top, len(result.top.i))), screen, _worst_title(result))
 
 
 def _trace_sentence(result: SocmResult) -> str:
@@ -183,11 +203,20 @@ def _trace_sentence(result: SocmResult) -> str:
     return f"broken by {check.share:.1%} of {check.texts:,} texts (largest {check.largest:.2f}){advice}{single}"
 
 
-def _print_worst(pairs: list[Any], screen: Console) -> None:
+def _worst_title(result: SocmResult) -> str:
+    """The worst of a sample are not the worst of all, and are not to look like them."""
+    if result.provenance["settings"]["sample"] is None:
+        return "worst pairs"
+    return "worst of the sampled pairs" + (
+        " (--worst-only finds the worst of all)" if result.left is result.right else ""
+    )
+
+
+def _print_worst(pairs: list[Any], screen: Console, title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="worst pairs: near means, unlike clouds", title_justify="left", expand=True, show_lines=True)
+    table = Table(title=f"{title}: near means, unlike clouds", title_justify="left", expand=True, show_lines=True)
     for name in ("SOCM", "d_μ", "d_Σ"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("texts", ratio=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from poolscope.analyses.socm_score import SocmFormula
 from poolscope.errors import DegenerateCloudError, InputError, require
+from poolscope.moments import largest_trace
 
 require("torch", "train")
 
@@ -127,14 +128,19 @@ def _unit_mean_factors(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Te
         tokens = tokens.float()
     inside = keep.unsqueeze(-1)
     counts = keep.sum(dim=1, keepdim=True).to(tokens.dtype)
-    centres = torch.where(inside, tokens, 0.0).sum(dim=1) / counts
+    kept = torch.where(inside, tokens, 0.0)
+    centres = kept.sum(dim=1) / counts
     norms = torch.linalg.vector_norm(centres, dim=1, keepdim=True)
-    sound = (torch.isfinite(tokens).all(dim=-1) | ~keep).all(dim=1) & (counts > 0).squeeze(1) & (norms > 0).squeeze(1)
+    precision = torch.finfo(tokens.dtype).eps
+    limits = counts * largest_trace(counts, stored=precision, summed=precision)
+    rounding = torch.linalg.vector_norm(kept.detach(), dim=(1, 2)).unsqueeze(1) / limits.sqrt()
+    sound = (torch.isfinite(tokens).all(dim=-1) | ~keep).all(dim=1) & (norms > rounding).squeeze(1)
     if not bool(sound.all()):
         k = int(torch.nonzero(~sound)[0])
         raise DegenerateCloudError(
-            f"text {k} of the batch has no tokens, NaN or infinite values, or the zero vector as its mean; a cloud "
-            f"needs finite vectors with a mean other than zero. Lower the learning rate if training made it so."
+            f"text {k} of the batch has no tokens, NaN or infinite values, or the zero vector, up to rounding, as its "
+            f"mean; a cloud needs finite vectors with a mean other than zero. Lower the learning rate if training made "
+            f"it so."
         )
     factors = torch.where(inside, tokens - centres.unsqueeze(1), 0.0) / (norms * counts.sqrt()).unsqueeze(-1)
     return centres / norms, factors, factors.square().sum(dim=(1, 2))
