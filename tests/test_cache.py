@@ -217,3 +217,12 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Non
 def test_an_entry_is_a_store_like_any_other(cache: Path) -> None:
     cached_clouds(FakeEncoder(), corpus())
     assert encode_to_store(FakeEncoder(before=never), corpus(), only_entry(cache)).reused == 10
+
+
+def test_the_clouds_say_of_which_texts_they_are_whatever_the_entry_says() -> None:
+    first = cached_clouds(FakeEncoder(), corpus())
+    assert first.provenance["texts"] == corpus().origin()
+    moved = replace(corpus(), source="moved.txt", seed=3)
+    second = cached_clouds(FakeEncoder(before=never), moved)
+    assert second.provenance["texts"] == moved.origin()
+    assert cached_clouds(FakeEncoder(), corpus(), enabled=False).provenance["texts"] == corpus().origin()

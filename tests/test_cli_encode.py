@@ -14,13 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from poolscope.cli import app, main
 from poolscope.cli.inputs import DEFAULT_LIMIT
 from poolscope.cli.progress import encoding_progress
+from poolscope.errors import InputError
 from poolscope.store import Store, open_clouds, open_store
 from store_fakes import FakeEncoder, contents, never
+from tiny_models import declare, save_model
 
 TESTS = str(Path(__file__).parent)
 LINES = [f"Sentence number {k} is about {'the weather and ' * (k % 5)}poetry." for k in range(11)]
@@ -280,3 +283,79 @@ main()
     assert result.exit_code == 0, result.output
     assert ("6 of 11 texts were stored by an earlier run and kept." in result.stdout) == (shards == 4)
     assert contents(tmp_path) == contents(folder)
+
+
+# -- what is said again of a store ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = save_model(tmp_path_factory.mktemp("models") / "cls")
+    return declare(folder, pooling={"pooling_mode": "cls"})
+
+
+def test_a_store_repeats_its_notes_and_names_identical_texts(tmp_path: Path, cls_folder: Path) -> None:
+    texts = tmp_path / "pets.txt"
+    texts.write_text("the cat sat on the mat\n\nthe cat sat under a tree\na dog\n", encoding="utf-8")
+    written = run(cls_folder, texts, "-o", tmp_path / "store", "--max-length", 5)
+    assert written.exit_code == 0, written.output
+    read = CliRunner().invoke(app, ["socm", str(tmp_path / "store")], env={"COLUMNS": "1000"})
+    assert read.exit_code == 0, read.output
+    for output in (written.output, read.output):
+        assert f"{cls_folder} · 3 texts of pets.txt · 14 tokens" in output
+        for note in (
+            "1 text is empty and left out (4 read).",
+            "The model pools by its first token (CLS).",
+            "Texts are cut at 5 tokens; the model declares 24.",
+            "Cut: 2 of 3 texts",
+            "Identical after the cut, by id: 0 = 2.",
+        ):
+            assert note in output
+
+
+def test_unknown_words_are_told_by_every_run(tmp_path: Path) -> None:
+    vectors, texts = tmp_path / "glove.txt", tmp_path / "texts.txt"
+    vectors.write_text("the 1 0\ncat 0 1\n")
+    texts.write_text("the cat zork\nthe zork zork\n")
+    sentence = "does not know 3 tokens (50.0%) in 2 of 2 texts; they were left out."
+    first = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from poolscope.cli import main; main()",
+            "encode",
+            vectors,
+            texts,
+            "-o",
+            tmp_path / "store",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (first.stdout + first.stderr).count(sentence) == 1
+    assert run(vectors, texts, "-o", tmp_path / "store").output.count(sentence) == 1
+    assert (
+        CliRunner().invoke(app, ["socm", str(tmp_path / "store")], env={"COLUMNS": "1000"}).output.count(sentence) == 1
+    )
+
+
+# -- the encoding of texts -----------------------------------------------------------------------------------------
+
+
+def test_the_encoding_of_the_texts_is_an_option(tmp_path: Path, use_fake: UseFake) -> None:
+    use_fake(FakeEncoder())
+    texts = tmp_path / "wide.txt"
+    texts.write_text("süß und gut\nzwei\n", encoding="utf-16")
+    with pytest.raises(InputError, match="Pass --encoding utf-16"):
+        CliRunner().invoke(app, ["encode", "any", str(texts), "-o", str(tmp_path / "s")], catch_exceptions=False)
+    assert run("any", texts, "-o", tmp_path / "store", "--encoding", "utf-16").exit_code == 0
+    assert list(open_store(tmp_path / "store").texts or []) == ["süß und gut", "zwei"]
+
+
+@pytest.mark.parametrize(
+    "command", ["audit", "encode", "evaluate", "intervene", "layers", "length", "socm", "tokens", "transport", "tune"]
+)
+def test_every_command_that_reads_texts_takes_their_encoding(command: str) -> None:
+    parameters = {name for option in get_command(app).commands[command].params for name in option.opts}  # type: ignore[attr-defined]
+    assert "--encoding" in parameters

@@ -86,5 +86,14 @@ def test_builder_loses_nothing():
     builder.end_text(text="a")
     builder.add_token([2.0])
     builder.end_text()
-    with pytest.raises(InputError, match="for all or for none"):
+    with pytest.raises(InputError, match="texts: entry 1 is None; a text is a string"):
         builder.finish()
+
+
+def test_a_token_of_another_dimension_is_refused_when_it_comes():
+    builder = CloudBuilder()
+    builder.add_token([1.0, 2.0])
+    with pytest.raises(InputError, match="token 1: received 3 numbers where the tokens before have 2"):
+        builder.add_token([1.0, 2.0, 3.0])
+    builder.end_text()
+    assert builder.finish()[0].tolist() == [[1.0, 2.0]]

@@ -139,3 +139,110 @@ def test_open_refuses_what_is_not_a_cloud_file(tmp_path):
     pl.DataFrame({"a": [1]}).write_ipc(tmp_path / "frame.arrow", compression="uncompressed")
     with pytest.raises(StoreError, match="not a cloud table"):
         TokenClouds.open(tmp_path / "frame.arrow")
+
+
+# -- choosing texts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [True, False, True, False],
+        np.array([True, False, True, False]),
+        pd.Series([True, False, True, False]),
+        pd.Series([True, False, True, False], dtype="boolean"),
+    ],
+    ids=["list", "numpy", "pandas", "nullable"],
+)
+def test_a_mask_of_booleans_chooses_the_true_ones(mask):
+    clouds = random_clouds(0, [2, 5, 3, 4], 3)
+    for picked in (clouds.select(mask), clouds[mask]):
+        assert list(picked.ids) == ["0", "2"]
+        assert np.array_equal(picked[1], clouds[2])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[True, False], [1.0, 2.0], np.array([[0, 1]]), ["0"], [4], [-5], [], [False] * 4, None],
+    ids=str,
+)
+def test_what_is_neither_positions_nor_a_mask_is_refused(wrong):
+    with pytest.raises(InputError):
+        random_clouds(0, [2, 5, 3, 4], 3).select(wrong)
+
+
+def test_slices_are_clouds_and_copy_nothing():
+    clouds = TokenClouds.concatenate([random_clouds(0, [2, 5], 3), random_clouds(1, [3, 4], 3)])
+    middle = clouds[1:3]
+    assert middle.lengths.tolist() == [5, 3]
+    assert np.array_equal(middle[1], clouds[2])
+    assert np.shares_memory(middle[0], clouds[1])
+    assert list(middle.texts or []) == list(clouds.texts or [])[1:3]
+    assert clouds_equal(clouds[::-1], clouds.select([3, 2, 1, 0]))
+    assert clouds_equal(clouds[[2, -1]], clouds.select([2, 3]))
+    assert np.array_equal(clouds[np.int64(3)], clouds[-1])
+    with pytest.raises(InputError, match="selection of no text"):
+        clouds[2:2]
+
+
+# -- what cannot be kept as it is -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"texts": ["a", None]}, "texts: entry 1 is None; a text is a string"),
+        ({"texts": [1, 2]}, "texts: entry 0 is 1"),
+        ({"truncated": [0, -1]}, "truncated: entry 1 is -1"),
+        ({"truncated": [0, 1.5]}, "truncated: entry 1 is 1.5"),
+        ({"truncated": [0, True]}, "truncated: entry 1 is True"),
+        ({"ids": ["a", 1.5]}, "ids: entry 1 is 1.5"),
+        ({"ids": ["a"]}, "ids: received 1 entries for 2 texts"),
+    ],
+)
+def test_columns_of_the_wrong_kind_are_refused(columns, message):
+    with pytest.raises(InputError, match=message):
+        TokenClouds.from_arrays([np.eye(2), np.eye(2)], **columns)
+
+
+def test_the_index_of_a_data_frame_names_the_texts():
+    frame = pd.DataFrame({"text": ["a", "b"]}, index=[7, 3])
+    clouds = TokenClouds.from_arrays([np.eye(2), np.ones((1, 2))], ids=frame.index, texts=frame["text"])
+    assert list(clouds.ids) == ["7", "3"]
+    assert list(clouds.texts or []) == ["a", "b"]
+
+
+def test_lists_are_arrays_and_ragged_ones_are_refused():
+    assert TokenClouds.from_padded([[[1, 2], [3, 4]]], [[1, 0]])[0].tolist() == [[1, 2]]
+    with pytest.raises(InputError, match="text 0: received a list that is no array"):
+        TokenClouds.from_arrays([[[1, 2], [3]]])
+    with pytest.raises(InputError, match="batch: received a list that is no array"):
+        TokenClouds.from_padded([[[1, 2], [3]]], [[1, 1]])
+
+
+# -- origin -------------------------------------------------------------------------------------------------------
+
+
+def test_counts_add_up_and_only_shared_texts_are_remembered():
+    parts = [
+        random_clouds(k, [2], 3).described(
+            provenance={"unknown": {"tokens": k + 1, "texts": 1}, "texts": {"digest": "a"}}
+        )
+        for k in range(2)
+    ]
+    assert TokenClouds.concatenate(parts).provenance == {
+        **parts[0].provenance,
+        "unknown": {"tokens": 3, "texts": 2},
+    }
+    parts[1] = parts[1].described(provenance={"texts": {"digest": "b"}})
+    assert "texts" not in TokenClouds.concatenate(parts).provenance
+
+
+def test_described_keeps_the_vectors_where_they_are():
+    clouds = random_clouds(0, [2, 3], 3)
+    other = clouds.described(ids=["a", "b"], texts=["x", "y"], provenance={"note": 1})
+    assert (list(other.ids), list(other.texts or []), other.provenance["note"]) == (["a", "b"], ["x", "y"], 1)
+    assert np.shares_memory(other[1], clouds[1])
+    assert "note" not in clouds.provenance
+    with pytest.raises(InputError, match="ids: received 1 entries"):
+        clouds.described(ids=["a"])

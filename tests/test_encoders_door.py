@@ -135,6 +135,7 @@ def test_wrong_options(wrong, message):
     ("texts", "message"),
     [
         ("one string", "received one string"),
+        (None, "received None; allowed: a list of texts"),
         ([], "empty list"),
         (["a", None], "entry 1 is NoneType"),
         ([b"a"], "entry 0 is bytes"),

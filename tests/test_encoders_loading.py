@@ -10,8 +10,9 @@ import torch
 import transformers
 
 from poolscope.encoders import as_encoder, encode
+from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import ModelError
-from tiny_models import TEXTS, save_model, tiny_model, tiny_tokenizer, write
+from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer, write
 
 # -- loaded models ----------------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ def test_code_of_the_model_is_not_run_unless_asked(tmp_path, monkeypatch):
     config = tiny_model("Bert").config.to_dict()
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     write(folder / "config.json", {**config, "model_type": "own", "architectures": ["OwnModel"], "auto_map": own})
-    with pytest.raises(ModelError, match="brings its own code: pass trust_remote_code=True"):
+    with pytest.raises(ModelError, match=r"brings its own code: pass --trust-remote-code \(trust_remote_code=True\)"):
         encode(folder, TEXTS)
     assert not witness.exists()
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
@@ -136,3 +137,54 @@ def test_a_folder_without_weights(tmp_path):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="no weights in"):
         encode(folder, TEXTS)
+
+
+# -- the tokenizer is the model's -----------------------------------------------------------------------------------
+
+
+def test_a_folder_without_tokenizer_files_is_refused(tmp_path):
+    folder = save_model(tmp_path / "model")
+    for path in folder.iterdir():
+        if path.name not in ("config.json", "model.safetensors"):
+            path.unlink()
+    with pytest.raises(ModelError, match=r"its tokenizer has \d+ entries.*Put the model's own tokenizer files"):
+        as_encoder(folder)
+
+
+def test_a_tokenizer_that_reaches_less_than_half_of_the_table_is_refused():
+    tokenizer = tiny_tokenizer()
+    known = len(tokenizer)
+    padded = tiny_model("Bert", vocab_size=2 * known)
+    assert len(encode((padded, tokenizer), TEXTS)) == len(TEXTS)
+    with pytest.raises(
+        ModelError, match=rf"has {known} entries, 4 of them special, for a table of {2 * known + 1} token"
+    ):
+        as_encoder((tiny_model("Bert", vocab_size=2 * known + 1), tokenizer))
+
+
+def test_a_vocabulary_of_special_tokens_alone_is_refused_without_a_table_too():
+    check_vocabulary(Vocabulary(str, 6, frozenset(range(5))), None, name="m")
+    with pytest.raises(ModelError, match="5 entries, 5 of them special; it is not the one"):
+        check_vocabulary(Vocabulary(str, 5, frozenset(range(5))), None, name="m")
+
+
+# -- damaged declarations -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", {"a": 1}),
+        ("modules.json", [{"idx": 0}]),
+        ("modules.json", ["Transformer"]),
+        ("1_Pooling/config.json", ["mean"]),
+        ("sentence_bert_config.json", [1]),
+        ("config_sentence_transformers.json", "text"),
+        ("config.json", [1]),
+    ],
+)
+def test_declarations_of_another_shape_are_named(file, content, tmp_path):
+    folder = declare(save_model(tmp_path / "model"))
+    write(folder / file, content)
+    with pytest.raises(ModelError, match=f"{file}: it must be a"):
+        as_encoder(folder)

@@ -141,7 +141,7 @@ def test_texts_beyond_undeclared_positions_say_what_to_do(folder):
     (folder / "config.json").unlink()
     (folder / "tokenizer_config.json").unlink()
     assert as_encoder(folder).card.max_length is None
-    with pytest.raises(ModelError, match="pass max_length"):
+    with pytest.raises(ModelError, match="pass --max-length"):
         encode(folder, [LONG])
     assert encode(folder, [LONG], max_length=POSITIONS).truncated.tolist() == [38]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import numpy as np
 import pytest
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders import ModelCard, as_encoder, encode, pooling_report, truncation_report
+from poolscope.encoders import ModelCard, TruncationReport, as_encoder, encode, pooling_report, truncation_report
+from poolscope.encoders.reports import cloud_notes
+from poolscope.texts import read_texts
 from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
 
 
@@ -81,10 +84,24 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
     assert report.tokens_kept == 5 * 5 + 4
     assert report.share_lost == pytest.approx(10 / 39)
     assert report.identical == ((0, 1, 3, 4),)
-    first, second = report.notes()
+    assert report.identical_ids == (("0", "1", "3", "4"),)
+    first, second, third = report.notes()
     assert first == "Cut: 4 of 6 texts (66.7%); 10 tokens (25.6% of all) never reached the model."
     assert second.startswith("4 different texts became identical by it, in 1 group: no measure")
-    assert json.loads(json.dumps(report.to_dict()))["identical"] == [[0, 1, 3, 4]]
+    assert "--max-length (max_length)" in second
+    assert third == "Identical after the cut, by id: 0 = 1 = 3 = 4."
+    content = json.loads(json.dumps(report.to_dict()))
+    assert (content["identical"], content["identical_ids"]) == ([[0, 1, 3, 4]], [["0", "1", "3", "4"]])
+
+
+def test_of_many_identical_texts_the_first_are_named():
+    ids = [(*(f"{group}{k}" for k in range(6)),) for group in "abcde"]
+    report = TruncationReport(30, 30, 60, 60, identical=((0, 1),) * 5, identical_ids=(("x" * 99, "y"), *ids[1:]))
+    first, second, third = report.notes()[-1].removeprefix("Identical after the cut, by id: ").split("; ")[:3]
+    assert first == "x" * 39 + "… = y"
+    assert second == "b0 = b1 = b2 = b3 = b4 = … (6 texts)"
+    assert third.startswith("c0 = ")
+    assert report.notes()[-1].endswith("; and 2 more groups.")
 
 
 def test_texts_that_were_the_same_before_are_not_blamed_on_truncation():
@@ -115,3 +132,49 @@ def test_clouds_without_token_ids_or_texts():
     ids = [np.array([1, 2]), np.array([1, 2])]
     without_texts = TokenClouds.from_arrays([np.eye(2), np.eye(2)], truncated=[3, 4], token_ids=ids)
     assert truncation_report(without_texts).identical == ((0, 1),)
+
+
+# -- what encode says, and what clouds know of themselves -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentence"), [("cls", "The model pools by its first token (CLS)."), ("lasttoken", "by its last token")]
+)
+def test_encode_warns_once_of_a_model_that_does_not_pool_by_the_mean(mode, sentence, tmp_path, caplog):
+    folder = declare(save_model(tmp_path / "model"), pooling={"pooling_mode": mode})
+    with caplog.at_level(logging.WARNING, "poolscope"):
+        encode(folder, ["the cat", "a dog"], layers=[0, -1])
+    (record,) = caplog.records
+    assert str(folder) in record.getMessage()
+    assert sentence in record.getMessage()
+
+
+def test_a_folder_that_declares_nothing_is_named_and_a_loaded_pair_is_not(tmp_path, caplog):
+    folder = save_model(tmp_path / "model")
+    with caplog.at_level(logging.WARNING, "poolscope"):
+        encode(declare(save_model(tmp_path / "mean")), ["the cat"])
+        encode((tiny_model(), tiny_tokenizer()), ["the cat"])
+        assert not caplog.records
+        encode(folder, ["the cat"])
+    (record,) = caplog.records
+    assert "declares no pooling. It is treated as mean pooling" in record.getMessage()
+
+
+def test_ready_clouds_tell_what_was_told_when_they_were_encoded(tmp_path):
+    folder = declare(save_model(tmp_path / "model"), pooling={"pooling_mode": "cls"}, prompts={"query": "query : "})
+    texts = read_texts(["the cat sat on the mat", "", "a dog"])
+    encoder = as_encoder(folder, role="query", max_length=5)
+    clouds = encode(folder, texts, role="query", max_length=5)
+    clouds.save(tmp_path / "clouds.arrow")
+    opened = TokenClouds.open(tmp_path / "clouds.arrow")
+    assert list(opened.ids) == ["0", "2"]
+    assert opened.provenance["texts"] == texts.origin()
+    expected = [*texts.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
+    assert len(expected) > 4
+    assert cloud_notes(opened) == expected
+
+
+@pytest.mark.parametrize("origin", [{}, {"model": {"name": "m"}}, {"model": "m", "texts": 3, "unknown": None}], ids=str)
+def test_clouds_of_unknown_origin_say_what_they_can(origin):
+    clouds = TokenClouds.from_arrays([np.eye(2)], provenance=origin)
+    assert cloud_notes(clouds) == ["No text was cut."]

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import csv
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
+from poolscope.cache import cached_clouds
 from poolscope.encoders import as_encoder, encode
+from poolscope.encoders.reports import cloud_notes
 from poolscope.errors import InputError, ModelError
+from poolscope.texts import read_texts
 from tiny_models import SPECIAL, TEXTS, WORDS, tiny_tokenizer, write
 
 LOGGER = "poolscope.encoders"
@@ -56,7 +60,7 @@ def test_model2vec_counts_what_it_cuts_and_what_it_does_not_know(tmp_path, caplo
     assert clouds.lengths.tolist() == [3, 1, 3]  # 4 tokens times 3 characters, the usual length of a word here
     assert (clouds.lengths + clouds.truncated).tolist() == [7, 1, 100]
     assert clouds.provenance["unknown"] == {"tokens": 1, "texts": 1}
-    assert "does not know 1 tokens (12.5 %) in 1 of 3 texts" in caplog.text
+    assert "does not know 1 tokens (12.5%) in 1 of 3 texts" in caplog.text
 
 
 def test_shared_and_weighted_rows(tmp_path):
@@ -180,3 +184,42 @@ def test_the_revision_is_the_digest_of_the_file(tmp_path):
     one, other = vector_file(tmp_path / "a.txt"), vector_file(tmp_path / "b.txt", ["the 1 0", "cat 1 1"])
     assert as_encoder(one).card.revision != as_encoder(other).card.revision
     assert json.loads(json.dumps(as_encoder(one).card.to_dict())) == as_encoder(one).card.to_dict()
+
+
+def test_texts_in_place_of_vectors_are_told_apart_by_their_first_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("pyarrow.csv.read_csv", lambda *args, **settings: pytest.fail("the file was read"))
+    with pytest.raises(ModelError, match=r"the first line is 'A man bites 1 dog'.*name the model before them"):
+        as_encoder(vector_file(tmp_path / "t.txt", ["A man bites 1 dog", "The dog barks"]))
+
+
+def test_no_thread_but_the_own_one_calls_back_into_python(tmp_path, monkeypatch):
+    calls = []
+
+    def read(path, *, read_options, parse_options, convert_options, read=csv.read_csv):
+        calls.append((read_options.use_threads, parse_options.invalid_row_handler is not None))
+        return read(path, read_options=read_options, parse_options=parse_options, convert_options=convert_options)
+
+    monkeypatch.setattr("pyarrow.csv.read_csv", read)
+    as_encoder(vector_file(tmp_path / "whole.txt", ["the 1 0", "cat 0 1"]))
+    assert calls == [(True, False)]
+    as_encoder(vector_file(tmp_path / "odd.txt", ["the 1 0", "new york 3 3"]))
+    assert calls[1:] == [(True, False), (False, True)]
+
+
+def test_a_tokenizer_much_smaller_than_its_table_is_refused(tmp_path):
+    arrays = {"embeddings": np.ones((2 * SIZE + 1, 4), np.float32)}
+    with pytest.raises(ModelError, match=f"its tokenizer has {SIZE} entries, .* for a table of {2 * SIZE + 1} token"):
+        as_encoder(model2vec_folder(tmp_path, arrays=arrays))
+
+
+def test_unknown_words_are_told_again_when_the_clouds_come_from_the_cache(tmp_path, caplog):
+    path = vector_file(tmp_path / "glove.txt", ["the 1 0", "cat 0 1"])
+    texts = read_texts(["the cat zork", "the zork zork"])
+    said = []
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "poolscope"):
+            clouds = cached_clouds(as_encoder(path), texts, cache_dir=tmp_path / "cache")
+        said.append([record.getMessage() for record in caplog.records])
+    assert said[0] == said[1] == cloud_notes(clouds)[-1:]
+    assert "does not know 3 tokens (50.0%) in 2 of 2 texts" in said[0][0]

@@ -134,3 +134,16 @@ def test_offsets_that_point_outside_the_file_are_damage_not_a_crash(tmp_path: Pa
     assert not store.is_whole(1, corpus().ids[3:6])
     with pytest.raises(StoreError, match="missing or damaged"):
         open_store(tmp_path)
+
+
+def test_clouds_of_a_store_say_of_which_texts_they_are(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", texts=corpus(labels=True))
+    assert store.clouds(0).provenance["texts"] == corpus().origin()
+    path = tmp_path / "store" / MANIFEST
+    manifest = json.loads(path.read_text())
+    old = ("source", "digest", "labels", "count", "notes")  # what a manifest said of its texts at first
+    manifest["texts"] = {name: manifest["texts"][name] for name in old}
+    path.write_text(json.dumps(manifest))
+    assert open_store(tmp_path / "store").provenance["texts"]["source"] == "my texts.txt"
+    encoder = FakeEncoder(before=never)
+    assert fill(tmp_path / "store", encoder=encoder, texts=corpus(labels=True)).reused == 10

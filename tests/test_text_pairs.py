@@ -143,3 +143,24 @@ def test_index_pairs_that_cannot_be_read(tmp_path: Path, name: str, content: str
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         read_index_pairs(tmp_path / name)
+
+
+def test_pairs_of_ids_are_not_shifted_by_empty_rows_or_a_draw(tmp_path: Path) -> None:
+    texts = read_texts(["zero", "", "two", "three", " ", "five"])
+    path = save(tmp_path / "pairs.csv", {"i": [0, 5], "j": [3, 2]})
+    assert read_index_pairs(path, ids=(texts.ids, texts.ids)).tolist() == [[0, 2], [3, 1]]
+    drawn = texts.take([0, 2, 3])
+    with pytest.raises(
+        InputError, match=r"row 1 names the text '2', and none of the 3 texts has that id; the first is"
+    ):
+        read_index_pairs(path, ids=(drawn.ids, drawn.ids))
+
+
+def test_pairs_of_names_on_two_sides(tmp_path: Path) -> None:
+    path = save(tmp_path / "pairs.jsonl", {"i": ["b", 7], "j": ["x", "y "]})
+    assert read_index_pairs(path, ids=(["7", "b"], ["y", "x"])).tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(InputError, match="names the id 'b', which several texts share"):
+        read_index_pairs(path, ids=(["b", "b"], ["x", "y"]))
+    odd = save(tmp_path / "odd.jsonl", {"i": [["b"]], "j": ["x"]})
+    with pytest.raises(InputError, match="names the text"):
+        read_index_pairs(odd, ids=(["", "b"], ["x"]))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from poolscope.errors import InputError
 from poolscope.texts import ReadReport, read_texts
+from poolscope.texts.plain import default_encoding
 
 ROWS = [
     {"key": "k1", "text": 'first\ntext, with "quotes"', "label": "a", "size": 3},
@@ -149,7 +150,7 @@ def test_encodings(tmp_path: Path) -> None:
     path = tmp_path / "wide.txt"
     path.write_text("eins\nzwei ü\n", encoding="utf-16")
     assert read_texts(path, encoding="utf-16").texts == ("eins", "zwei ü")
-    with pytest.raises(InputError, match=r"wide.txt: received UTF-16 .* Pass the encoding utf-16"):
+    with pytest.raises(InputError, match=r"wide.txt: received UTF-16 .* Pass --encoding utf-16 \(encoding='utf-16'\)"):
         read_texts(path)
     for unknown in ("utf-99", "rot13"):
         with pytest.raises(InputError, match="no text encoding of that name"):
@@ -326,3 +327,37 @@ def test_objects_in_memory() -> None:
         read_texts(frame["n"])
     with pytest.raises(InputError, match="Arrow cannot read as a table"):
         read_texts({"text": ["a", 1, []]})
+
+
+def test_the_encoding_that_holds_where_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text("text\nsüß\n", encoding="cp1252")
+    with default_encoding("cp1252"):
+        assert read_texts(path).texts == ("süß",)
+        assert read_texts(path, encoding="latin-1").texts == ("süß",)
+        assert read_texts(path, encoding="utf-8").report.undecodable == 1
+    assert read_texts(path).report.undecodable == 1
+
+
+def test_texts_know_where_they_came_from(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("body,note\none,1\n,2\ntwo,3\nthree,4\n", encoding="utf-8")
+    texts = read_texts(path, sample=2, seed=5)
+    origin = texts.origin()
+    assert json.loads(json.dumps(origin)) == origin
+    notes = origin.pop("notes")
+    assert notes == texts.report.notes()
+    assert origin == {
+        "source": "table.csv",
+        "digest": texts.digest,
+        "count": 2,
+        "column": "body",
+        "read": 4,
+        "empty": 1,
+        "selected": 2,
+        "seed": 5,
+    }
+    whole = read_texts(path)
+    assert (whole.seed, whole.report.selected) == (None, None)
+    assert whole.sample(2, seed=5).origin() == texts.origin()
+    assert whole.sample(2, seed=5).take([0]).seed is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ from typing import overload
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, StoreError
 from poolscope.files import user_cache_folder
 from poolscope.locks import folder_lock
@@ -28,6 +30,7 @@ from poolscope.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.store_writer import describe, encode_shard, encode_to_store, spans
 from poolscope.texts import Texts
 
+_LOG = logging.getLogger(__name__)
 LIMIT_GB = 10.0
 _ENTRY = re.compile("[0-9a-f]{40}")
 
@@ -80,10 +83,14 @@ def cached_clouds(
             store = encode_to_store(encoder, unlabelled, folder, options=options, layers=layers, progress=progress)
             _note_use(store, limit)
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}
+            for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
+                _LOG.warning(note)  # what the encoder says when it encodes, and here did not
         except StoreError as error:
             _warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
     if clouds is None:
         clouds = _encode_in_memory(encoder, unlabelled, wanted, progress=progress)
+    # Not what the entry says of its texts: the same ones may have come from another place before.
+    clouds = {layer: part.described(provenance={"texts": texts.origin()}) for layer, part in clouds.items()}
     return clouds[POOLED] if layers is None else clouds
 
 

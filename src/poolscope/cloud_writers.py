@@ -91,7 +91,13 @@ class CloudBuilder:
     def add_token(self, vector: Any) -> None:
         """Add one token vector to the text under way."""
         row = vector[None] if hasattr(vector, "detach") else [vector]
-        self._open.append(as_matrix(row, name=f"token {len(self._open)}")[0])
+        token = as_matrix(row, name=f"token {len(self._open)}")[0]
+        if self._open and len(token) != len(self._open[0]):
+            raise InputError(
+                f"token {len(self._open)}: received {len(token)} numbers where the tokens before have "
+                f"{len(self._open[0])}; all tokens share one dimension. Check where the vectors come from."
+            )
+        self._open.append(token)
 
     def end_text(self, *, text: str | None = None, id: str | None = None, truncated: int = 0) -> None:
         """Close the text under way; the next token starts a new one."""
@@ -108,13 +114,11 @@ class CloudBuilder:
         """All closed texts; a text still under way is an error rather than lost."""
         if self._open:
             raise InputError(f"{len(self._open)} tokens belong to no finished text; call end_text before finish.")
-        texts = [text for text in self._texts if text is not None]
-        if texts and len(texts) < len(self._texts):
-            raise InputError("some texts were given and others not; pass text= for all or for none.")
+        texts: list[Any] | None = None if all(text is None for text in self._texts) else self._texts
         return TokenClouds.from_arrays(
             self._clouds,
             ids=self._ids,
-            texts=texts or None,
+            texts=texts,
             truncated=self._truncated,
             provenance=self._provenance,
         )

@@ -18,21 +18,29 @@ several record batches; everything downstream walks `blocks()`.
 
 from __future__ import annotations
 
-import json
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.cloud_table import (
+    ArrowStrings,
+    Block,
+    blocks_of,
+    checked_table,
+    column_of,
+    padded_input,
+    positions_of,
+    read_provenance,
+    write_provenance,
+)
 from poolscope.errors import InputError, StoreError
 from poolscope.files import atomic_path
 
-FORMAT = 1
-_METADATA_KEY = b"poolscope"
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 
 
@@ -47,7 +55,13 @@ def as_matrix(value: Any, *, name: str = "tokens") -> NDArray[Any]:
     if hasattr(value, "detach"):  # a torch tensor, recognised without importing torch
         value = value.detach().cpu()
         value = value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:  # nested lists of unequal lengths
+        raise InputError(
+            f"{name}: received a {type(value).__name__} that is no array ({error}); a token cloud is a matrix "
+            f"(tokens × dimensions). Pass one 2-D float array per text, with as many numbers for each token."
+        ) from error
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if array.dtype.kind in "iu":
@@ -58,46 +72,6 @@ def as_matrix(value: Any, *, name: str = "tokens") -> NDArray[Any]:
             f"a matrix (tokens × dimensions) of real numbers. Pass one 2-D float array per text."
         )
     return array
-
-
-class ArrowStrings(Sequence[str]):
-    """A string column read on demand, so that a memory-mapped corpus stays on disk."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return str(self._column[int(index) % len(self)].as_py())
-
-    def __iter__(self) -> Iterator[str]:
-        for chunk in self._column.chunks:
-            yield from chunk.to_pylist()
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} strings>"
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`."""
-
-    start: int
-    tokens: NDArray[Any]
-    offsets: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 class TokenClouds:
@@ -111,9 +85,9 @@ class TokenClouds:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = _checked(table)
-        self.provenance: Mapping[str, Any] = _read_provenance(table)
-        self._blocks = tuple(_blocks_of(table.column("tokens")))
+        self._table = checked_table(table)
+        self.provenance: Mapping[str, Any] = read_provenance(table)
+        self._blocks = tuple(blocks_of(table.column("tokens")))
         self.dimension: int = table.schema.field("tokens").type.value_type.list_size
         self.dtype: np.dtype[Any] = np.dtype(table.schema.field("tokens").type.value_type.value_type.to_pandas_dtype())
         lengths = [np.diff(block.offsets) for block in self._blocks]
@@ -133,12 +107,15 @@ class TokenClouds:
         arrays: Iterable[Any],
         *,
         texts: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[str | int] | None = None,
         truncated: Sequence[int] | NDArray[Any] | None = None,
         token_ids: Sequence[NDArray[Any]] | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> TokenClouds:
-        """From one (tokens × dimensions) array a text; numpy arrays, nested lists or torch tensors."""
+        """From one (tokens × dimensions) array a text; numpy arrays, nested lists or torch tensors.
+
+        Ids may be whole numbers, such as the index of a data frame; they are kept as strings.
+        """
         matrices = [as_matrix(array, name=f"text {k}") for k, array in enumerate(arrays)]
         if not matrices:
             raise InputError("received no clouds; at least one text is needed.")
@@ -167,7 +144,7 @@ class TokenClouds:
         offsets: Any,
         *,
         texts: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
+        ids: Sequence[str | int] | None = None,
         truncated: Sequence[int] | NDArray[Any] | None = None,
         token_ids: Sequence[NDArray[Any]] | None = None,
         provenance: Mapping[str, Any] | None = None,
@@ -188,15 +165,15 @@ class TokenClouds:
             )
         count = len(bounds) - 1
         columns = {
-            "id": pa.array(_named(ids, count, "ids") or [str(k) for k in range(count)], pa.string()),
-            "text": pa.array(_named(texts, count, "texts") or [None] * count, pa.large_string()),
-            "truncated": pa.array(_named(truncated, count, "truncated") or [0] * count, pa.int32()),
-            "token_ids": pa.array(_named(token_ids, count, "token_ids") or [None] * count, pa.large_list(pa.int32())),
+            "id": column_of("id", ids, count),
+            "text": column_of("text", texts, count),
+            "truncated": column_of("truncated", truncated, count),
+            "token_ids": column_of("token_ids", token_ids, count),
             "tokens": pa.LargeListArray.from_arrays(
                 bounds, pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])
             ),
         }
-        return cls(pa.table(columns).replace_schema_metadata(_write_provenance(provenance)))
+        return cls(pa.table(columns).replace_schema_metadata(write_provenance(provenance)))
 
     @classmethod
     def from_padded(cls, batch: Any, mask: Any, **columns: Any) -> TokenClouds:
@@ -205,7 +182,7 @@ class TokenClouds:
         Rows are selected by the mask, so the padding, whatever it holds and on whichever side it is,
         cannot leak into a cloud. Keyword arguments are those of `from_arrays`.
         """
-        keep = np.asarray(mask.detach().cpu() if hasattr(mask, "detach") else mask)
+        batch, keep = padded_input(batch, "batch"), np.asarray(padded_input(mask, "mask"))
         shape = tuple(batch.shape)
         if len(shape) != 3 or keep.shape != shape[:2] or not np.isin(keep, (0, 1)).all():
             raise InputError(
@@ -217,27 +194,51 @@ class TokenClouds:
 
     @classmethod
     def concatenate(cls, parts: Sequence[TokenClouds]) -> TokenClouds:
-        """The texts of several clouds, one after the other; provenance of the first. No vector is copied."""
+        """The texts of several clouds, one after the other. No vector is copied.
+
+        The provenance is that of the first; counts of `unknown` tokens are those of all, and where the parts are of
+        different `texts` nothing is said of them.
+        """
         if not parts:
             raise InputError("received no clouds to concatenate; at least one is needed.")
         kinds = sorted({(part.dimension, part.dtype.name) for part in parts})
         if len(kinds) > 1:
             raise InputError(f"cannot concatenate clouds of different dimension or type: {kinds}.")
-        schema = parts[0]._table.schema
-        return cls(pa.concat_tables([part._table.replace_schema_metadata(schema.metadata) for part in parts]))
+        provenance = dict(parts[0].provenance)
+        if any(part.provenance.get("texts") != provenance.get("texts") for part in parts):
+            provenance.pop("texts", None)
+        unknown = [part.provenance["unknown"] for part in parts if "unknown" in part.provenance]
+        if unknown:
+            provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in unknown[0]}
+        metadata = write_provenance(provenance)
+        return cls(pa.concat_tables([part._table.replace_schema_metadata(metadata) for part in parts]))
 
     # -- reading ------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        """The cloud of one text (tokens × dimensions): a read-only view."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"text {index} of {len(self)}")
-        index = int(index) % len(self)
-        block = self._blocks[int(np.searchsorted(self._starts, index, side="right")) - 1]
-        local = index - block.start
+    @overload
+    def __getitem__(self, index: int | np.integer[Any]) -> NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | NDArray[Any]) -> TokenClouds: ...
+    def __getitem__(self, index: Any) -> NDArray[Any] | TokenClouds:
+        """The cloud of one text (tokens × dimensions), a read-only view; for a slice or a mask their clouds.
+
+        >>> clouds = TokenClouds.from_arrays([np.eye(2), np.ones((1, 2)), np.ones((3, 2))])
+        >>> clouds[1:], clouds[clouds.lengths > 1].ids[1]
+        (TokenClouds(2 texts, 4 tokens, dimension 2, float64), '2')
+        """
+        if isinstance(index, slice):
+            return self._slice(range(len(self))[index])
+        if not hasattr(index, "__index__") or np.ndim(index):
+            return self.select(index)
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"text {position} of {len(self)}")
+        position %= len(self)
+        block = self._blocks[int(np.searchsorted(self._starts, position, side="right")) - 1]
+        local = position - block.start
         return block.tokens[block.offsets[local] : block.offsets[local + 1]]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
@@ -276,8 +277,8 @@ class TokenClouds:
         return None if not value.is_valid else np.asarray(value.values.to_numpy(), dtype=np.int32)
 
     def select(self, indices: Any) -> TokenClouds:
-        """The clouds of some texts, in the given order (copies their tokens)."""
-        positions = np.asarray(indices, dtype=np.int64)
+        """The clouds of some texts (copies their tokens): positions in the wanted order, or a mask of booleans."""
+        positions = positions_of(indices, len(self))
         ids, texts, truncated = self.ids, self.texts, self.truncated
         token_ids = [self.token_ids(int(k)) for k in positions]
         return TokenClouds.from_arrays(
@@ -288,6 +289,26 @@ class TokenClouds:
             token_ids=None if any(t is None for t in token_ids) else [t for t in token_ids if t is not None],
             provenance=self.provenance,
         )
+
+    def described(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        texts: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> TokenClouds:
+        """The same clouds (no vector is copied) under other ids, with other texts, with more said of their origin."""
+        table = self._table
+        for name, values in (("id", ids), ("text", texts)):
+            if values is not None:
+                position = table.schema.get_field_index(name)
+                table = table.set_column(position, table.schema.field(position), column_of(name, values, len(self)))
+        return TokenClouds(table.replace_schema_metadata(write_provenance({**self.provenance, **(provenance or {})})))
+
+    def _slice(self, positions: range) -> TokenClouds:
+        if positions.step != 1 or not len(positions):
+            return self.select(np.asarray(positions, dtype=np.int64))
+        return TokenClouds(self._table.slice(positions.start, len(positions)))
 
     def to_table(self) -> pa.Table:
         """The Arrow table behind this object (no copy)."""
@@ -317,51 +338,3 @@ class TokenClouds:
             ) from None
         except (pa.ArrowInvalid, OSError) as error:
             raise StoreError(f"{path}: not a readable Arrow IPC file ({error}). Encode the texts again.") from error
-
-
-def _named(values: Any, count: int, name: str) -> list[Any] | None:
-    if values is None:
-        return None
-    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if len(found) != count:
-        raise InputError(f"{name}: received {len(found)} entries for {count} texts; one per text is needed.")
-    return found
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    """The table if it has our columns; otherwise an error that says what is missing."""
-    missing = [name for name in ("id", "text", "truncated", "token_ids", "tokens") if name not in table.column_names]
-    kind: Any = None if "tokens" in missing else table.schema.field("tokens").type
-    if missing or not (pa.types.is_large_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
-        raise StoreError(
-            f"not a cloud table: columns {table.column_names}, tokens of type {kind}; allowed: id, text, truncated, "
-            f"token_ids and tokens (large_list<fixed_size_list<float, d>>), as TokenClouds.save writes them."
-        )
-    if table.num_rows == 0 or table.column("tokens").null_count:
-        raise StoreError(
-            "the cloud table is empty or has null clouds; at least one text is needed and every text a cloud."
-        )
-    return table
-
-
-def _blocks_of(column: pa.ChunkedArray) -> Iterator[Block]:
-    start = 0
-    for chunk in column.chunks:
-        if not len(chunk):
-            continue
-        offsets = chunk.offsets.to_numpy()
-        flat = chunk.values.flatten().to_numpy(zero_copy_only=True)
-        matrix = flat.reshape(-1, chunk.values.type.list_size)[offsets[0] : offsets[-1]]
-        yield Block(start, matrix, offsets - offsets[0])
-        start += len(chunk)
-
-
-def _write_provenance(provenance: Mapping[str, Any] | None) -> dict[bytes, bytes]:
-    return {_METADATA_KEY: json.dumps({"format": FORMAT, **(provenance or {})}).encode()}
-
-
-def _read_provenance(table: pa.Table) -> dict[str, Any]:
-    metadata = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b'{"format": 1}'))
-    if metadata.pop("format", None) != FORMAT:
-        raise StoreError(f"the clouds were written in another format than {FORMAT}; encode the texts again.")
-    return dict(metadata)

@@ -24,13 +24,14 @@ def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, A
         "settings": dict(settings),
         "clouds": [
             {
+                **part.provenance,
+                "corpus": part.provenance.get("texts"),
                 "texts": len(part),
                 "tokens": int(part.lengths.sum()),
                 "dimension": part.dimension,
                 "dtype": str(part.dtype),
                 "texts_truncated": int((part.truncated > 0).sum()),
                 "tokens_truncated": int(part.truncated.sum()),
-                **part.provenance,
             }
             for part in clouds
         ],

@@ -36,9 +36,9 @@ POOLED = -1  # the key of the layer that the model pools
 class Manifest:
     """What a store holds. Plain JSON types only.
 
-    `texts` has the digests `digest` (of ids and texts) and `labels` (null without labels) and, for people,
-    `source`, `count` and `notes` (what was met while reading). `shard_sizes` are numbers of texts: decided once,
-    so that every run cuts the texts, and with them the batches, in the same places.
+    `texts` has the digests `digest` (of ids and texts) and `labels` (null without labels) and, for people, the rest
+    of `Texts.origin`: source, column, draw and notes (what was met while reading). `shard_sizes` are numbers of
+    texts: decided once, so that every run cuts the texts, and with them the batches, in the same places.
     """
 
     model: Mapping[str, Any]
@@ -177,7 +177,8 @@ class Store:
         parts = list(self._parts(key, allow_partial=allow_partial))
         if not parts:
             raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Begin')}")
-        return TokenClouds.concatenate(parts)
+        texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
+        return TokenClouds.concatenate(parts).described(provenance={"texts": texts})
 
     def _parts(self, key: int, *, allow_partial: bool) -> Iterator[TokenClouds]:
         for shard, size in enumerate(self.manifest.shard_sizes):

@@ -86,13 +86,7 @@ def describe(
         "model": card.to_dict(),
         "options": choices.content(),
         "layers": None if layers is None else [int(layer) for layer in layers],
-        "texts": {
-            "source": texts.source,
-            "digest": texts.digest,
-            "labels": None if texts.labels is None else _labels_digest(texts.labels),
-            "count": len(texts),
-            "notes": list(texts.report.notes()),
-        },
+        "texts": {**texts.origin(), "labels": None if texts.labels is None else _labels_digest(texts.labels)},
         "shard_texts": shard_texts or SHARD_TEXTS,
         "shard_sizes": shard_sizes(
             texts.texts,
@@ -148,17 +142,7 @@ def encode_shard(
             f"{encoder.card.name}: returned {counts} clouds by layer where {expected} were asked for: one a text, "
             f"for each layer. Check the encoder's encode method."
         )
-    return {layer: _with_names(clouds, texts) for layer, clouds in encoded.items()}
-
-
-def _with_names(clouds: TokenClouds, texts: Texts) -> TokenClouds:
-    """The same clouds (no vector is copied) with the ids and texts of the corpus."""
-    table = clouds.to_table()
-    for name, values in (("id", texts.ids), ("text", texts.texts)):
-        position = table.schema.get_field_index(name)
-        field = table.schema.field(position)
-        table = table.set_column(position, field, pa.array(values, field.type))
-    return TokenClouds(table)
+    return {layer: clouds.described(ids=texts.ids, texts=texts.texts) for layer, clouds in encoded.items()}
 
 
 def _labels_digest(labels: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from poolscope.cli.outputs import to_json
 from poolscope.errors import InputError
 
 MODEL = "builtin:minilm"
@@ -46,10 +47,13 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, mps
 BatchTokens = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Largest batch, padding included.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run the code that the model brings.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load weights of a kind that can run code.")]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Encoding of the files of texts, such as cp1252, not UTF-8.")
+]
 
-Json = Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON (-: to the screen).")]
+Json = Annotated[str | None, to_json("Write the result as JSON")]
 
-# The options of the encoder, which a command takes by `encoder_options`.
+# The options of the encoder, and how texts are read, which a command takes by `encoder_options`.
 _ENCODER_OPTIONS: dict[str, Any] = {
     "max_length": MaxLength,
     "prompt": Prompt,
@@ -61,13 +65,17 @@ _ENCODER_OPTIONS: dict[str, Any] = {
     "batch_tokens": BatchTokens,
     "trust_remote_code": TrustRemoteCode,
     "allow_pickle": AllowPickle,
+    "encoding": Encoding,
 }
 
 Command = Callable[..., None]
 
 
 def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Give a command the options of the encoder; it receives those that were set as one dictionary, `options`."""
+    """Give a command the options of the encoder; it receives those that were set as one dictionary, `options`.
+
+    `--encoding` comes with them and is no one's argument: it holds for all that the command reads.
+    """
     shared = {name: kind for name, kind in _ENCODER_OPTIONS.items() if name not in without}
 
     def decorate(command: Command) -> Command:
@@ -84,9 +92,16 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
         @functools.wraps(command)
         def run(**given: Any) -> None:
             asked = {name: given.pop(name) for name in shared}
+            encoding = asked.pop("encoding", None)
             # An empty prompt is a choice too: it overrules the one that a model declares as its default.
             options = {name: value for name, value in asked.items() if value is not None and value is not False}
-            command(**given, options=options)
+            if encoding is None:
+                command(**given, options=options)
+                return
+            from poolscope.texts.plain import default_encoding  # with the command's own imports, not at start-up
+
+            with default_encoding(encoding):
+                command(**given, options=options)
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -87,7 +87,7 @@ def _print_summary(store: Store, notes: list[str]) -> None:
     from rich.console import Console
     from rich.filesize import decimal
 
-    from poolscope.encoders import truncation_report
+    from poolscope.encoders.reports import truncation_report, unknown_notes
 
     screen = Console(highlight=False, markup=False, soft_wrap=True)
     layers = store.manifest.keys
@@ -97,7 +97,8 @@ def _print_summary(store: Store, notes: list[str]) -> None:
         f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
         f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
     )
-    for note in [*notes, *truncation_report(clouds).notes()]:
+    unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
+    for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
         screen.print(f"  {note}", style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)

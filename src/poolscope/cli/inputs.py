@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,11 @@ def load_clouds(
             f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
             f"model."
         )
-    return open_clouds(source)
+    from poolscope.encoders.reports import cloud_notes
+
+    clouds = open_clouds(source)
+    _print_origin(clouds, cloud_notes(clouds), screen, name=source)
+    return clouds
 
 
 def is_clouds(source: str) -> bool:
@@ -73,11 +77,16 @@ def _encode(
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
-    screen.print(
-        f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source} · {clouds.lengths.sum():,} tokens",
-        highlight=False,
-        markup=False,
-    )
-    for note in [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    notes = [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
+    _print_origin(clouds, notes, screen, name=encoder.card.name)
     return clouds
+
+
+def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *, name: str) -> None:
+    """Which model, which texts, how many tokens; and what the user should know of them."""
+    model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
+    source = f" of {texts['source']}" if "source" in texts else ""
+    line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
+    screen.print(line, highlight=False, markup=False)
+    for note in notes:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)

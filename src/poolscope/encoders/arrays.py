@@ -44,8 +44,7 @@ class ArrayEncoder:
             )
         clouds = self._clouds
         if clouds.texts is None:
-            column = clouds.to_table().schema.get_field_index("text")
-            clouds = TokenClouds(clouds.to_table().set_column(column, "text", _strings(texts)))
+            clouds = clouds.described(texts=texts)
         elif list(clouds.texts) != texts:
             first = next(k for k, (own, given) in enumerate(zip(clouds.texts, texts, strict=True)) if own != given)
             raise InputError(
@@ -89,9 +88,3 @@ class FunctionEncoder:
         provenance = {"model": self.card.to_dict(), "options": {}, "layer": -1}
         clouds = TokenClouds.from_arrays(arrays, texts=texts, provenance=provenance)
         return dict.fromkeys(asked, clouds)
-
-
-def _strings(texts: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(texts, pa.large_string())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -140,8 +140,8 @@ def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
     if name not in card.prompts:
         declared = ", ".join(sorted(card.prompts)) or "none"
         raise InputError(
-            f"prompt_name: received {name!r}, which {card.name} does not declare; declared: {declared}. "
-            f"Pass one of these, or the prefix itself as prompt."
+            f"prompt_name (--prompt-name): received {name!r}, which {card.name} does not declare; declared: "
+            f"{declared}. Pass one of these, or the prefix itself as prompt (--prompt)."
         )
     return card.prompts[name]
 
@@ -150,16 +150,23 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     """The texts as a list, or an error that names the first entry that is not a text."""
     if isinstance(texts, str | bytes):
         raise InputError("texts: received one string; pass a list of texts, [text] for a single one.")
+    if not isinstance(texts, Iterable):
+        raise InputError(f"texts: received {texts!r}; allowed: a list of texts. Pass one, [text] for a single text.")
     found = list(texts)
     if not found:
         raise InputError("texts: received an empty list; at least one text is needed.")
     for position, text in enumerate(found):
         if not isinstance(text, str):
-            raise InputError(
-                f"texts: entry {position} is {type(text).__name__}; all entries must be strings. "
-                f"Leave missing texts out, or write them as ''."
-            )
+            raise not_a_text(text, position)
     return found
+
+
+def not_a_text(entry: object, position: int) -> InputError:
+    """The error for an entry of the texts that is none."""
+    return InputError(
+        f"texts: entry {position} is {type(entry).__name__}; all entries must be strings. Leave missing texts out, or "
+        f"write them as ''."
+    )
 
 
 def check_layers(layers: Sequence[int] | None, depth: int | None, *, name: str) -> dict[int, int]:
@@ -173,8 +180,8 @@ def check_layers(layers: Sequence[int] | None, depth: int | None, *, name: str) 
     last = -1 if depth is None else depth
     if layers is None:
         return {-1: last}
-    asked = list(layers)
-    if not asked or not all(isinstance(k, int) and not isinstance(k, bool) for k in asked):
+    asked: Any = list(layers) if isinstance(layers, Iterable) else layers
+    if not (isinstance(asked, list) and asked and all(isinstance(k, int) and not isinstance(k, bool) for k in asked)):
         raise InputError(f"layers: received {asked!r}; allowed: a non-empty list of whole numbers such as [0, 3, -1].")
     low, high = (-1, -1) if depth is None else (-depth - 1, depth)
     if wrong := [k for k in asked if not low <= k <= high]:

@@ -239,8 +239,8 @@ class BatchedEncoder:
 def _max_length(card: ModelCard, options: EncoderOptions) -> int | None:
     if options.max_length is not None and card.positions is not None and options.max_length > card.positions:
         raise InputError(
-            f"max_length: received {options.max_length}, but {card.name} has positions for {card.positions} tokens "
-            f"only. Ask for at most {card.positions}, or split the texts."
+            f"max_length (--max-length): received {options.max_length}, but {card.name} has positions for "
+            f"{card.positions} tokens only. Ask for at most {card.positions}, or split the texts."
         )
     return card.max_length if options.max_length is None else options.max_length
 
@@ -249,20 +249,21 @@ def not_finite(card: ModelCard) -> ModelError:
     """The error for NaN and infinity: a model that overflows must not pass for one that was measured."""
     return ModelError(
         f"{card.name} gave NaN or infinite token vectors in {card.dtype}; they must be finite. "
-        f"Try dtype='float32', or check the weights."
+        f"Try --dtype float32 (dtype='float32'), or check the weights."
     )
 
 
 def _check_tokens(tokens: Tokens, texts: Sequence[str], *, skip: int, max_length: int | None) -> None:
     if max_length is not None and tokens.lengths.max() > max_length:  # so tokenizers treat what they cannot cut
         raise InputError(
-            f"max_length: received {max_length}, which leaves no room beside the special tokens that the tokenizer "
-            f"adds to every text. Ask for more."
+            f"max_length (--max-length): received {max_length}, which leaves no room beside the special tokens that "
+            f"the tokenizer adds to every text. Ask for more."
         )
     empty = np.flatnonzero(tokens.lengths <= skip)
     if len(empty):
         why = "once the prompt's are left out" if skip else "for this tokenizer"
         raise InputError(
             f"{len(empty)} of {len(texts)} texts have no token {why} (positions {empty[:10].tolist()}; first: "
-            f"{texts[int(empty[0])][:40]!r}). Leave these texts out, or raise max_length if the prompt fills it."
+            f"{texts[int(empty[0])][:40]!r}). Leave these texts out, or raise --max-length (max_length) if the "
+            f"prompt fills it."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,8 @@ class Declaration:
     """The declarations of one model; every field has the value that stands for "not declared".
 
     `first` is the class of the first module ("" without a modules.json) and `subfolder` the folder with its
-    weights; the three `*_args` are what the folder asks to be passed on when it is loaded.
+    weights; the three `*_args` are what the folder asks to be passed on when it is loaded. `further_parameters` counts
+    the weights of the other modules (Dense), None where they cannot be counted.
     """
 
     first: str = ""
@@ -43,6 +45,7 @@ class Declaration:
     model_args: Mapping[str, Any] = field(default_factory=dict)
     tokenizer_args: Mapping[str, Any] = field(default_factory=dict)
     config_args: Mapping[str, Any] = field(default_factory=dict)
+    further_parameters: int | None = 0
 
 
 def read_json(path: Path) -> Any:
@@ -57,18 +60,18 @@ def read_json(path: Path) -> Any:
 
 def read_declaration(folder: Path, *, name: str) -> Declaration:
     """Read modules.json, the pooling folder, sentence_bert_config.json and config_sentence_transformers.json."""
-    modules = read_json(folder / "modules.json") or []
+    modules = _modules(folder / "modules.json")
     classes = [str(module["type"]).rpartition(".")[2] for module in modules]
     pooling_at = classes.index("Pooling") if "Pooling" in classes else None
     if modules:
         check_modules(classes, name=name)
     pooling_folder = "1_Pooling" if pooling_at is None else modules[pooling_at]["path"]
-    pooling = (
-        read_json(_inside(folder, pooling_folder) / "config.json") if pooling_at is not None or not modules else None
-    )
+    declares = pooling_at is not None or not modules
+    place = _inside(folder, pooling_folder) / "config.json"
+    pooling = read_settings(place) if declares and place.exists() else None
     subfolder = str(modules[0]["path"]) if modules else ""
     settings = _transformer_settings(_inside(folder, subfolder))
-    prompts = read_json(folder / "config_sentence_transformers.json") or {}
+    prompts = read_settings(folder / "config_sentence_transformers.json")
     return Declaration(
         first=classes[0] if classes else "",
         subfolder=subfolder,
@@ -82,7 +85,30 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
         model_args=_arguments(settings, "model_args", "model_kwargs"),
         tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
         config_args=_arguments(settings, "config_args", "config_kwargs"),
+        further_parameters=_count_weights([_inside(folder, str(module["path"])) for module in modules[1:]]),
     )
+
+
+def _modules(path: Path) -> list[dict[str, Any]]:
+    """The list in modules.json, [] without the file; each entry has the class and the folder of a module."""
+    modules = read_json(path) or []
+    if not isinstance(modules, list) or not all(
+        isinstance(module, dict) and all(isinstance(module.get(key), str) for key in ("type", "path"))
+        for module in modules
+    ):
+        raise ModelError(
+            f"{path}: it must be a list of modules, each with its 'type' and 'path'; it holds {str(modules)[:60]!r}. "
+            f"Download the model again, or repair the file."
+        )
+    return modules
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of settings, {} without the file."""
+    found = read_json(path) or {}
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: it must be a JSON object; it holds {str(found)[:60]!r}. Download the model again.")
+    return found
 
 
 def check_modules(classes: list[str], *, name: str) -> None:
@@ -119,7 +145,7 @@ def pooling_modes(config: Mapping[str, Any] | None) -> tuple[str, ...]:
 def _transformer_settings(folder: Path) -> dict[str, Any]:
     """sentence_bert_config.json, or its older names for other architectures."""
     names = ["sentence_bert_config.json", *sorted(path.name for path in folder.glob("sentence_*_config.json"))]
-    settings: dict[str, Any] = next((found for name in names if (found := read_json(folder / name))), {})
+    settings: dict[str, Any] = next((found for name in names if (found := read_settings(folder / name))), {})
     task = settings.get("transformer_task", "feature-extraction")
     output = settings.get("module_output_name", "token_embeddings")
     if task != "feature-extraction" or output != "token_embeddings" or "message" in settings.get("modality_config", {}):
@@ -135,6 +161,20 @@ def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     found: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
     callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
     return {key: value for key, value in found.items() if key not in callers}
+
+
+def _count_weights(folders: Iterable[Path]) -> int | None:
+    """The numbers in the safetensors files of these folders, from their headers; None if some weights are pickled."""
+    total = 0
+    for folder in folders:
+        files = sorted(folder.glob("*.safetensors"))
+        if not files and any(folder.glob("*.bin")):
+            return None
+        for file in files:
+            with file.open("rb") as stream:
+                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+            total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    return total
 
 
 def _inside(folder: Path, part: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any, overload
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.reports import pooling_report
 from poolscope.errors import InputError
+from poolscope.texts import Texts
+
+_LOG = logging.getLogger(__name__)
 
 _ALLOWED = (
     "a hub name, a model folder or file, builtin:minilm, a SentenceTransformer, a pair (transformers model, "
@@ -38,12 +43,18 @@ def encode(
 
     `model` is anything `as_encoder` takes and `options` are the fields of `EncoderOptions`. With `layers`
     (0 = embedding output, negative from the end) the result is a dictionary from layer to clouds, all from one
-    forward pass; without, the clouds of the layer that the model pools.
+    forward pass; without, the clouds of the layer that the model pools. A model that does not pool by the mean is
+    named in a logged warning. `Texts` of `read_texts` keep their ids, and the clouds remember where they came from.
 
     >>> encode(lambda texts: [[[float(len(text)), 1.0]] for text in texts], ["a", "bc"])
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
     """
-    clouds = as_encoder(model, **options).encode(texts, layers=layers, progress=progress)
+    encoder = as_encoder(model, **options)
+    _warn_of_pooling(encoder, named=isinstance(model, str | os.PathLike))
+    clouds = encoder.encode(texts, layers=layers, progress=progress)
+    if isinstance(texts, Texts):
+        origin = {"texts": texts.origin()}
+        clouds = {layer: part.described(ids=texts.ids, provenance=origin) for layer, part in clouds.items()}
     return clouds[-1] if layers is None else clouds
 
 
@@ -83,6 +94,14 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
     if isinstance(model, Sequence) and len(model) and all(hasattr(item, "__len__") for item in model):
         return ArrayEncoder.from_arrays(model)
     raise InputError(f"model: received {type(model).__name__}; allowed: {_ALLOWED}.")
+
+
+def _warn_of_pooling(encoder: TokenEncoder, *, named: bool) -> None:
+    """Log that the model does not pool by the mean; that it declares nothing only of a model that was named."""
+    if encoder.card.pooling or (named and encoder.card.kind in ("transformers", "onnx")):
+        warning = pooling_report(encoder).warning()
+        if warning is not None:
+            _LOG.warning("%s: %s", encoder.card.name, warning)
 
 
 def _options(options: dict[str, Any]) -> EncoderOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
-from poolscope.encoders.declaration import read_declaration, read_json
+from poolscope.encoders.declaration import read_declaration, read_settings
 from poolscope.errors import ModelError
 
 
@@ -52,5 +52,5 @@ def _load_file(path: Path, *, name: str, options: EncoderOptions) -> TokenEncode
 
 
 def _is_static(folder: Path, *, name: str) -> bool:
-    config = read_json(folder / "config.json") or {}
+    config = read_settings(folder / "config.json")
     return config.get("model_type") == "model2vec" or read_declaration(folder, name=name).first == "StaticEmbedding"

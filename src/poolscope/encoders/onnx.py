@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
-from poolscope.encoders.declaration import digest_files, read_declaration, read_json
+from poolscope.encoders.declaration import digest_files, read_declaration, read_settings
 from poolscope.encoders.tokens import tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import InputError, ModelError, require
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
@@ -50,12 +50,14 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
     if revision is None:
         revision = digest_files([home / "tokenizer.json", *file.parent.glob(f"{file.name}*")])
     card = _card(home, output, name=name, revision=revision)
+    vocabulary = Vocabulary.of_tokenizers(tokenizer)
+    check_vocabulary(vocabulary, read_settings(home / "config.json").get("vocab_size"), name=name)
     return BatchedEncoder(
         card,
         options,
         backend=OnnxBackend(session, output.name, card, pad_id=(tokenizer.padding or {}).get("pad_id", 0)),
         tokenize=partial(tokenize_plain, tokenizer),
-        vocabulary=Vocabulary.of_tokenizers(tokenizer),
+        vocabulary=vocabulary,
     )
 
 
@@ -96,7 +98,7 @@ class OnnxBackend:
         except Exception as error:  # onnxruntime raises classes of its own, without a common base but Exception
             raise ModelError(
                 f"{self._card.name}: onnxruntime could not run a batch of shape {batch.ids.shape} ({error}). If the "
-                f"texts are longer than the model's positions, pass max_length."
+                f"texts are longer than the model's positions, pass --max-length (max_length)."
             ) from error
         rows: NDArray[Any] = state[batch.keep]
         if not np.isfinite(rows).all():
@@ -155,7 +157,7 @@ def _token_output(session: Any, *, name: str) -> Any:
 
 
 def _card(home: Path, output: Any, *, name: str, revision: str) -> ModelCard:
-    config = read_json(home / "config.json") or {}
+    config = read_settings(home / "config.json")
     declared = read_declaration(home, name=name)
     dimension = output.shape[2] if isinstance(output.shape[2], int) else config.get("hidden_size")
     if dimension is None:
@@ -163,7 +165,7 @@ def _card(home: Path, output: Any, *, name: str, revision: str) -> ModelCard:
             f"{name}: neither the graph nor config.json says the dimension; add hidden_size to config.json."
         )
     positions = _positions(config)
-    stored = (read_json(home / "tokenizer_config.json") or {}).get("model_max_length")
+    stored = read_settings(home / "tokenizer_config.json").get("model_max_length")
     lengths = [declared.max_length] if declared.max_length else [stored]
     limits = [int(length) for length in (*lengths, positions) if length is not None and length < 10**9]
     return ModelCard(

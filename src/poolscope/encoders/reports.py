@@ -1,15 +1,16 @@
-"""Two audits in plain words: how the model pools, and what truncation cut off."""
+"""What a reader of clouds must know, in plain words: how the model pools, what was cut off, what it does not know."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import EncoderOptions, TokenEncoder, resolve_prompt
+from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
 
 _MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
 _MEANINGS = {
@@ -22,6 +23,9 @@ _MEANINGS = {
     "mean_sqrt_len_tokens": "The model pools by the sum of its tokens over the square root of their number: the mean, "
     "longer by the root of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
 }
+
+# Of the texts that became identical a note names so many; the report has them all.
+_SHOWN_GROUPS, _SHOWN_IDS, _LONG_ID = 3, 5, 40
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,10 @@ class PoolingReport:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         return {**plain, "notes": list(self.notes())}
+
+    def warning(self) -> str | None:
+        """What must not be missed, or None: the numbers are of a mean that is not, or may not be, the model's own."""
+        return None if self.faithful else self._pooling_notes()[0]
 
     def _pooling_notes(self) -> tuple[str, ...]:
         if not self.declared:
@@ -89,7 +97,10 @@ class PoolingReport:
             return (f"The prompt {self.prompt!r} is put before every text; its tokens {fate}.",)
         if self.prompts:
             names = ", ".join(self.prompts)
-            return (f"The model declares prompts ({names}) and none is used; role or prompt_name picks one.",)
+            return (
+                f"The model declares prompts ({names}) and none is used; --role or --prompt-name (role, prompt_name) "
+                f"picks one.",
+            )
         return ()
 
     def _length_notes(self) -> tuple[str, ...]:
@@ -102,9 +113,11 @@ class PoolingReport:
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:
     """What the model behind an encoder declares about pooling, prompts and length, and what is done."""
-    card = encoder.card
     options = getattr(encoder, "options", None)
-    options = options if isinstance(options, EncoderOptions) else EncoderOptions()
+    return _pooling_report(encoder.card, options if isinstance(options, EncoderOptions) else EncoderOptions())
+
+
+def _pooling_report(card: ModelCard, options: EncoderOptions) -> PoolingReport:
     return PoolingReport(
         model=card.name,
         declared=card.pooling,
@@ -124,7 +137,7 @@ def pooling_report(encoder: TokenEncoder) -> PoolingReport:
 class TruncationReport:
     """What was cut off because texts were too long.
 
-    `identical` groups the positions of different texts whose tokens became the same by it.
+    `identical` groups the positions of different texts whose tokens became the same by it, `identical_ids` their ids.
     """
 
     texts: int
@@ -132,6 +145,7 @@ class TruncationReport:
     tokens_kept: int
     tokens_lost: int
     identical: tuple[tuple[int, ...], ...]
+    identical_ids: tuple[tuple[str, ...], ...] = ()
 
     @property
     def share_lost(self) -> float:
@@ -148,15 +162,29 @@ class TruncationReport:
             many, groups = sum(len(group) for group in self.identical), len(self.identical)
             notes.append(
                 f"{many:,} different texts became identical by it, in {groups:,} group{'s' if groups > 1 else ''}: no "
-                f"measure can tell them apart. Split long texts, or raise max_length if the model allows it."
+                f"measure can tell them apart. Split long texts, or raise --max-length (max_length) if the model "
+                f"allows it."
             )
+            notes.append(f"Identical after the cut, by id: {self._groups()}.")
         return tuple(notes)
+
+    def _groups(self) -> str:
+        """The first groups; all of them are in `identical_ids`."""
+        shown = [_listed(group, _SHOWN_IDS, " = ") for group in self.identical_ids[:_SHOWN_GROUPS]]
+        more = len(self.identical_ids) - len(shown)
+        return "; ".join(shown) + (f"; and {more:,} more group{'s' if more > 1 else ''}" if more else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, for JSON; the sentences under "notes"."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        groups = [list(group) for group in self.identical]
-        return {**fields, "identical": groups, "share_lost": self.share_lost, "notes": list(self.notes())}
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        groups = {name: [list(group) for group in found[name]] for name in ("identical", "identical_ids")}
+        return {**found, **groups, "share_lost": self.share_lost, "notes": list(self.notes())}
+
+
+def _listed(names: tuple[str, ...], most: int, between: str) -> str:
+    """The first names; a long name is shortened, so that a line stays a line."""
+    shown = [name if len(name) <= _LONG_ID else f"{name[: _LONG_ID - 1]}…" for name in names[:most]]
+    return between.join(shown) + (f"{between}… ({len(names):,} texts)" if len(names) > most else "")
 
 
 def truncation_report(clouds: TokenClouds) -> TruncationReport:
@@ -165,13 +193,15 @@ def truncation_report(clouds: TokenClouds) -> TruncationReport:
     Texts count as different when they differ in more than letter case and blanks. Without token ids on the
     clouds the groups of identical texts are unknown and empty.
     """
-    cut = clouds.truncated
+    cut, ids = clouds.truncated, clouds.ids
+    identical = _identical(clouds) if cut.any() else ()
     return TruncationReport(
         texts=len(clouds),
         cut_texts=int((cut > 0).sum()),
         tokens_kept=int(clouds.lengths.sum()),
         tokens_lost=int(cut.astype(np.int64).sum()),
-        identical=_identical(clouds) if cut.any() else (),
+        identical=identical,
+        identical_ids=tuple(tuple(ids[k] for k in group) for group in identical),
     )
 
 
@@ -191,3 +221,43 @@ def _identical(clouds: TokenClouds) -> tuple[tuple[int, ...], ...]:
 
 def _plain(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+def cloud_notes(clouds: TokenClouds) -> list[str]:
+    """All that ready clouds know of themselves: their texts, the model's pooling, what was cut off, unknown tokens.
+
+    Where their provenance holds no card of a model (arrays of one's own) nothing is said of its pooling.
+    """
+    origin = clouds.provenance
+    notes = list(_of(origin, "texts").get("notes", ()))
+    card = _of(origin, "model")
+    if {"name", "kind", "dimension", "pooling"} <= card.keys():
+        notes += _pooling_report(_known(ModelCard, card), _known(EncoderOptions, _of(origin, "options"))).notes()
+    return [*notes, *truncation_report(clouds).notes(), *unknown_notes(clouds)]
+
+
+def unknown_notes(clouds: TokenClouds) -> list[str]:
+    """A sentence on the tokens that a static table lacked and that are in no cloud; none where it knew them all."""
+    origin = clouds.provenance
+    unknown = _of(origin, "unknown")
+    if not unknown.get("tokens"):
+        return []
+    met = unknown["tokens"] + int(clouds.lengths.sum())
+    name = _of(origin, "model").get("name", "The table")
+    return [
+        f"{name} does not know {unknown['tokens']:,} tokens ({unknown['tokens'] / met:.1%}) in {unknown['texts']:,} of "
+        f"{len(clouds):,} texts; they were left out."
+    ]
+
+
+def _of(origin: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An entry of a provenance, which may have been written by anyone."""
+    found = origin.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _known(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """A card or options from what a provenance kept of them; lists become tuples again."""
+    names = {field.name for field in fields(kind)}
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return kind(**{name: value for name, value in plain.items() if name in names})

@@ -51,6 +51,7 @@ def _declared(model: Any) -> Declaration:
         prompts={key: text for key, text in (model.prompts or {}).items() if text is not None},
         default_prompt=model.default_prompt_name,
         max_length=None if classes[0] == "StaticEmbedding" else model.max_seq_length,
+        further_parameters=sum(weights.numel() for module in list(model)[1:] for weights in module.parameters()),
     )
 
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
-from poolscope.encoders.declaration import Declaration, digest_files, read_declaration, read_json
+from poolscope.encoders.declaration import Declaration, digest_files, read_declaration, read_settings
+from poolscope.encoders.reports import unknown_notes
 from poolscope.encoders.tokens import Tokens, tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
@@ -58,6 +59,10 @@ class StaticEncoder:
         self._tokenize = tokenize
         self.vocabulary = vocabulary
 
+    def tokenize(self, texts: Sequence[str], max_length: int | None) -> Tokens:
+        """The tokens of texts that the table has; the prompt is not put before them."""
+        return self._tokenize(texts, max_length).tokens
+
     def encode(
         self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
     ) -> dict[int, TokenClouds]:
@@ -66,7 +71,7 @@ class StaticEncoder:
         asked = check_layers(layers, self.card.layers, name=self.card.name)
         found = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
         tokens = found.tokens
-        self._check(tokens, found.unknown, texts)
+        self._check(tokens, texts)
         unknown = {"tokens": int(found.unknown.sum()), "texts": int((found.unknown > 0).sum())}
         matrix = self._table[tokens.ids]
         clouds = {
@@ -85,32 +90,24 @@ class StaticEncoder:
             )
             for layer in asked
         }
+        for note in unknown_notes(next(iter(clouds.values()))):
+            _LOG.warning(note)
         if progress is not None:
             progress(len(texts), len(matrix))
         return clouds
 
-    def _check(self, tokens: Tokens, unknown: NDArray[np.int64], texts: Sequence[str]) -> None:
+    def _check(self, tokens: Tokens, texts: Sequence[str]) -> None:
         empty = np.flatnonzero(tokens.lengths == 0)
         if len(empty):
             raise InputError(
                 f"{len(empty)} of {len(texts)} texts have no token that {self.card.name} knows (positions "
                 f"{empty[:10].tolist()}; first: {texts[int(empty[0])][:40]!r}); each needs one. Leave them out."
             )
-        if unknown.any():
-            share = unknown.sum() / (unknown.sum() + len(tokens.ids))
-            _LOG.warning(
-                "%s does not know %d tokens (%.1f %%) in %d of %d texts; they were left out.",
-                self.card.name,
-                unknown.sum(),
-                100 * share,
-                (unknown > 0).sum(),
-                len(texts),
-            )
 
 
 def load_static_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> StaticEncoder:
     """A model2vec folder, by the rules of model2vec, or a folder with a StaticEmbedding module, by its rules."""
-    config = read_json(folder / "config.json") or {}
+    config = read_settings(folder / "config.json")
     declared = read_declaration(folder, name=name)
     place = folder / declared.subfolder
     tokenizer, table, digest = _read_table(place / "model.safetensors", place / "tokenizer.json", name=name)
@@ -136,6 +133,7 @@ def wrap_static_embedding(module: Any, *, name: str, declared: Declaration, opti
     """The StaticEmbedding module of a loaded SentenceTransformer."""
     tokenizer = type(module.tokenizer).from_str(module.tokenizer.to_str())  # a copy: settings will be changed
     table = module.embedding.weight.detach().cpu().float().numpy()
+    check_vocabulary(Vocabulary.of_tokenizers(tokenizer), len(table), name=name)
     revision = hashlib.sha256(table.tobytes() + tokenizer.to_str().encode()).hexdigest()
     return _static_embedding(table, tokenizer, name=name, revision=revision, declared=declared, options=options)
 
@@ -188,6 +186,7 @@ def _read_table(weights: Path, vocabulary: Path, *, name: str) -> tuple[Any, NDA
     table = table.astype(np.float32)
     if "weights" in arrays:
         table = table * arrays["weights"].astype(np.float32)[:, None]
+    check_vocabulary(Vocabulary.of_tokenizers(tokenizer), len(table), name=name)
     if len(table) < tokenizer.get_vocab_size():
         raise ModelError(
             f"{name}: the table has {len(table)} rows for {tokenizer.get_vocab_size()} vocabulary entries; one a "

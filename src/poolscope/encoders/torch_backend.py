@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,12 @@ class TorchBackend:
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
         self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
+
+    def in_role(self, role: str) -> Self:
+        """The same models for texts in that role, which may have a temperature of its own."""
+        other = copy.copy(self)
+        other._role = role
+        return other
 
     def describe(self, card: ModelCard) -> ModelCard:
         """The card, with the attention temperature at which the model runs just now."""
@@ -94,6 +101,11 @@ class TorchBackend:
 
     def _state(self, output: Any, number: int, last: int) -> Any:
         if number == last:
+            if getattr(output, "last_hidden_state", None) is None:
+                raise ModelError(
+                    f"{self._card.name}: its output ({type(output).__name__}) holds no token vectors; needed is the "
+                    f"transformer without a head. Load it with AutoModel."
+                )
             return output.last_hidden_state
         if len(output.hidden_states) != last + 1:
             raise ModelError(

@@ -17,7 +17,7 @@ from poolscope.encoders.declaration import Declaration, digest_files, read_decla
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.encoders.tokens import tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 _TOKENIZER_FILES = (".json", ".txt", ".model")
@@ -49,6 +49,7 @@ def wrap_loaded(
     torch = require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
+    model = _without_wrapping(model)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
     if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
@@ -68,6 +69,18 @@ def wrap_loaded(
     return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
 
 
+def _without_wrapping(model: Any) -> Any:
+    """The transformer itself: as it was before torch.compile, and without the head of a task, which gives no tokens.
+
+    A compiled model would be compiled anew for every shape of a batch, and shows nothing of its layers.
+    """
+    model = getattr(model, "_orig_mod", model)
+    headed = any(part in type(model).__name__ for part in ("For", "LMHead"))
+    if headed and isinstance(model, require("transformers", "torch").PreTrainedModel):
+        return model.base_model
+    return model
+
+
 def _encoder(
     models: Sequence[Any],
     tokenizer: Any,
@@ -78,6 +91,8 @@ def _encoder(
     options: EncoderOptions,
 ) -> BatchedEncoder:
     model = models[0]
+    vocabulary = Vocabulary.of_transformers(tokenizer)
+    check_vocabulary(vocabulary, _table_rows(model), name=name)
     longest, positions = length_limits(model, tokenizer, declared.max_length)
     card = ModelCard(
         name=name,
@@ -93,15 +108,31 @@ def _encoder(
         dtype=str(model.dtype).removeprefix("torch."),
         positions=positions,
         default_prompt=declared.default_prompt,
-        parameters=sum(weights.numel() for weights in model.parameters()),
+        parameters=_count(model, declared),
     )
     return BatchedEncoder(
         card,
         options,
         backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role),
         tokenize=partial(tokenize, tokenizer),
-        vocabulary=Vocabulary.of_transformers(tokenizer),
+        vocabulary=vocabulary,
     )
+
+
+def _table_rows(model: Any) -> int | None:
+    """Rows of the model's table of token vectors; None for models that have none (characters are hashed)."""
+    try:
+        table = model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    weight = getattr(table, "weight", None)
+    return None if weight is None else len(weight)
+
+
+def _count(model: Any, declared: Declaration) -> int | None:
+    """The numbers of all weights, those of the modules behind the model (Dense) too."""
+    own = sum(weights.numel() for weights in model.parameters())
+    return None if declared.further_parameters is None else own + declared.further_parameters
 
 
 def _hidden_size(model: Any, *, name: str) -> int:
@@ -121,7 +152,8 @@ def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
     if pickled:
         raise ModelError(
             f"{name}: its weights ({pickled[0].name}) are pickled, and loading a pickle can run any code; allowed: "
-            f"safetensors. Use a revision with model.safetensors, or allow_pickle=True if you trust the source."
+            f"safetensors. Use a revision with model.safetensors, or --allow-pickle (allow_pickle=True) if you trust "
+            f"the source."
         )
     raise ModelError(
         f"{name}: no weights in {folder}; needed: model.safetensors (or its shards). Download the model again."
@@ -183,7 +215,7 @@ def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
     except Exception as error:  # damaged files raise whatever the reader of that file raises
         own_code = "auto_map" in ((folder / "config.json").read_text() if (folder / "config.json").exists() else "")
         remedy = (
-            "The model brings its own code: pass trust_remote_code=True if you have read it."
+            "The model brings its own code: pass --trust-remote-code (trust_remote_code=True) if you have read it."
             if own_code
             else "Check that the folder holds config.json, tokenizer files and weights of one model."
         )

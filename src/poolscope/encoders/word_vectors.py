@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +76,15 @@ def _tokens_of(word: str, vocabulary: dict[str, int]) -> list[str]:
 def _read(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     """(words, table). Lines with another number of fields, as GloVe 840B has some, are left out and counted."""
     dimension, header, trailing = _layout(path)
-    skipped: list[int] = []
-
-    def skip(row: Any) -> str:
-        skipped.append(row.number or 0)
-        return "skip"
-
     names = ["word", *(f"v{k}" for k in range(dimension)), *(["end"] if trailing else [])]
-    types = {name: pa.string() if name in ("word", "end") else pa.float32() for name in names}
+    skipped: list[int] = []
     try:
-        read = csv.read_csv(
-            path,
-            read_options=csv.ReadOptions(column_names=names, skip_rows=int(header), block_size=1 << 24),
-            parse_options=csv.ParseOptions(delimiter=" ", quote_char=False, invalid_row_handler=skip),
-            convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
-        )
+        try:
+            read = _read_csv(path, names, skip_rows=int(header))
+        except pa.ArrowInvalid:
+            # Once more, leaving odd lines out, and on one thread: a worker that is still calling back into Python when
+            # the process ends takes it down.
+            read = _read_csv(path, names, skip_rows=int(header), odd_line=lambda row: skipped.append(row.number or 0))
     except pa.ArrowInvalid as error:
         raise ModelError(
             f"{path}: not a table of word vectors ({error}). Each line must be a word and numbers."
@@ -103,6 +97,29 @@ def _read(path: Path) -> tuple[list[str], NDArray[np.float32]]:
     return read.column("word").to_pylist(), np.ascontiguousarray(table, dtype=np.float32)
 
 
+def _read_csv(
+    path: Path, names: Sequence[str], *, skip_rows: int, odd_line: Callable[[Any], None] | None = None
+) -> Any:
+    """The columns; lines with another number of fields are an error, or handed to `odd_line` and left out."""
+
+    def skip(row: Any) -> str:
+        if odd_line is not None:
+            odd_line(row)
+        return "skip"
+
+    types = {name: pa.string() if name in ("word", "end") else pa.float32() for name in names}
+    return csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(
+            column_names=list(names), skip_rows=skip_rows, block_size=1 << 24, use_threads=odd_line is None
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=" ", quote_char=False, invalid_row_handler=None if odd_line is None else skip
+        ),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+    )
+
+
 def _layout(path: Path) -> tuple[int, bool, bool]:
     """(dimension, whether the first line is a header, whether lines end with a blank)."""
     with path.open(encoding="utf-8", errors="replace") as stream:
@@ -110,9 +127,18 @@ def _layout(path: Path) -> tuple[int, bool, bool]:
     counts = first.split()
     header = len(counts) == 2 and all(map(str.isdecimal, counts)) and len(second.split()) == int(counts[1]) + 1
     line = second if header else first
-    dimension = len(line.rstrip(" ").split(" ")) - 1
-    if dimension < 1:
+    numbers = line.rstrip(" ").split(" ")[1:]
+    if not numbers or not all(map(_is_number, numbers)):
         raise ModelError(
-            f"{path}: the first line is {line[:60]!r}; needed: a word and its numbers, with blanks between them."
+            f"{path}: the first line is {line[:60]!r}; needed: a word and its numbers, with blanks between them. "
+            f"If these are texts, name the model before them."
         )
-    return dimension, header, line.endswith(" ")
+    return len(numbers), header, line.endswith(" ")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

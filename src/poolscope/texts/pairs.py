@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,7 +120,7 @@ def read_pairs(
     label_column: str | None = None,
     sample: int | None = None,
     seed: int = 0,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
 ) -> Pairs:
     """Read query-document pairs, one a row, from any table that `read_texts` reads.
 
@@ -176,21 +177,58 @@ def _label(value: Any, place: str) -> float:
     return number
 
 
-def read_index_pairs(path: str | os.PathLike[str]) -> NDArray[np.int64]:
-    """Read pairs of text positions: an m × 2 matrix of whole numbers, counted from 0.
+def read_index_pairs(
+    path: str | os.PathLike[str], *, ids: tuple[Sequence[str], Sequence[str]] | None = None
+) -> NDArray[np.int64]:
+    """Read pairs of texts as an m × 2 matrix of positions, counted from 0.
 
-    The file (`.csv`, `.tsv`, `.jsonl`, `.parquet`, ...) has the columns `i` and `j`, or exactly two columns
-    of whole numbers. Whether a position exists is for the caller to check: only it knows the texts.
+    The file (`.csv`, `.tsv`, `.jsonl`, `.parquet`, ...) has the columns `i` and `j`, or exactly two columns of whole
+    numbers. With `ids`, those of the texts on either side, they hold ids, as every list of pairs shows them; empty
+    rows and a draw then shift nothing. Without, and in the table of results that `socm` writes, they hold positions,
+    and whether a position exists is for the caller to check: only it knows the texts.
     """
     table = open_table(path)
     columns = _index_columns(table)
+    sides = None if ids is None or table.kinds.keys() >= _RESULTS else [_Places(side) for side in ids]
     pairs = [
-        [_position(value, f"{table.name}: row {number}") for value in row]
-        for number, row in enumerate(table.rows(columns))
+        [_position(value, place) if sides is None else sides[side].find(value, place) for side, value in enumerate(row)]
+        for place, row in ((f"{table.name}: row {number}", row) for number, row in enumerate(table.rows(columns)))
     ]
     if not pairs:
         raise InputError(f"{table.name}: received no pairs. Give one row (i, j) a pair.")
     return np.array(pairs, dtype=np.int64)
+
+
+_RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair that was measured
+
+
+class _Places:
+    """Where the text of an id stands."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._count = len(ids)
+        self._places: dict[str, int] = {}
+        self._shared: set[str] = set()
+        for position, id_ in enumerate(ids):
+            if self._places.setdefault(id_, position) != position:
+                self._shared.add(id_)
+
+    def find(self, value: Any, place: str) -> int:
+        """The position of the text of this id; a whole number stands for its digits."""
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        id_ = str(value) if whole or isinstance(value, str) else ""
+        if id_ not in self._places:
+            id_ = id_.strip()
+        if id_ in self._shared:
+            raise InputError(f"{place} names the id {shorten(value)}, which several texts share. Give each its own id.")
+        if id_ not in self._places or not (whole or isinstance(value, str)):
+            first = next(iter(self._places))
+            raise InputError(
+                f"{place} names the text {shorten(value)}, and none of the {self._count:,} texts has that id; the "
+                f"first is '{first}'. Ids are row numbers from 0, the empty rows that are left out counted too, or "
+                "those of --id-column; a drawn sample has only some of them."
+            )
+        return self._places[id_]
 
 
 def _index_columns(table: Table) -> list[str]:

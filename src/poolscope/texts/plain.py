@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -21,6 +22,7 @@ from poolscope.errors import InputError
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
+_ENCODING = ContextVar("_ENCODING", default="utf-8")
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
@@ -42,6 +44,19 @@ def decode(data: bytes) -> str:
 
 
 @contextmanager
+def default_encoding(name: str) -> Iterator[None]:
+    """Inside, texts are read in this encoding wherever none is asked for, instead of in UTF-8.
+
+    So the command line, where `--encoding` holds for every file that a command reads, says it once.
+    """
+    token = _ENCODING.set(name)
+    try:
+        yield
+    finally:
+        _ENCODING.reset(token)
+
+
+@contextmanager
 def readable(name: str) -> Iterator[None]:
     """Turn what the system or a codec says about an unreadable source into an `InputError`."""
     try:
@@ -53,8 +68,9 @@ def readable(name: str) -> Iterator[None]:
         ) from error
 
 
-def _text_stream(binary: BinaryIO, encoding: str, *, name: str, newline: str | None = None) -> io.TextIOWrapper:
+def _text_stream(binary: BinaryIO, encoding: str | None, *, name: str, newline: str | None = None) -> io.TextIOWrapper:
     try:
+        encoding = _ENCODING.get() if encoding is None else encoding
         codec = codecs.lookup(encoding).name
         if codec == "utf-8":
             _refuse_utf16(binary, name)
@@ -72,25 +88,26 @@ def _refuse_utf16(binary: BinaryIO, name: str) -> None:
     start = binary.peek(2)[:2] if isinstance(binary, io.BufferedReader) else b""
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         raise InputError(
-            f"{name}: received UTF-16 (its byte order mark says so) where UTF-8 is expected. Pass the encoding utf-16."
+            f"{name}: received UTF-16 (its byte order mark says so) where UTF-8 is expected. Pass --encoding utf-16 "
+            "(encoding='utf-16')."
         )
 
 
 @contextmanager
-def open_text(path: Path, encoding: str, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
+def open_text(path: Path, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
     """A text file for reading; `newline` as in `open` (None: line ends become LF)."""
     with readable(path.name), path.open("rb") as binary:
         yield _text_stream(binary, encoding, name=path.name, newline=newline)
 
 
-def lines(path: Path, encoding: str) -> Iterator[str]:
+def lines(path: Path, encoding: str | None) -> Iterator[str]:
     """The lines of a file without their line ends, one at a time."""
     with open_text(path, encoding) as stream:
         for line in stream:
             yield line.removesuffix("\n")
 
 
-def standard_input(encoding: str) -> Iterator[str]:
+def standard_input(encoding: str | None) -> Iterator[str]:
     """The lines of standard input, which stays open."""
     if sys.stdin is None:
         raise InputError("received '-', but there is no standard input. Pass a file instead.")
@@ -121,7 +138,7 @@ def folder_files(folder: Path) -> tuple[list[Path], int]:
     return sorted(documents, key=lambda path: path.relative_to(folder).as_posix()), others
 
 
-def whole_file(path: Path, encoding: str) -> str:
+def whole_file(path: Path, encoding: str | None) -> str:
     """The text of one file, with LF as line end."""
     with open_text(path, encoding) as stream:
         return stream.read()

@@ -36,6 +36,7 @@ class _Feed:
     has_ids: bool = False
     has_labels: bool = False
     other_files: int = 0
+    column: str | None = None
     guessed_column: str | None = None
 
 
@@ -47,7 +48,7 @@ def read_texts(
     label_column: str | None = None,
     sample: int | None = None,
     seed: int = 0,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
 ) -> Texts:
     """Read texts from a file, a folder, standard input, a hub data set, the built-in corpus or memory.
 
@@ -58,6 +59,7 @@ def read_texts(
 
     Ids are those of `id_column`, the relative path in a folder, otherwise the row number from "0" on,
     empty rows included. `sample` draws that many texts, as `Texts.sample` does, without holding the rest.
+    Files are read in `encoding`, UTF-8 unless another one is named.
 
     >>> texts = read_texts(["one", "", "two", "one"])
     >>> texts.ids, list(texts), texts.report.empty, texts.report.duplicates
@@ -85,6 +87,8 @@ def read_texts(
         labels=tuple(label for _, _, label in kept) if feed.has_labels else None,
         source=feed.name,
         report=report if len(kept) == report.kept else replace(report, selected=len(kept)),
+        column=feed.column,
+        seed=None if len(kept) == report.kept else seed,
     )
 
 
@@ -103,7 +107,7 @@ def _refuse_columns(named: Sequence[str], name: str) -> None:
         )
 
 
-def _plain_feed(source: Any, encoding: str) -> _Feed | None:
+def _plain_feed(source: Any, encoding: str | None) -> _Feed | None:
     """The rows of a source without columns; None if it is not one."""
     if isinstance(source, str | os.PathLike):
         if source == "-":
@@ -128,7 +132,7 @@ def _numbered(texts: Iterable[Any]) -> Iterator[_Row]:
     return (_Row(str(number), text) for number, text in enumerate(texts))
 
 
-def _folder_feed(folder: Path, encoding: str) -> _Feed:
+def _folder_feed(folder: Path, encoding: str | None) -> _Feed:
     documents, others = folder_files(folder)
     rows = (_Row(scrub(path.relative_to(folder).as_posix()), whole_file(path, encoding)) for path in documents)
     return _Feed(folder.resolve().name, rows, other_files=others)
@@ -152,6 +156,7 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
         rows(),
         has_ids=id_column is not None,
         has_labels=label_column is not None,
+        column=text_column,
         guessed_column=text_column if surprising else None,
     )
 

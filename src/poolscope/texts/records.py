@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from poolscope.errors import InputError
 
@@ -77,7 +77,8 @@ def _count(number: int, unit: str) -> str:
 class Texts(Sequence[str]):
     """Texts in their order, with unique `ids` and, where there are any, `labels`.
 
-    As a sequence it gives the texts; a slice is a `Texts` again.
+    As a sequence it gives the texts; a slice is a `Texts` again. `column` is the column that they stood in and `seed`
+    that of the draw, where they were drawn.
 
     >>> texts = Texts(("a", "b"), ("one", "two"), None, "memory", ReadReport(read=2, kept=2))
     >>> texts[1], len(texts), texts[:1].ids
@@ -89,6 +90,8 @@ class Texts(Sequence[str]):
     labels: tuple[str, ...] | None
     source: str
     report: ReadReport
+    column: str | None = None
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(self.ids), len(self.texts), len(self.texts if self.labels is None else self.labels)}
@@ -139,6 +142,20 @@ class Texts(Sequence[str]):
                 sha.update(data)
         return sha.hexdigest()
 
+    def origin(self) -> dict[str, Any]:
+        """Which texts these are, in plain types: what clouds and results keep of them."""
+        return {
+            "source": self.source,
+            "digest": self.digest,
+            "count": len(self),
+            "column": self.column,
+            "read": self.report.read,
+            "empty": self.report.empty,
+            "selected": self.report.selected,
+            "seed": self.seed,
+            "notes": list(self.report.notes()),
+        }
+
     def take(self, positions: Iterable[int]) -> Texts:
         """The texts at these positions, in the order given; no position twice."""
         positions = list(positions)
@@ -148,6 +165,7 @@ class Texts(Sequence[str]):
             texts=tuple(self.texts[p] for p in positions),
             labels=None if self.labels is None else tuple(self.labels[p] for p in positions),
             report=replace(self.report, selected=len(positions)),
+            seed=None,
         )
 
     def sample(self, n: int, seed: int = 0) -> Texts:
@@ -157,7 +175,7 @@ class Texts(Sequence[str]):
         part of a larger one.
         """
         positions = draw(range(len(self)), n, seed=seed)
-        return self if len(positions) == len(self) else self.take(positions)
+        return self if len(positions) == len(self) else replace(self.take(positions), seed=seed)
 
 
 def draw(items: Iterable[_Item], n: int, *, seed: int) -> list[_Item]:

@@ -14,7 +14,7 @@ from poolscope.texts.tally import shorten
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather")
 
 
-def open_table(source: object, *, encoding: str = "utf-8") -> Table:
+def open_table(source: object, *, encoding: str | None = None) -> Table:
     """The table that a path, a hub name, a data frame, an Arrow table or a data set stands for."""
     if is_table(source):
         return memory_table(source)
@@ -42,7 +42,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def _open_file(path: Path, encoding: str) -> Table:
+def _open_file(path: Path, encoding: str | None) -> Table:
     match path.suffix.lower():
         case ".csv" | ".tsv":
             return csv_table(path, encoding)

@@ -42,7 +42,7 @@ class Table:
         return ", ".join(f"'{name}'" for name in self.kinds) or "none"
 
 
-def csv_table(path: Path, encoding: str) -> Table:
+def csv_table(path: Path, encoding: str | None) -> Table:
     """A CSV or TSV file with a header line. Quoted fields may hold line ends and be of any length."""
     records = _csv_records(path, encoding)
     header = next(records, None)
@@ -69,7 +69,7 @@ def csv_table(path: Path, encoding: str) -> Table:
     return Table(path.name, _kinds(header, fields, _kind_of_string), rows)
 
 
-def _csv_records(path: Path, encoding: str) -> Iterator[list[str]]:
+def _csv_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
     # The limit is one for the whole process and 128 KB by default. It is only ever raised: putting it back
     # could hit another reader half-way through its file.
     csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))
@@ -84,7 +84,7 @@ def _csv_records(path: Path, encoding: str) -> Iterator[list[str]]:
             ) from error
 
 
-def _delimiter(path: Path, encoding: str) -> str:
+def _delimiter(path: Path, encoding: str | None) -> str:
     """A tab for .tsv; for .csv a comma, or what stands in a header without any comma."""
     if path.suffix.lower() == ".tsv":
         return "\t"
@@ -93,7 +93,7 @@ def _delimiter(path: Path, encoding: str) -> str:
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 
-def json_table(path: Path, encoding: str) -> Table:
+def json_table(path: Path, encoding: str | None) -> Table:
     """A JSON lines file: one object a line. A key that a line does not have is a missing value."""
 
     def objects() -> Iterator[dict[str, Any]]:

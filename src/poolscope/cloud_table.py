@@ -1,0 +1,183 @@
+"""Behind token clouds: the columns of their Arrow table, its provenance, and what callers may pass for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from poolscope.errors import InputError, StoreError
+
+FORMAT = 1
+_METADATA_KEY = b"poolscope"
+_COLUMNS = {
+    "id": pa.string(),
+    "text": pa.large_string(),
+    "truncated": pa.int32(),
+    "token_ids": pa.large_list(pa.int32()),
+}
+
+
+class ArrowStrings(Sequence[str]):
+    """A string column read on demand, so that a memory-mapped corpus stays on disk."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[k] for k in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return str(self._column[int(index) % len(self)].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self._column.chunks:
+            yield from chunk.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} strings>"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`."""
+
+    start: int
+    tokens: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def column_of(name: str, values: Any, count: int) -> pa.Array:
+    """The column of that name, one entry a text; what cannot be kept as it is is refused, not bent.
+
+    >>> column_of("id", range(2), 2).to_pylist(), column_of("text", None, 1).to_pylist()
+    (['0', '1'], [None])
+    """
+    if values is None:
+        usual: dict[str, Sequence[Any]] = {"id": [str(k) for k in range(count)], "truncated": [0] * count}
+        return pa.array(usual.get(name, [None] * count), _COLUMNS[name])
+    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    plural = {"id": "ids", "text": "texts"}.get(name, name)
+    if len(found) != count:
+        raise InputError(f"{plural}: received {len(found)} entries for {count} texts; one per text is needed.")
+    if name != "token_ids":
+        found = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(found)]
+    return pa.array(found, _COLUMNS[name])
+
+
+def _id(value: Any, place: str) -> str:
+    """Whole numbers, such as those of the index of a data frame, become their digits."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
+        return str(int(value))
+    raise InputError(f"{place} is {value!r}; an id is a string or a whole number. Convert it, or leave the ids out.")
+
+
+def _text(value: Any, place: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise InputError(f"{place} is {value!r}; a text is a string. Pass the texts of all clouds, or of none.")
+
+
+def _cut_tokens(value: Any, place: str) -> int:
+    if isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and 0 <= int(value) < 2**31:
+        return int(value)
+    raise InputError(f"{place} is {value!r}; allowed: how many tokens were cut off, a whole number of at least 0.")
+
+
+_ENTRIES = {"id": _id, "text": _text, "truncated": _cut_tokens}
+
+
+def checked_table(table: pa.Table) -> pa.Table:
+    """The table if it has our columns; otherwise an error that says what is missing."""
+    missing = [name for name in ("id", "text", "truncated", "token_ids", "tokens") if name not in table.column_names]
+    kind: Any = None if "tokens" in missing else table.schema.field("tokens").type
+    if missing or not (pa.types.is_large_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
+        raise StoreError(
+            f"not a cloud table: columns {table.column_names}, tokens of type {kind}; allowed: id, text, truncated, "
+            f"token_ids and tokens (large_list<fixed_size_list<float, d>>), as TokenClouds.save writes them."
+        )
+    if table.num_rows == 0 or table.column("tokens").null_count:
+        raise StoreError(
+            "the cloud table is empty or has null clouds; at least one text is needed and every text a cloud."
+        )
+    return table
+
+
+def blocks_of(column: pa.ChunkedArray) -> Iterator[Block]:
+    """The chunks of the column `tokens`, each as one matrix (no copy)."""
+    start = 0
+    for chunk in column.chunks:
+        if not len(chunk):
+            continue
+        offsets = chunk.offsets.to_numpy()
+        flat = chunk.values.flatten().to_numpy(zero_copy_only=True)
+        matrix = flat.reshape(-1, chunk.values.type.list_size)[offsets[0] : offsets[-1]]
+        yield Block(start, matrix, offsets - offsets[0])
+        start += len(chunk)
+
+
+def write_provenance(provenance: Mapping[str, Any] | None) -> dict[bytes, bytes]:
+    """The metadata of a table in which the provenance stands as JSON."""
+    return {_METADATA_KEY: json.dumps({"format": FORMAT, **(provenance or {})}).encode()}
+
+
+def read_provenance(table: pa.Table) -> dict[str, Any]:
+    """What `write_provenance` put into the metadata of a table."""
+    metadata = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b'{"format": 1}'))
+    if metadata.pop("format", None) != FORMAT:
+        raise StoreError(f"the clouds were written in another format than {FORMAT}; encode the texts again.")
+    return dict(metadata)
+
+
+def padded_input(value: Any, name: str) -> Any:
+    """A tensor or an array as it is; lists as an array."""
+    if hasattr(value, "detach"):
+        return value.detach().cpu()
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{name}: received a {type(value).__name__} that is no array ({error}); allowed: a padded batch (texts, "
+            f"positions, dimensions) and its mask (texts, positions). Pad all texts to one length, or use from_arrays."
+        ) from error
+
+
+def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
+    """The positions that whole numbers or a mask of booleans mean, at least one."""
+    given = np.asarray(indices)
+    if given.dtype == object and all(isinstance(value, bool) for value in given.flat):  # a nullable column of pandas
+        given = given.astype(bool)
+    mask = given.dtype == bool
+    if given.ndim != 1 or (mask and len(given) != count) or (given.size and given.dtype.kind not in "biu"):
+        raise InputError(
+            f"received positions of shape {given.shape} and type {given.dtype} for {count} texts; allowed: a list of "
+            f"whole numbers, or a mask of {count} booleans. Convert it to one of these."
+        )
+    positions = np.flatnonzero(given) if mask else given.astype(np.int64)
+    if not len(positions):
+        raise InputError(f"received a selection of no text; at least one of the {count} is needed.")
+    if ((positions < -count) | (positions >= count)).any():
+        raise InputError(
+            f"received the position {positions[(positions < -count) | (positions >= count)][0]}; allowed: "
+            f"0 to {count - 1}, or from the end -{count} to -1."
+        )
+    return positions
