@@ -51,7 +51,26 @@ def test_chosen_layers_and_two_models(result, other):
 
 def test_deep_models_show_some_layers_the_first_and_the_last_among_them(result, monkeypatch):
     monkeypatch.setattr(charts_tokens, "_COLUMNS", 1)
-    assert titles(norm_variance_figure(result)) == ["layer 0 (embeddings)", "layer 2"]
+    figure = norm_variance_figure(result)
+    assert titles(figure) == ["layer 0 (embeddings)", "layer 2"]
+    assert figure.layout.title.subtitle.text == "M against V shows 2 of 3 layers"
+
+
+def test_types_that_are_not_drawn_are_counted_below_the_title(result, other, monkeypatch):
+    whole = norm_variance_figure(result)
+    assert whole.layout.title.subtitle.text is None
+    monkeypatch.setattr(charts_tokens, "_MOST_POINTS", 4)
+    figure = norm_variance_figure(result)
+    assert len(figure.data[0].x) == 4
+    counted = result.coverage.counted
+    assert figure.layout.title.subtitle.text == f"M against V shows the 4 most frequent of {counted} token types"
+    assert figure.layout.legend.y < whole.layout.legend.y
+    np.testing.assert_allclose(
+        np.add(figure.data[1].x, figure.data[1].y), result[0].types.mean_squares[:counted].mean()
+    )
+    both = tokens_figure(result, other).layout.title.subtitle.text
+    assert both.startswith("M against V shows words: the 4 most frequent of ")
+    assert both.count(" · ") == 1
 
 
 def test_shares_add_up_to_one(result):

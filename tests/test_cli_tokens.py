@@ -12,9 +12,11 @@ from tests.token_data import WordEncoder, sentences
 from typer.testing import CliRunner
 
 from poolscope.analyses import token_run
+from poolscope.analyses.token_state import load_state
 from poolscope.analyses.tokens import token_statistics
+from poolscope.analyses.tokens_summary import summarise
 from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError, OutputError, PoolscopeError
 from poolscope.store_writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
 
@@ -95,6 +97,8 @@ def test_json_on_the_screen_is_nothing_but_json(store):
 def test_groups_by_the_labels_of_a_store(store):
     output = run(store, "--group-by", "label", "--min-count", 1)
     assert "2 of 2 labels have 1 tokens or more" in output
+    assert "No interval over fewer than 6 labels" in " ".join(output.split())
+    assert "[low, high]" not in output
     with pytest.raises(InputError, match=r"--group-by: received 'word'; allowed: type, label"):
         run(store, "--group-by", "word")
 
@@ -156,8 +160,69 @@ def test_states_are_saved_continued_and_merged(model, tmp_path):
     merged, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("merged", "whole"))
     assert merged["coverage"] == whole["coverage"]
     assert merged["layers"][1]["within"] == pytest.approx(whole["layers"][1]["within"], rel=1e-5)  # other batches
-    with pytest.raises(InputError, match="these cannot apply: TEXTS, max_length"):
+    with pytest.raises(InputError, match="these cannot apply: TEXTS, --max-length"):
         run(parts[0], texts, "--max-length", 9)
+
+
+def saved(result, path):
+    result.save_state(path)
+    return path
+
+
+def test_merged_shards_and_clouds_are_saved_and_nothing_is_replaced(store, tmp_path):
+    shards = [
+        saved(token_statistics(WordEncoder(), part), tmp_path / f"{k}.npz")
+        for k, part in enumerate((TEXTS[:9], TEXTS[9:]))
+    ]
+    target = tmp_path / "all.npz"
+    assert f"written: {target}" in run(shards[0], "--merge", shards[1], "--state", target, width=300)
+    both = load_state(target)
+    assert both.texts == len(TEXTS)
+    assert summarise(both).coverage == token_statistics(WordEncoder(), TEXTS).coverage
+    with pytest.raises(InputError, match=r"all\.npz is there already, and .* has no run to go on with"):
+        run(shards[0], "--merge", shards[1], "--state", target)
+    run(store, "--state", tmp_path / "clouds.npz")
+    assert load_state(tmp_path / "clouds.npz").tokens == token_statistics(store).coverage.tokens
+    with pytest.raises(InputError, match="--state keeps the run of some/model"):
+        run("some/model", "--merge", shards[0], "--state", tmp_path / "new.npz")
+
+
+def test_options_of_texts_go_to_the_model_and_not_to_what_stands_beside_it(model, store, tmp_path):
+    folder, texts = model
+    choices = (folder, texts, "--column", "text", "--max-length", 8, "--min-count", 3)
+    own = tmp_path / "own.npz"
+    run(*choices, "--state", own)
+    for beside in (store, own):
+        output = run(*choices, "--compare", beside, width=300)
+        assert output.count("what the mean squared norm Q is made of") == 2
+    assert "15 texts of texts.jsonl" in run(own, texts, "--column", "text", "--compare", folder)
+    run(*choices, "--merge", own, "--json", tmp_path / "twice.json")
+    assert json.loads((tmp_path / "twice.json").read_text())["coverage"]["texts"] == 30
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--layers", "0"), ("--max-types", "10000"), ("--group-by", "type"), ("--vocabulary", "nosuch"), ("--limit", "0")],
+)
+def test_a_state_is_measured_already(option, value, tmp_path):
+    state = saved(token_statistics(WordEncoder(), TEXTS[:5]), tmp_path / "a.npz")
+    with pytest.raises(InputError, match=rf"received a state, so these cannot apply: {option}\."):
+        run(state, option, value)
+
+
+def test_a_vocabulary_is_for_clouds():
+    with pytest.raises(InputError, match=r"cannot apply: --vocabulary\. They are for clouds"):
+        run("no/such/model", "--vocabulary", "nosuch")
+
+
+def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OutputError("cannot be written")
+
+    monkeypatch.setattr("poolscope.cli.tokens.put_json", fail)
+    result = RUNNER.invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
+    assert isinstance(result.exception, OutputError)
+    assert "what the mean squared norm Q is made of" in result.output
 
 
 def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
@@ -188,7 +253,7 @@ def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
 
 
 def test_what_cannot_apply_is_refused_before_the_work(store, tmp_path):
-    with pytest.raises(InputError, match="these cannot apply: limit"):
+    with pytest.raises(InputError, match="these cannot apply: --limit"):
         run(store, "--limit", 5)
     with pytest.raises(InputError, match="received a figure name with the ending"):
         run("no/such/model/at/all", "--figure", tmp_path / "figure.doc")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -72,9 +73,11 @@ def test_choices(audits, scores):
 
 def test_a_narrow_screen_cuts_nothing_off(audits, scores):
     output = run(*audits, "--scores", scores, width=80)
-    assert "Kendall" not in output
+    row = correlate(audits, scores)["socm", "mteb"]
     assert "…" not in output
-    assert str(correlate(audits, scores)["socm", "mteb"].spearman) in output
+    assert max(map(len, output.splitlines())) <= 80
+    for found in (row.spearman, row.kendall, row.pearson):
+        assert re.search(rf"{re.escape(str(found))} +{re.escape(str(found.p))}", output)
 
 
 def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_path):
@@ -89,9 +92,12 @@ def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_p
     assert [row.metric for row in correlate(paths, scores, only_metrics=["floor"]).rows] == ["floor"]
 
 
-def test_metrics_from_a_table(scores):
+def test_metrics_from_a_table(audits, scores):
     output = run("--metrics", scores, "--scores", scores)
     assert "1.00" in output
+    assert run(scores, "--scores", scores) == output
+    with pytest.raises(InputError, match=r"cannot be read as an audit .* a table of metrics stands alone"):
+        run(*audits, scores, "--scores", scores)
 
 
 def test_scores_from_mteb(audits, tmp_path):

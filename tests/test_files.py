@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from poolscope.files import atomic_path, user_cache_folder, write_json
+from poolscope.errors import OutputError, StoreError
+from poolscope.files import atomic_path, check_file, check_folder, user_cache_folder, write_json
+from poolscope.locks import writing
 
 
 def test_atomic_path_moves_on_success_only(tmp_path):
@@ -57,3 +61,49 @@ def test_user_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         monkeypatch.setattr(sys, "platform", platform)
         monkeypatch.delenv("LOCALAPPDATA", raising=False)
         assert user_cache_folder() == tmp_path / expected
+
+
+def test_a_name_that_can_be_written_leaves_nothing_behind(tmp_path):
+    check_file(tmp_path / "a" / "b" / "x.json")
+    assert check_folder(tmp_path / "c" / "d") == tmp_path / "c" / "d"
+    (tmp_path / "kept").mkdir()
+    check_file(tmp_path / "kept" / "x.json")
+    check_folder(tmp_path / "kept")
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept"]
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    (tmp_path / "file").write_text("old")
+    for write in (check_file, lambda path: write_json(path, {})):
+        with pytest.raises(OutputError, match="which is a folder; allowed is a file"):
+            write(tmp_path)
+        with pytest.raises(OutputError, match="which is no file that can be replaced"):
+            write(os.devnull)
+        with pytest.raises(OutputError, match=r"received .*x\.json, but .*file is a file; allowed is a folder"):
+            write(tmp_path / "file" / "x.json")
+    with pytest.raises(OutputError, match=r"file, but .*file is a file"):
+        check_folder(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_what_the_system_refuses_is_said_in_plain_words(tmp_path):
+    def write(error: OSError) -> None:
+        with atomic_path(tmp_path / "x.bin"):
+            raise error
+
+    with pytest.raises(OutputError, match=r"x\.bin: cannot be written \(No space left on device\)\. Name") as full:
+        write(OSError(errno.ENOSPC, "No space left on device"))
+    assert full.value.errno == errno.ENOSPC
+    with pytest.raises(OutputError, match=r"cannot be written \(File name too long\)"):
+        check_file(tmp_path / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_says_the_reason_once(tmp_path):
+    def write() -> None:
+        with writing(tmp_path), atomic_path(tmp_path / "x.bin"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    with pytest.raises(StoreError, match="Permission denied") as refused:
+        write()
+    assert str(refused.value).count("cannot be written") == 1

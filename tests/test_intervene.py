@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from cloud_data import random_cloud, random_clouds
 from poolscope import TokenClouds, socm
@@ -67,9 +68,10 @@ def test_socm_before_and_after_is_that_of_the_library():
     expected = socm(clouds)
     assert effect.socm.before == pytest.approx(expected.mean)
     assert effect.covariance_distance.after == pytest.approx(4 * expected.mean_d_sigma)
-    # every pair is multiplied by 4, so the paired interval is three times that of SOCM itself
-    reach = effect.socm.interval.high - effect.socm.difference
-    assert reach == pytest.approx(3 * (expected.interval.high - expected.mean))
+    # Every pair is multiplied by 4: the interval is that of three times the SOCM, leaving out one text at a time.
+    without = [3 * socm(clouds.select(np.delete(np.arange(6), k))).mean for k in range(6)]
+    error = np.sqrt(5 / 6 * ((without - np.mean(without)) ** 2).sum())
+    assert effect.socm.interval.high - effect.socm.difference == pytest.approx(stats.t.ppf(0.975, 5) * error)
     assert effect.trace.after == pytest.approx(4 * effect.trace.before)
     assert effect.quality == {}
 
@@ -105,8 +107,13 @@ def test_what_does_not_fit_is_refused(task, result):
     documents, queries, relevant = task
     with pytest.raises(InputError, match="both are needed"):
         intervene(documents, queries)
-    with pytest.raises(InputError, match="at least 3"):
+    with pytest.raises(InputError, match="socm_texts: received 2; allowed: a whole number, 3 or more"):
         intervene(documents, socm_texts=2)
+    with pytest.raises(InputError, match="received 2 documents; at least 3"):
+        intervene(documents.select([0, 1]))
+    for k in (0, "x", 1.5):
+        with pytest.raises(InputError, match=f"^k: received {k!r}; allowed: a whole number, 1 or more"):
+            intervene(documents, queries, relevant, k=k)
     with pytest.raises(InputError, match="intervention: received 'blur'"):
         intervene(documents, queries, relevant, interventions=["blur"])
     with pytest.raises(InputError, match=r"entry 0 is \(99, 0\)"):

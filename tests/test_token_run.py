@@ -221,6 +221,23 @@ def test_a_run_goes_on_where_it_stopped_bit_by_bit(tmp_path, monkeypatch, error)
     assert again.calls == []
 
 
+@pytest.mark.parametrize("at", [1, 2, 4, 5])
+def test_windows_that_are_cut_by_bytes_are_cut_alike_after_an_interruption(tmp_path, monkeypatch, at):
+    """The window of 15 texts ends where it would have, wherever in it the run was interrupted."""
+    monkeypatch.setattr(token_run, "SHARD_TEXTS", 15)
+    monkeypatch.setattr("poolscope.store_writer.SHARD_BYTES", 3 * 6 * 4 * 60)  # 60 tokens of three layers
+    whole = WordEncoder()
+    expected = token_statistics(whole, TEXTS)
+    sizes = [len(chunk) for chunk in whole.calls]
+    assert len(sizes) > 5
+    assert len(set(sizes)) > 2
+    interrupted(tmp_path / "run.npz", at=at)
+    rest = WordEncoder()
+    result = token_statistics(rest, TEXTS, state=tmp_path / "run.npz")
+    assert rest.calls == whole.calls[at:]
+    assert result.to_table().equals(expected.to_table())
+
+
 def test_the_state_is_saved_now_and_then(tmp_path, monkeypatch):
     monkeypatch.setattr(token_run, "SHARD_TEXTS", 10)
     monkeypatch.setattr(token_run, "_SAVE_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""The errors poolscope raises, and the one check for optional packages.
+"""The errors poolscope raises, and two checks that many modules share: of optional packages and of whole numbers.
 
 Every message has three parts: what was received, what is allowed, what to do next.
 """
@@ -6,7 +6,9 @@ Every message has three parts: what was received, what is allowed, what to do ne
 from __future__ import annotations
 
 import importlib
+import operator
 from types import ModuleType
+from typing import Any
 
 
 class PoolscopeError(Exception):
@@ -19,6 +21,10 @@ class InputError(PoolscopeError, ValueError):
 
 class DegenerateCloudError(InputError):
     """A token cloud for which the requested quantity is not defined (empty, zero mean, not finite)."""
+
+
+class OutputError(InputError, OSError):
+    """A place where nothing can be written: a folder for a file, missing rights, a full disk."""
 
 
 class ModelError(PoolscopeError):
@@ -48,3 +54,18 @@ def require(module: str, extra: str) -> ModuleType:
             f"this needs the package '{module.partition('.')[0]}', which is not installed. "
             f"It comes with the extra '{extra}': pip install 'poolscope[{extra}]'"
         ) from error
+
+
+def whole_number(value: Any, name: str, *, least: int = 1) -> int:
+    """The value as an int, or an error that names it where it is no whole number or too small a one.
+
+    >>> whole_number(3, "k")
+    3
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise InputError(f"{name}: received {value!r}; allowed: a whole number, {least} or more. Pass one.")
+    return number

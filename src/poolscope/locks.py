@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from poolscope.errors import StoreError
+from poolscope.errors import OutputError, StoreError
 
 LOCK = ".lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -30,8 +30,9 @@ def writing(folder: Path, *, kept: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in _FULL
+        reason = error.__cause__ if isinstance(error, OutputError) else error
         raise StoreError(
-            f"{folder}: {'the disk is full' if full else f'cannot be written ({error})'}. {kept}"
+            f"{folder}: {'the disk is full' if full else f'cannot be written ({reason})'}. {kept}"
             f"{'Make room' if full else 'Remove the cause'}, then run the same again: it goes on from there."
         ) from error
 

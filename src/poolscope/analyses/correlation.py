@@ -1,4 +1,4 @@
-"""Statistics over items (token types, models) with percentile intervals from a bootstrap over the items.
+"""Statistics over items (token types, models) with intervals: for correlations from a bootstrap over the items.
 
 A resample is a row of weights: how often each item was drawn. Means, Pearson and Spearman correlations of a resample
 follow from the weights, exactly as if the drawn items were listed one by one, and all resamples are done at once.
@@ -12,12 +12,16 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from poolscope.intervals import Interval
 
 Array = NDArray[np.float64]
 
 RESAMPLES = 1000
+# Of fewer items no statistic has an interval. Resamples of 3 to 5 items repeat the same few orders: in simulations 95 %
+# intervals of Spearman's ρ exclude a true 0 in 37 % of the cases at 3 items, in 4 to 6 % from 6 items on.
+MIN_ITEMS = 6
 _CHUNK_ELEMENTS = 1 << 17  # of weights at a time: small enough for the cache of a core
 _ROUNDING = 1e-12  # a spread below this share of the size of the numbers is rounding: the numbers are constant
 _NO_VARIANCE = 1e-14  # of values whose largest deviation is 1: below it there are no digits left
@@ -47,17 +51,15 @@ class Correlation:
 class ItemBootstrap:
     """Resamples of `count` items with replacement; every statistic sees the same ones.
 
-    Of fewer than `min_items` items there are values without intervals.
+    Of fewer than `MIN_ITEMS` items there are values without intervals.
 
     >>> bootstrap = ItemBootstrap(4, answers="other items", seed=0)
     >>> found = bootstrap.correlations({"side": np.array([1.0, 2, 3, 4]), "area": np.array([1.0, 4, 9, 16])})
     >>> round(found["side", "area"].spearman.value, 6)
     1.0
-    >>> bootstrap.variation(np.array([1.0, 3.0, 1.0, 3.0])).value
-    0.5
     """
 
-    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95, min_items: int = 0) -> None:
+    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95) -> None:
         generator = np.random.default_rng(seed)
         self._weights = np.zeros((RESAMPLES if count else 0, count), np.uint16)
         for row in self._weights:
@@ -65,20 +67,6 @@ class ItemBootstrap:
         self.count = count
         self.answers = answers
         self.level = level
-        self.min_items = min_items
-
-    def variation(self, values: Array) -> Estimate:
-        """Coefficient of variation, standard deviation (divided by n) over mean; undefined for fewer than two items."""
-        if self.count < 2 or values.mean() <= 0:
-            return Estimate(None)
-        centred = values / values.mean() - 1
-
-        def statistic(weights: Array) -> Array:
-            shift, square = weights @ centred / self.count, weights @ centred**2 / self.count
-            ratio: Array = np.sqrt(np.maximum(square - shift**2, 0)) / (1 + shift)
-            return ratio
-
-        return self.estimate(statistic)
 
     def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
         """Any statistic of the items: `statistic` takes rows of weights and gives one value a row, NaN for undefined.
@@ -111,7 +99,7 @@ class ItemBootstrap:
         if not np.isfinite(exact[0]):
             return Estimate(None)
         defined = resampled[np.isfinite(resampled)]
-        if self.count < self.min_items or len(defined) < len(resampled) / 2:
+        if self.count < MIN_ITEMS or len(defined) < len(resampled) / 2:
             return Estimate(float(exact[0]))
         tail = (1 - self.level) / 2
         low, high = np.quantile(defined, [tail, 1 - tail])
@@ -122,6 +110,33 @@ class ItemBootstrap:
         step = max(1, _CHUNK_ELEMENTS // max(self.count, 1))
         for start in range(0, len(self._weights), step):
             yield self._weights[start : start + step].astype(np.float64)
+
+
+def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
+    """Coefficient of variation, standard deviation (divided by n) over mean, of positive numbers, one an item.
+
+    Undefined for fewer than two items. The interval is Student's around the logarithm (of the variation with n − 1),
+    its error from a jackknife over the items: in simulations it misses the truth 4 to 7 % of the time from 6 items on
+    (normal, gamma, uniform items; up to 12 % for long tails), where percentiles of a bootstrap miss 35 %. None below
+    `MIN_ITEMS`, and where all items, or all but one, are equal.
+
+    >>> variation(np.array([1.0, 3.0, 1.0, 3.0]), answers="other items").value
+    0.5
+    """
+    n = len(values)
+    if n < 2 or values.mean() <= 0:
+        return Estimate(None)
+    centred = values / values.mean() - 1
+    total = float(centred @ centred)
+    without = total - centred**2 * n / (n - 1)  # the sum of squares around the mean of the others, for each item
+    if n < MIN_ITEMS or is_constant(values) or without.min() <= _ROUNDING * total:
+        return Estimate(float(np.sqrt(total / n)))
+    logs = np.log(np.sqrt(without / (n - 2)) / (1 - centred / (n - 1)))
+    error = np.sqrt((n - 1) / n * ((logs - logs.mean()) ** 2).sum())
+    reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * float(error)
+    low, high = np.sqrt(total / (n - 1)) * np.exp([-reach, reach])
+    method = "Student's t around its logarithm, jackknife over the items"
+    return Estimate(float(np.sqrt(total / n)), Interval(float(low), float(high), level, answers, method))
 
 
 def is_constant(values: Array) -> bool:

@@ -13,7 +13,7 @@ from poolscope.analyses.interventions import NO_SPREAD, parse_intervention
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import PairColumns
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.intervals import Interval, bootstrap_interval, jackknife_interval
 from poolscope.moments import TextMoments, text_moments
 from poolscope.ranking import Ranking, rank_documents, tied_rank
@@ -119,10 +119,9 @@ def intervene(
     """
     if (queries is None) != (relevant is None):
         raise InputError("received queries without relevant, or relevant without queries; both are needed for quality.")
-    if socm_texts < 3 or len(documents) < 3:
-        raise InputError(
-            f"received {len(documents)} documents and socm_texts = {socm_texts}; at least 3 of each are needed."
-        )
+    k, socm_texts = whole_number(k, "k"), whole_number(socm_texts, "socm_texts", least=3)
+    if len(documents) < 3:
+        raise InputError(f"received {len(documents)} documents; at least 3 are needed. Give more.")
     named = [(name, parse_intervention(name, seed=seed)) for name in interventions]
     texts = documents if queries is None else TokenClouds.concatenate([documents, queries])
     drawn = np.sort(np.random.default_rng(seed).permutation(len(documents))[:socm_texts])

@@ -93,16 +93,25 @@ class TokenKeys:
         self._names.update(zip(new, names, strict=True))
 
 
+def label_names(label: Any) -> str | list[str]:
+    """The name of the group of a whole text, or those of its tokens: of anything, what `str` makes of it.
+
+    >>> label_names(3), label_names(np.array(["DET", "NOUN"]))
+    ('3', ['DET', 'NOUN'])
+    """
+    listed = isinstance(label, Sequence) and not isinstance(label, str | bytes)
+    return [str(name) for name in label] if listed or np.ndim(label) else str(label)
+
+
 def _of_tokens(label: Any, length: int) -> NDArray[Any]:
     """The label of each token of a text, from one label for all or one for each."""
-    if isinstance(label, str | bytes) or not isinstance(label, Sequence | np.ndarray):
-        return np.full(length, str(label))
-    if len(label) != length:
+    names = label_names(label)
+    if isinstance(names, list) and len(names) != length:
         raise InputError(
-            f"groups: received {len(label)} labels for a text of {length} tokens; allowed: one label for the text, or "
+            f"groups: received {len(names)} labels for a text of {length} tokens; allowed: one label for the text, or "
             f"one for each token that the model keeps, special ones included. Check the tokenizer, or max_length."
         )
-    return np.asarray([str(name) for name in label])
+    return np.full(length, names)
 
 
 def _marks(clouds: TokenClouds, start: int, stop: int, rows: NDArray[Any], labels: Sequence[Any] | None) -> list[int]:
@@ -124,7 +133,7 @@ def label_content(label: Any) -> str:
     >>> label_content("news"), label_content(np.array(["DET", "NOUN"]))
     ('"news"', '["DET", "NOUN"]')
     """
-    return json.dumps(np.asarray(label).tolist())
+    return json.dumps(label_names(label))
 
 
 def most_frequent(ids: Iterable[Index], special: Iterable[int], most: int) -> Index | None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.analyses.text_sample import TextSample
-from poolscope.errors import DegenerateCloudError, InputError
+from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.streaming_moments import DirectionSum, GroupedMoments, Grouping, Index, measure
 
 POOLED = -1  # the slot of a key whose tokens are in the pool
@@ -122,8 +122,7 @@ class TokenMoments:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        if self.max_types < 1:
-            raise InputError(f"max_types: received {self.max_types}; at least 1 group must be kept.")
+        self.max_types = whole_number(self.max_types, "max_types")
 
     @property
     def tokens(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from poolscope.analyses.token_keys import TokenKeys, label_content, most_frequent
 from poolscope.analyses.token_moments import TokenMoments, source_differences
 from poolscope.analyses.token_state import load_state, save_state
-from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.encoders.base import Progress, TokenEncoder, check_texts, not_a_text
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError, StoreError
 from poolscope.store_writer import SHARD_TEXTS, shard_sizes, spans
@@ -24,7 +24,7 @@ from poolscope.streaming_moments import Index
 
 _SAVE_SECONDS = 60.0  # between two savings of the state
 _USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
-_NO_LABEL = object()
+_NO_LABEL, _END = object(), object()
 
 # A text and its label(s); `_NO_LABEL` where the groups are token types.
 Item = tuple[str, Any]
@@ -32,14 +32,14 @@ Item = tuple[str, Any]
 
 def items_of(texts: Iterable[str], groups: Iterable[Any] | None) -> Iterator[Item]:
     """Each text with its label(s)."""
-    if groups is None:
-        yield from ((text, _NO_LABEL) for text in texts)
-        return
-    for position, (text, label) in enumerate(zip_longest(texts, groups, fillvalue=_NO_LABEL)):
-        if text is _NO_LABEL or label is _NO_LABEL:
-            short = "texts" if text is _NO_LABEL else "groups"
+    pairs = ((text, _NO_LABEL) for text in texts) if groups is None else zip_longest(texts, groups, fillvalue=_END)
+    for position, (text, label) in enumerate(pairs):
+        if text is _END or label is _END:
+            short = "texts" if text is _END else "groups"
             raise InputError(f"{short}: ended after {position} entries; texts and groups need one entry a text each.")
-        yield text, label  # type: ignore[misc]
+        if not isinstance(text, str):
+            raise not_a_text(text, position)
+        yield text, label
 
 
 @dataclass
@@ -91,11 +91,14 @@ class TokenRun:
             self.progress(count, 0)
 
     def _chunks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
-        """Runs of texts whose vectors of all layers fit into memory, cut as the shards of a store are."""
+        """Runs of texts whose vectors of all layers fit into memory, cut as the shards of a store are.
+
+        The windows lie at the same places wherever a run was interrupted, so the rest is cut as it would have been.
+        """
         card = self.encoder.card
         bytes_a_token = 4 * (card.dimension or _USUAL_DIMENSION) * len(self.layers or [-1])
         longest = getattr(self.encoder, "max_length", card.max_length)
-        while window := list(islice(items, SHARD_TEXTS)):
+        while window := list(islice(items, SHARD_TEXTS - self.moments.texts % SHARD_TEXTS)):
             texts = [text for text, _ in window]
             sizes = shard_sizes(texts, shard_texts=SHARD_TEXTS, token_bytes=bytes_a_token, max_length=longest)
             yield from (window[span] for span in spans(sizes))
@@ -129,9 +132,11 @@ def count_first(encoder: Any, texts: Any, vocabulary: Vocabulary | None, most: i
     if vocabulary is None or vocabulary.size <= most or not hasattr(encoder, "plan") or not isinstance(texts, Sequence):
         return None
 
+    found = check_texts(texts)
+
     def ids() -> Iterator[Index]:
-        for start in range(0, len(texts), SHARD_TEXTS):
-            plan = encoder.plan(list(texts[start : start + SHARD_TEXTS]))
+        for start in range(0, len(found), SHARD_TEXTS):
+            plan = encoder.plan(found[start : start + SHARD_TEXTS])
             kept = np.ones(len(plan.tokens.ids), bool)
             for position in range(plan.skip):  # the tokens of a prompt, which are left out of the clouds
                 kept[plan.tokens.offsets[:-1] + position] = False

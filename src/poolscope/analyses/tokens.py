@@ -66,7 +66,7 @@ def token_statistics(
             )
         moments = _from_clouds(stored, groups, max_types, _as_vocabulary(vocabulary))
         return summarise(moments, min_count=min_count, seed=seed)
-    if texts is None or isinstance(texts, str):
+    if not isinstance(texts, Iterable) or isinstance(texts, str):
         raise InputError("texts: a model needs a list of texts, or any iterable of them. Pass these, or ready clouds.")
     encoder = as_encoder(model, **options)
     known = getattr(encoder, "vocabulary", None) if vocabulary is None else _as_vocabulary(vocabulary)
@@ -91,7 +91,7 @@ def _all_layers(encoder: TokenEncoder, asked: Sequence[int] | None) -> list[int]
         check_layers(asked, None, name=encoder.card.name)
         return None
     wanted = range(depth + 1) if asked is None else asked
-    return sorted(set(check_layers(list(wanted), depth, name=encoder.card.name).values()))
+    return sorted(set(check_layers(wanted, depth, name=encoder.card.name).values()))
 
 
 def _source(model: Any, options: Any, vocabulary: Vocabulary | None, groups: Any) -> dict[str, Any]:
@@ -115,10 +115,11 @@ def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenCloud
         model = {int(model.provenance.get("layer", -1)): model}
     if not isinstance(model, Mapping) or not all(isinstance(part, TokenClouds) for part in model.values()):
         return None
-    wanted = sorted(model) if layers is None else list(layers)
+    asked = sorted(model) if layers is None else layers
+    wanted = list(asked) if isinstance(asked, Iterable) else []
     if not wanted or any(layer not in model for layer in wanted):
         raise InputError(
-            f"layers: received {wanted}; the clouds are of the layers {sorted(model)}. Choose among these."
+            f"layers: received {asked!r}; the clouds are of the layers {sorted(model)}. Choose among these."
         )
     return {int(layer): model[layer] for layer in wanted}
 

@@ -6,19 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.analyses.correlation import ItemBootstrap
+from poolscope.analyses.correlation import ItemBootstrap, variation
 from poolscope.analyses.token_jackknife import TextJackknife
+from poolscope.analyses.token_layer import Associations, GroupColumns, GroupNames, LayerTokens, corpus_numbers
 from poolscope.analyses.token_moments import LayerMoments, TokenMoments, special_key
-from poolscope.analyses.tokens_result import (
-    Associations,
-    Coverage,
-    GroupColumns,
-    GroupNames,
-    LayerTokens,
-    TokenStatistics,
-    corpus_numbers,
-)
-from poolscope.errors import InputError
+from poolscope.analyses.tokens_result import Coverage, TokenStatistics
+from poolscope.errors import InputError, whole_number
 from poolscope.results import provenance
 from poolscope.streaming_moments import Array, GroupedMoments, Index
 
@@ -28,13 +21,13 @@ _ROUNDING = 1e-12  # of a vector: a deviation below this share of its norm is no
 def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> TokenStatistics:
     """The statistics of the tokens taken in so far; the moments are left as they are.
 
-    Correlations and the variation of Q are over the groups with at least `min_count` tokens. Their intervals are
-    bootstrapped over the groups (`seed`): they tell how far the numbers hang on which types the corpus happens to have.
+    Correlations and the variation of Q are over the groups with at least `min_count` tokens. Their intervals are over
+    the groups, by bootstrap (`seed`) and by jackknife: they tell how far the numbers hang on which types the corpus
+    happens to have.
     The corpus-level numbers have intervals from a jackknife over texts: how far they hang on which texts there are.
     """
     table = moments.table
-    if min_count < 1:
-        raise InputError(f"min_count: received {min_count}; it is a number of tokens, at least 1.")
+    min_count = whole_number(min_count, "min_count")
     if not (table.keys >= 0).any():
         raise InputError(
             f"{moments.texts} texts gave no ordinary token, only special ones; there is nothing to measure."
@@ -95,7 +88,7 @@ def _layer(
         intervals=jackknife.intervals(number, values, clusters=clusters, directions=state.directions),
         types=columns,
         special=_columns(special),
-        variation=bootstrap.variation(columns.mean_squares[: bootstrap.count]),
+        variation=variation(columns.mean_squares[: bootstrap.count], answers=bootstrap.answers),
         associations=_associations(bootstrap, columns.norms_of_means, columns.variances, groups.counts),
         corrected=_associations(of_repeated, *corrected, groups.counts),
     )

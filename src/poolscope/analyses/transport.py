@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from poolscope.analyses.selection import sampled
 from poolscope.analyses.socm import socm
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError, PoolscopeError, require
+from poolscope.errors import InputError, PoolscopeError, require, whole_number
 from poolscope.intervals import Interval, dyadic_interval
 from poolscope.moments import unit_mean_factor
 from poolscope.results import plain, provenance
@@ -97,6 +97,7 @@ def transport(
     Clouds are scaled to unit mean, and each token weighs 1/n, as for SOCM. `pairs` are drawn with replacement.
     `progress` is called with the number of pairs just done. Needs the extra 'transport'.
     """
+    pairs = whole_number(pairs, "pairs", least=2)
     by_layer = dict(clouds) if isinstance(clouds, Mapping) else {-1: clouds}
     counts = {len(part) for part in by_layer.values()}
     if len(counts) != 1 or counts.pop() < 2:

@@ -13,7 +13,8 @@ from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
     from poolscope.analyses.correlation import Estimate
-    from poolscope.analyses.tokens_result import LayerTokens, TokenStatistics
+    from poolscope.analyses.token_layer import LayerTokens
+    from poolscope.analyses.tokens_result import TokenStatistics
 
 _PARTS = {
     "mean_share": ("M/Q: mean", "#0072B2"),
@@ -23,16 +24,18 @@ _PARTS = {
 _SPECIAL = "#D55E00"
 _COLUMNS = 4
 _PANEL = (330, 300)  # width and height of one panel, in pixels
-_MOST_POINTS = 1000
+_MOST_POINTS = 1000  # of a panel: a page with more gets slow; the note of the sheet says how many are left out
 
 
 def norm_variance_figure(*results: TokenStatistics, layers: Sequence[int] | None = None) -> Any:
-    """M against V of every group, one panel a layer, coloured by the number of tokens; special tokens as crosses.
+    """M against V of the groups, one panel a layer, coloured by the number of tokens; special tokens as crosses.
 
-    The dashed line is M + V = Q with Q the mean over the groups: the closer the points, the less the norms vary. Of
-    each model at most eight layers are shown (four if there are several models), the first and the last among them.
+    Shown are the groups with `min_count` tokens or more, at most the 1,000 most frequent. The dashed line is M + V = Q
+    with Q the mean over all of them, shown or not: the closer the points, the less the norms vary. Of each model at
+    most eight layers are shown (four if there are several models), the first and the last among them. What is left out
+    stands below the title.
     """
-    return _sheet("M against V", results, _point_panels(results, layers))
+    return _sheet("M against V", results, _point_panels(results, layers), note=_left_out(results, layers))
 
 
 def shares_figure(*results: TokenStatistics) -> Any:
@@ -53,7 +56,8 @@ def tokens_figure(*results: TokenStatistics) -> Any:
     points = _point_panels(results, None)
     points += [("", None)] * (-len(points) % _COLUMNS)  # the next kind of panel begins a new row
     title = "Norm and variance of token embeddings"
-    return _sheet(title, results, [*points, *_share_panels(results), *_curve_panels(results)])
+    panels = [*points, *_share_panels(results), *_curve_panels(results)]
+    return _sheet(title, results, panels, note=_left_out(results, None))
 
 
 # -- panels -------------------------------------------------------------------------------------------------------
@@ -63,17 +67,39 @@ _Panel = tuple[str, Callable[[Any, tuple[int, int]], None] | None]
 
 
 def _point_panels(results: Sequence[TokenStatistics], asked: Sequence[int] | None) -> list[_Panel]:
-    most = 2 * _COLUMNS if len(results) == 1 else _COLUMNS
     panels: list[_Panel] = []
     for result in results:
-        layers = result.layers if asked is None else tuple(result[number] for number in asked)
-        chosen = np.unique(np.linspace(0, len(layers) - 1, min(most, len(layers))).round().astype(int))
-        for layer in (layers[k] for k in chosen):
+        for layer in _shown(_asked(result, asked), of_several=len(results) > 1):
             name = {0: "layer 0 (embeddings)", -1: "last layer"}.get(layer.layer, f"layer {layer.layer}")
             title = name if len(results) == 1 else f"{short_name(result.model)}, {name}"
             panels.append((title, partial(_add_points, result=result, layer=layer)))
         panels += [("", None)] * (-len(panels) % _COLUMNS if result is not results[-1] else 0)
     return panels
+
+
+def _asked(result: TokenStatistics, asked: Sequence[int] | None) -> Sequence[LayerTokens]:
+    return result.layers if asked is None else tuple(result[number] for number in asked)
+
+
+def _shown(layers: Sequence[LayerTokens], *, of_several: bool) -> list[LayerTokens]:
+    """The layers that have a panel: all, or some at equal distances, the first and the last among them."""
+    most = min(len(layers), _COLUMNS if of_several else 2 * _COLUMNS)
+    places = np.unique(np.linspace(0, len(layers) - 1, most).round().astype(int))
+    return [layers[k] for k in places]
+
+
+def _left_out(results: Sequence[TokenStatistics], asked: Sequence[int] | None) -> str:
+    """What the panels of M against V do not show, in one line; empty where they show everything."""
+    parts = []
+    for result in results:
+        layers = _asked(result, asked)
+        shown = len(_shown(layers, of_several=len(results) > 1))
+        found = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
+        if result.coverage.counted > _MOST_POINTS:
+            found.append(f"the {_MOST_POINTS:,} most frequent of {result.coverage.counted:,} {result.grouping}s")
+        if found:
+            parts.append(f"{short_name(result.model)}: " * (len(results) > 1) + ", ".join(found))
+    return f"M against V shows {' · '.join(parts)}" if parts else ""
 
 
 def _share_panels(results: Sequence[TokenStatistics]) -> list[_Panel]:
@@ -108,7 +134,7 @@ def _add_points(figure: Any, cell: tuple[int, int], result: TokenStatistics, lay
         *cell,
     )
     if len(mean):
-        square = float(layer.types.mean_squares[shown].mean())
+        square = float(layer.types.mean_squares[: result.coverage.counted].mean())
         reach = np.array([max(mean.min(), square - variance.max()), min(mean.max(), square)])
         line = {"color": GREY, "width": 1, "dash": "dash"}
         figure.add_trace(
@@ -211,8 +237,8 @@ def _whiskers(estimates: Sequence[Estimate]) -> dict[str, Any]:
 # -- the sheet ----------------------------------------------------------------------------------------------------
 
 
-def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Panel]) -> Any:
-    """The panels in reading order under one title."""
+def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Panel], *, note: str = "") -> Any:
+    """The panels in reading order under one title, with a note below it."""
     if not results:
         raise InputError("received no results to draw; pass at least one TokenStatistics.")
     columns = min(len(panels), _COLUMNS)
@@ -241,6 +267,10 @@ def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Pan
         margin={"r": 110},
         coloraxis={"colorscale": "Viridis", "colorbar": {**bar, "len": 0.45, "y": 0.75}},
     )
+    if note:  # its line lies between the title and the legend
+        below = {"t": figure.layout.margin.t + 16}
+        figure.update_layout(title_subtitle={"text": note, "font": {"size": 13}}, margin=below)
+        figure.update_layout(legend_y=figure.layout.legend.y - 20 / figure.layout.height)
     return figure
 
 

@@ -10,6 +10,7 @@ import typer
 from poolscope import __version__
 from poolscope.cli import (
     audit,
+    chunk,
     compare,
     correlate,
     encode,
@@ -40,6 +41,7 @@ _COMMANDS = (
     compare,
     socm,
     encode,
+    chunk,
     tokens,
     layers,
     length,

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from poolscope.evidence.model_records import ModelRecords
-    from poolscope.evidence.study import CorrelationStudy, MetricScore
-
-_WIDE = 120  # columns from which on all three coefficients fit
+    from poolscope.evidence.study import Association, CorrelationStudy, MetricScore
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +26,8 @@ def register(app: typer.Typer) -> None:
 
 def correlate(
     audits: Annotated[
-        list[Path] | None, typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder.")
+        list[Path] | None,
+        typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder; or one table of metrics."),
     ] = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="TABLE|FOLDER", help="Table with one row a model, or folder of MTEB results.")
@@ -47,8 +47,8 @@ def correlate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
     json: given.Json = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one row a metric as Parquet.")] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the points: .html, .png, .svg.")] = None,
+    parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
 ) -> None:
     """Spearman, Pearson and Kendall correlations of the audits' headline numbers with task scores, over models.
 
@@ -64,10 +64,6 @@ def correlate(
     source = audits or metrics
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)
     asked = {} if control is None else {"controls": [name for name in control if name != "none"]}
     study = correlate(
         source,
@@ -110,27 +106,37 @@ def _print(study: CorrelationStudy, screen: Console) -> None:
 
 
 def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
-    """ρ with all that qualifies it; τ and r beside it where the screen is wide enough."""
+    """ρ with all that qualifies it, and below it the two other coefficients."""
+    main = _table(f"against {score}", "n", "Spearman ρ", "p", "Holm", "without a family")
+    others = _table("by the other coefficients", "Kendall τ", "p", "Pearson r", "p")
+    for row in rows:
+        edges = row.range_without
+        main.add_row(
+            row.metric,
+            str(len(row.models)),
+            *_with_p(row.spearman),
+            "–" if row.holm is None else f"{row.holm:.2g}",
+            "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
+        )
+        others.add_row(row.metric, *_with_p(row.kendall), *_with_p(row.pearson))
+    screen.print(main)
+    screen.print(others)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table with a column for the metric before the others."""
     from rich import box
     from rich.table import Table
 
-    wide = screen.width >= _WIDE
-    table = Table(title=f"against {score}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric", overflow="fold")
-    for head in ("n", "Spearman ρ", "p", "Holm", "without a family", *(("Kendall τ", "Pearson r") if wide else ())):
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in rows:
-        edges = row.range_without
-        table.add_row(
-            row.metric,
-            str(len(row.models)),
-            str(row.spearman),
-            "–" if row.spearman.p is None else str(row.spearman.p),
-            "–" if row.holm is None else f"{row.holm:.2g}",
-            "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
-            *((str(row.kendall), str(row.pearson)) if wide else ()),
-        )
-    screen.print(table)
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _with_p(found: Association) -> tuple[str, str]:
+    return str(found), "–" if found.p is None else str(found.p)
 
 
 def _print_partials(rows: list[MetricScore], screen: Console) -> None:

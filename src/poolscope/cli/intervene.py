@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json, to_figure
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def intervene(
     socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
     json: given.Json = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the effects: .html, .png, .svg.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the effects: .html, .png, .svg.")] = None,
     no_cache: given.NoCache = False,
     *,
     options: dict[str, Any],
@@ -61,7 +62,6 @@ def intervene(
     from poolscope.analyses.intervene import INTERVENTIONS
     from poolscope.analyses.intervene import intervene as measure
     from poolscope.analyses.interventions import parse_intervention
-    from poolscope.cli.outputs import name_written, put_json
     from poolscope.cli.progress import counting_progress
     from poolscope.texts import read_pairs
 
@@ -69,10 +69,6 @@ def intervene(
     asked = tuple(do) if do else INTERVENTIONS
     for name in asked:
         parse_intervention(name)  # what cannot be done is refused before any work
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)
     _refuse_plain_texts(pairs)
     found = read_pairs(
         pairs, query_column=query_column, document_column=document_column, sample=limit or None, seed=seed
@@ -81,6 +77,7 @@ def intervene(
     with counting_progress("intervening", len(asked), "interventions") as progress:
         settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
         result = measure(documents, queries, found.index, interventions=asked, **settings)
+    _print(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if figure is not None:
@@ -88,7 +85,6 @@ def intervene(
         from poolscope.charts.intervene import intervene_figure
 
         save_figure(intervene_figure(result), figure)
-    _print(result, screen)
     name_written(screen, json, figure)
 
 

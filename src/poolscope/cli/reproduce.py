@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import to_folder
 from poolscope.errors import InputError
 
 EXPERIMENTS = ("socm-paper", "length-collapse", "norm-variance")
@@ -27,7 +28,7 @@ def reproduce(
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where to write; not yet there.")],
+    output: Annotated[Path, to_folder("Where to write; not yet there.", "--output", "-o")],
     models: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this model of the paper (repeatable).")
     ] = None,

@@ -33,7 +33,11 @@ def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Con
         screen.print(f"norms: {layout}{_gains(layout)}", highlight=False, markup=False)
     for note in result.notes():
         screen.print(note, style="dim", highlight=False, markup=False)
-    tables = {"corpus": "± in the first table", "types": "[low, high] in the second"}
+    tables = {
+        "corpus": "± in the first table",
+        "variation": "[low, high] of the variation",
+        "correlations": "[low, high] of ρ",
+    }
     for kind, meaning in result.interval_meanings().items():
         screen.print(f"{tables[kind]}: {meaning}.", style="dim", highlight=False, markup=False)
 

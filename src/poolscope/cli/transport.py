@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json, to_figure
 from poolscope.errors import require
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from poolscope.analyses.transport import Share, TransportResult
     from poolscope.clouds import TokenClouds
     from poolscope.texts import Texts
-
-# From this width on the table has room for the intervals; --json and --figure have them always.
-WIDE = 130
 
 # Texts drawn from the embedded corpus when the user names no texts.
 DEFAULT_LIMIT = 100
@@ -43,7 +41,7 @@ def transport(
     limit: given.Limit = None,
     seed: given.Seed = 0,
     json: given.Json = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the shares: .html, .png, .svg.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -54,22 +52,18 @@ def transport(
     from rich.console import Console
 
     from poolscope.analyses.transport import transport as measure
-    from poolscope.cli.outputs import name_written, put_json
     from poolscope.cli.progress import counting_progress
     from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     require("ot", "transport")
     chosen = given.parse_layers(layers)
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
     name, clouds = _encode(model, corpus, chosen, options, screen)
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
         result = measure(clouds, pairs=pairs, seed=seed, progress=progress)
+    _print(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if figure is not None:
@@ -77,7 +71,6 @@ def transport(
         from poolscope.charts.transport import transport_figure
 
         save_figure(transport_figure(result, name=name), figure)
-    _print(result, screen)
     name_written(screen, json, figure)
 
 
@@ -102,27 +95,29 @@ def _encode(
 
 
 def _print(result: TransportResult, screen: Console) -> None:
+    from rich import box
     from rich.table import Table
 
-    wide = screen.width >= WIDE
-    intervals = ", with 95 % intervals" if wide else " (intervals: --json, --figure)"
     table = Table(
         *("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
-        title=f"W₂² of {result.pairs:,} pairs, and what is seen of it{intervals}",
+        title=f"W₂² of {result.pairs:,} pairs, and what is seen of it in % (± 95 % interval)",
         title_justify="left",
         caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
         caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
     for entry in result.layers:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
-        cells = [_share(share, wide=wide) for share in shares]
-        table.add_row(str(entry.layer), f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}", *cells)
+        distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
+        table.add_row(str(entry.layer), *distances, *map(_share, shares))
     screen.print(table)
 
 
-def _share(share: Share, *, wide: bool) -> str:
-    if not wide or share.interval is None:
-        return f"{share.value:.1%}"
-    return f"{share.value:.1%} [{share.interval.low:.1%}, {share.interval.high:.1%}]"
+def _share(share: Share) -> str:
+    """A share with the half of its interval, which is symmetric."""
+    interval = share.interval
+    reach = "" if interval is None else f"±{100 * (interval.high - share.value):.1f}"
+    return f"{100 * share.value:.1f}{reach}"

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.analyses.correlation import Estimate, ItemBootstrap, is_constant
+from poolscope.analyses.correlation import MIN_ITEMS, Estimate, ItemBootstrap, is_constant
 from poolscope.errors import InputError
 from poolscope.evidence.matching import Joined, JoinedModel, join, listed
 from poolscope.evidence.model_records import ModelRecords, read_audits, read_model_table
@@ -40,7 +40,6 @@ Source = ModelRecords | str | os.PathLike[str]
 
 MEAN = "mean over tasks"
 MIN_MODELS = 3
-_MIN_FOR_INTERVAL = 6  # with fewer, resamples repeat the same few orders and intervals shrink to a point
 _FEW = 20  # models below which 95 % intervals of r were seen to cover 89 to 94 % (those of ρ and τ 94 to 98 %)
 _ANSWERS = "other models like these (if they were independent draws)"
 _NOTHING = Association(Estimate(None), None)
@@ -106,6 +105,8 @@ def correlate(
 def _metrics(source: Source | Sequence[str | os.PathLike[str]]) -> ModelRecords:
     if isinstance(source, ModelRecords):
         return source
+    if not isinstance(source, str | os.PathLike) and len(source) == 1:
+        source = source[0]  # one name in a list, as the command line has it: an audit, or a table
     if isinstance(source, str | os.PathLike):
         is_audit = Path(source).is_dir() or Path(source).suffix == ".json"
         return read_audits([source]) if is_audit else read_model_table(_present(source, "metrics"))
@@ -178,7 +179,7 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
     )
     if row.undefined is not None:
         return row
-    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed, min_items=_MIN_FOR_INTERVAL)
+    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed)
     found = bootstrap.correlations({"x": x, "y": y})["x", "y"]
     return replace(
         row,
@@ -233,13 +234,13 @@ def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
             f"With {n} models a correlation of about |ρ| = {detectable:.2f} is found four times in five (5 % level); a "
             f"weaker one would mostly be missed, so a large p-value says little."
         ]
-    if short := [row.metric for row in rows if row.undefined is None and len(row.models) < _MIN_FOR_INTERVAL]:
-        whom = "" if n < _MIN_FOR_INTERVAL else f" ({listed(dict.fromkeys(short))})"
+    if short := [row.metric for row in rows if row.undefined is None and len(row.models) < MIN_ITEMS]:
+        whom = "" if n < MIN_ITEMS else f" ({listed(dict.fromkeys(short))})"
         notes.append(
-            f"No interval from fewer than {_MIN_FOR_INTERVAL} models{whom}: resamples of so few repeat the same orders "
+            f"No interval from fewer than {MIN_ITEMS} models{whom}: resamples of so few repeat the same orders "
             f"and would shrink it to a point."
         )
-    if _MIN_FOR_INTERVAL <= n < _FEW:
+    if MIN_ITEMS <= n < _FEW:
         notes.append(
             "From so few models intervals of Pearson's r are a little too narrow (about 90 % in place of 95 %)."
         )

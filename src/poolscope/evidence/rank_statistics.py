@@ -29,7 +29,10 @@ _SINGULAR = 1e-9  # smallest eigenvalue of a correlation matrix below which cont
 
 @dataclass(frozen=True)
 class PValue:
-    """Two-sided: how often a random order of the items gives a value as extreme as this one, and by how many orders."""
+    """Two-sided: twice the share of orders of the items at least as far out on the side of this one, at most 1.
+
+    The side is the one with the smaller share. `method`: over which orders, all or random ones (the one seen counted).
+    """
 
     value: float
     method: str
