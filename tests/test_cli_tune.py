@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from planted import common_direction, sound, topic_texts
+from poolscope import as_encoder
 from poolscope.charts import tune_figure
 from poolscope.cli import app
 from poolscope.errors import InputError, PoolscopeError
 from poolscope.evaluate import compare_scores, evaluate, read_task, split_half_task
-from poolscope.repairs.repair_file import Repair
+from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.tune import tune
 from poolscope.repairs.vectors import MeanRemoval
 from tiny_models import WORDS, declare, save_model
@@ -67,7 +68,51 @@ def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
     stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert stored["verdict"]["sentence"] == result.verdict.sentence
     assert (tmp_path / "r.safetensors").exists() == (result.recommendation is not None)
-    assert ("is not written: there is nothing to repair" in output) == (result.recommendation is None)
+    assert (f"is not written: {result.outcome}" in output.replace("\n", " ")) == (result.recommendation is None)
+    assert stored["provenance"]["settings"]["sample"] == 1000
+
+
+def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
+    """Whoever finds the file afterwards may take it for what this run recommends."""
+    older = tmp_path / "r.safetensors"
+    older.write_bytes(b"older")
+    arguments = ("tune", folder, texts, "--search", "temperature", "--temperatures", "1", "-o", older)
+    with pytest.raises(InputError, match=r"exists already.*--force, which replaces or removes it"):
+        run(*arguments)
+    assert older.read_bytes() == b"older"
+    output = run(*arguments, "--force", "--sample", "30", "--json", tmp_path / "t.json")
+    assert "is not written, and the older file of that name is removed: too few to tell." in output.replace("\n", " ")
+    assert not older.exists()
+    assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["sample"] == 30
+
+
+def test_temperatures_are_checked_first(texts):
+    with pytest.raises(InputError, match=r"--temperatures: received 0\.0; allowed: a finite number above 0"):
+        run("tune", "no/model", texts, "--temperatures", "0.9,0")
+
+
+def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
+    (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"no column 'text'; .* Name one of them with --columns NAME"):
+        run("evaluate", folder, tmp_path / "t.csv", "--columns", "text")
+    with pytest.raises(InputError, match="split-half reads one column"):
+        run("tune", folder, tmp_path / "t.csv", "--columns", "body,title")
+    with pytest.raises(InputError, match="sentence1, sentence2, score, in this order: --columns A,B,C"):
+        run("evaluate", folder, tmp_path / "t.csv", "--task", "sts")
+
+
+def test_a_repair_is_compared_as_it_was_proved(folder, texts, lines, tmp_path):
+    proved = as_encoder(str(folder), max_length=4)
+    Repair(0.5).made_for(proved, {}).save(tmp_path / "r.safetensors")
+    output = run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--json", tmp_path / "e.json")
+    task = split_half_task(lines)
+    found = compare_scores(evaluate(proved, task), evaluate(Repair(0.5).apply(proved), task))
+    assert "Encoded as the repair was proved: {'max_length': 4}." in output
+    assert f"difference {found}" in output
+    settings = json.loads((tmp_path / "e.json").read_text())["provenance"]["settings"]
+    assert settings == {"max_length": 4, "sample": None, "seed": 0}
+    with pytest.warns(RepairOptionsWarning, match="max_length"):
+        run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--max-length", "6")
 
 
 def test_what_is_searched_can_be_chosen(folder, texts):
@@ -134,7 +179,11 @@ def test_evaluate_refuses_poolings_that_must_be_fitted_before_anything_is_encode
 
 def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path):
     (tmp_path / "few.txt").write_text("\n".join(lines[:4]) + "\n", encoding="utf-8")
-    assert "too few to prove anything (4 queries, " in run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max")
+    output = run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max", "--json", tmp_path / "few.json")
+    assert "too few to prove anything (4 queries, " in output
+    assert "(no interval: 4 queries, needed: 10)" in output
+    assert "(4 queries, 4 documents)" in output
+    assert json.loads((tmp_path / "few.json").read_text())["before"]["documents"] == 4
 
 
 def test_tasks_that_cannot_be(folder, texts):

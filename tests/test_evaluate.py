@@ -22,6 +22,7 @@ from poolscope.evaluate import (
 )
 from poolscope.evaluate.probes import cluster, cross_validated, logistic_regression
 from poolscope.evaluate.tasks import halve, shared_texts
+from tiny_models import declare, save_model
 
 
 def blobs(seed: int = 0, *, spread: float = 0.6, each: int = 25) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +100,48 @@ def test_differences_need_the_same_task():
         compare_scores([0.5, 0.6], [0.5, 0.6, 0.7])
     with pytest.raises(InputError, match="one finite number a query"):
         compare_scores([0.5, np.nan], [0.5, 0.6])
+
+
+def test_few_or_equal_scores_have_no_interval():
+    few, equal, enough = (
+        Evaluation("t", "m", "queries", np.array(s)[:, None]) for s in ([1.0] * 3, [1.0] * 30, [0.0, 1.0] * 5)
+    )
+    assert (few.interval(), equal.interval()) == (None, None)
+    assert few.why_no_interval() == few.to_dict()["no_interval"] == "no interval: 3 queries, needed: 10"
+    assert equal.why_no_interval() == "no interval: all 30 queries have the same score"
+    assert enough.interval().low < 0.5 < enough.interval().high
+    assert "no_interval" not in enough.to_dict()
+
+
+def letters(texts):
+    return [[text.count(letter) + 0.1 for letter in "abcdefgh"] for text in texts]
+
+
+@pytest.mark.parametrize("kind", ["split-half", "sts", "classification"])
+def test_differences_need_the_same_texts(kind):
+    """As many texts, another draw: the pairs would be no pairs."""
+    tables = [
+        [" ".join(np.random.default_rng([seed, k]).choice(list("abcdefgh"), 9)) for k in range(12)] for seed in (0, 1)
+    ]
+    make = {
+        "split-half": split_half_task,
+        "sts": lambda texts: SimilarityTask(texts, texts[::-1], range(12)),
+        "classification": lambda texts: ClassificationTask(texts, ["x", "y"] * 6),
+    }[kind]
+    first, again, other = (evaluate(letters, make(texts)) for texts in (tables[0], list(tables[0]), tables[1]))
+    assert compare_scores(first, again).mean == 0
+    assert first.to_dict()["digest"] == again.digest != ""
+    with pytest.raises(InputError, match="on different texts or judgements"):
+        compare_scores(first, other)
+    unknown = Evaluation(first.task, first.metric, first.unit, first.observations, statistic=first.statistic)
+    assert compare_scores(unknown, other).count == first.observations.shape[0]
+
+
+def test_other_judgements_of_the_same_texts_are_another_task():
+    texts = ["a b", "b c", "c d"]
+    right, wrong = (RetrievalTask(texts, texts, [(k, (k + shift) % 3) for k in range(3)]) for shift in (0, 1))
+    with pytest.raises(InputError, match="different texts or judgements"):
+        compare_scores(evaluate(letters, right), evaluate(letters, wrong))
 
 
 # -- similarity -----------------------------------------------------------------------------------------------------
@@ -183,19 +226,59 @@ def test_the_v_measure_is_that_of_scikit_learn():
     vectors, labels = blobs(spread=1.2)
     task = ClusteringTask(["t"] * 100, labels.astype(str).tolist())
     found = task.score(vectors)
-    assert found.value == pytest.approx(v_measure_score(labels, found.observations[:, 1].astype(int)), abs=1e-9)
+    starts = found.observations[:, 1:].astype(int).T
+    assert len(starts) == task.starts == 10
+    assert len({tuple(start) for start in starts}) > 1
+    assert found.value == pytest.approx(np.mean([v_measure_score(labels, start) for start in starts]), abs=1e-9)
     assert 0.1 < found.value < 0.95
-    interval = found.interval()
-    assert interval.low < found.value < interval.high + 0.05
+    assert found.interval().method == "half-samples of texts"
     assert compare_scores(task.score(np.random.default_rng(0).normal(size=vectors.shape)), found).proves_gain
 
 
 def test_k_means_finds_what_is_there_and_says_when_it_cannot():
     vectors, labels = blobs(spread=0.01)
     found = cluster(vectors, 4)
-    assert all(len(np.unique(found[labels == k])) == 1 for k in range(4))
+    assert found.shape == (100, 10)
+    right = [start for start in found.T if all(len(np.unique(start[labels == k])) == 1 for k in range(4))]
+    assert len(right) > 5  # single starts may end in a poor optimum
+    assert all(np.array_equal(start, labels) for start in right)  # numbered by their first vector
     with pytest.raises(InputError, match="received 1 distinct vectors for 3 clusters"):
-        cluster(np.ones((6, 2)), 3, restarts=3)
+        cluster(np.ones((6, 2)), 3, starts=3)
+
+
+def test_the_interval_of_random_clusters_holds_their_score():
+    """A bootstrap repeats texts, which raises mutual information: its interval lay above the score of chance."""
+    random = np.random.default_rng(0)
+    labels = [str(k % 10) for k in range(100)]
+    task = ClusteringTask([f"text {k}" for k in range(100)], labels, starts=4)
+    scores = [task.score(random.normal(size=(100, 16))) for _ in range(8)]
+    truth = np.mean([found.value for found in scores])
+    assert 0.1 < truth < 0.35
+    intervals = [found.interval() for found in scores]
+    assert all(interval.low < found.value < interval.high for interval, found in zip(intervals, scores, strict=True))
+    assert sum(interval.low < truth < interval.high for interval in intervals) >= 7
+    assert all(interval.high - interval.low < 0.15 for interval in intervals)
+
+
+def test_a_little_noise_is_no_proof_in_clustering():
+    """What another start of k-means would change is in the interval."""
+    vectors, labels = blobs(spread=1.0)
+    random = np.random.default_rng(1)
+    task = ClusteringTask([f"text {k}" for k in range(100)], labels.astype(str).tolist(), starts=4)
+    before = task.score(vectors)
+    found = [compare_scores(before, task.score(vectors + 0.02 * random.normal(size=vectors.shape))) for _ in range(12)]
+    assert sum(one.proves_gain or one.proves_loss for one in found) <= 2
+    assert np.mean([one.mean for one in found]) == pytest.approx(0, abs=0.05)
+    assert compare_scores(before, task.score(vectors)).changed == 0
+
+
+def test_texts_of_which_no_half_can_be_clustered_have_no_interval():
+    vectors = np.repeat(np.eye(3), 4, axis=0)[[0, 4, 8, 0, 4, 0, 4, 0, 4, 0, 4, 0]]
+    task = ClusteringTask([f"t{k}" for k in range(12)], ["x", "y", "z"] * 4)
+    found = task.score(vectors)
+    assert found.interval() is None
+    assert "differ too little" in found.why_no_interval()
+    assert compare_scores(found, found).interval is None
 
 
 def test_labels_are_checked():
@@ -215,8 +298,26 @@ def test_retrieval_scores_and_further_measures():
     assert found.scores.tolist() == [1.0, 0.0]
     assert found.others["MRR@2"].tolist() == [1.0, 0.0]
     assert found.to_dict()["others"] == {"MRR@2": 0.5, "recall@2": 0.5}
+    assert (found.searched, found.to_dict()["documents"]) == (3, 3)
     with pytest.raises(InputError, match="2 queries of which 1 have a relevant document"):
         RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0]]))
+
+
+@pytest.mark.parametrize("relevant", [[(0, 1)], [(0, -1)], [0, 0], [(0.5, 0)], [("a", "b")], []], ids=repr)
+def test_judgements_are_checked(relevant):
+    assert RetrievalTask(["a"], ["b"], [(0, 0)]).take([0]).relevant.tolist() == [[0, 0]]
+    with pytest.raises(InputError, match=r"needed: rows \(query, document\)"):
+        RetrievalTask(["a"], ["b"], relevant)
+
+
+def test_gold_scores_are_checked():
+    task = SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=[1, 2, 3])
+    assert task.take([0, 2]).gold.tolist() == [1, 3]
+    for wrong in ([1, np.nan, 3], ["x", "y", "z"], [[1], [2], [3]]):
+        with pytest.raises(InputError, match="one finite number a pair"):
+            SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=wrong)
+    with pytest.raises(InputError, match="entry 1 is int"):
+        SimilarityTask(["a", 2], ["a", "b"], gold=[1, 2])
 
 
 def test_a_part_of_a_retrieval_task_keeps_its_documents_and_the_idle_ones():
@@ -292,12 +393,25 @@ def test_tasks_from_files(tmp_path):
     assert read_task("clustering", table, sample=4).units == 4
 
 
+def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
+    (tmp_path / "pairs.csv").write_text("query,document\nq,d\n")
+    for kind, wanted in (("sts", "sentence1, sentence2, score"), ("classification", "text, label")):
+        with pytest.raises(
+            InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--columns A,B"
+        ):
+            read_task(kind, tmp_path / "pairs.csv")
+    with pytest.raises(
+        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --columns A,B,C"
+    ):
+        read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
+
+
 def test_files_are_refused_by_name():
     with pytest.raises(InputError, match="task: received 'summarisation'; allowed: sts, retrieval"):
         read_task("summarisation", {})
     with pytest.raises(InputError, match="needed: 3, for sentence1, sentence2, score"):
         read_task("sts", {}, columns=("a", "b"))
-    with pytest.raises(InputError, match="allowed: query, document and, third, relevance"):
+    with pytest.raises(InputError, match="needed: 2, for query, document and, third, relevance"):
         read_task("retrieval", {}, columns=("a", "b", "c", "d"))
 
 
@@ -316,5 +430,26 @@ def test_roles_reach_the_model():
 
     task = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
     assert evaluate(Model(), task).value == 1
+    with pytest.raises(InputError, match="for Model, which encodes by itself"):
+        evaluate(Model(), task, max_length=4)
     with pytest.raises(InputError, match="received Model; allowed"):
         evaluate(Model(), split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
+
+
+def test_whatever_tune_takes_can_be_evaluated(tmp_path):
+    from poolscope import as_encoder
+    from poolscope.repairs import Repair
+
+    folder = declare(save_model(tmp_path, "Bert"))
+    task = split_half_task([f"the {k} dog sat under the {k} tree and ran" for k in ("fast", "slow", "blue", "red")])
+    expected = evaluate(Repair().apply(folder), task)
+    encoder = as_encoder(folder)
+    for model in (folder, str(folder), encoder, Repair().apply(encoder)):
+        np.testing.assert_allclose(evaluate(model, task).scores, expected.scores)
+    shorter = evaluate(str(folder), task, max_length=4)
+    assert shorter.scores.tolist() == evaluate(as_encoder(folder, max_length=4), task).scores.tolist()
+    library = pytest.importorskip("sentence_transformers")
+    theirs = evaluate(library.SentenceTransformer(str(folder), device="cpu"), task)
+    np.testing.assert_allclose(theirs.scores, expected.scores)
+    with pytest.raises(InputError, match="no file or folder"):
+        evaluate("no such model", task)

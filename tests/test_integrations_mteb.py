@@ -138,3 +138,21 @@ def test_a_repair_from_its_file(folder, tmp_path):
     model = mteb_model(str(folder), str(tmp_path / "repair.safetensors"))
     assert model.model.repair.label == "τ 0.5"
     assert model.mteb_model_meta.name.count("/") == 1
+
+
+def test_a_rule_kept_by_role_reaches_queries_and_documents(tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    from poolscope.repairs import ByRole, keep_rule
+
+    plain = library.SentenceTransformer(str(declare(save_model(tmp_path / "plain"))), device="cpu")
+    keep_rule(plain, ByRole(query=1.0, document=0.5))
+    plain.save_pretrained(str(tmp_path / "kept"))
+    model = mteb_model(str(tmp_path / "kept"))
+    assert model.mteb_model_meta.embed_dim == 16
+    for kind, own in (
+        (mteb.types.PromptType.query, plain.encode_query),
+        (mteb.types.PromptType.document, plain.encode_document),
+    ):
+        found = model.encode([{"text": TEXTS}], task_metadata=None, hf_split="", hf_subset="", prompt_type=kind)
+        expected = own(TEXTS)
+        np.testing.assert_allclose(found, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)

@@ -120,6 +120,31 @@ def test_prompts_that_are_left_out_of_the_pooling(tmp_path):
         np.testing.assert_allclose(found.encode_query(MORE), expected, atol=3e-6)
 
 
+def test_dimension_length_and_prompt_go_along(folder, tmp_path):
+    """`truncate_dim` is the model's; what the repair was proved with is the repair's."""
+    model = SentenceTransformer(str(folder), truncate_dim=5)
+    proved = as_encoder(str(folder), max_length=9, prompt="the red cat : ")
+    repair = Repair(0.6).made_for(proved, {})
+    found = repaired_sentence_transformer(model, repair)
+    assert found.truncate_dim == 5
+    expected = Repair(0.6).apply(proved).encode(MORE)
+    np.testing.assert_allclose(found.encode(MORE), expected[:, :5], atol=3e-6)
+    found.save_pretrained(str(tmp_path / "saved"))
+    np.testing.assert_allclose(SentenceTransformer(str(tmp_path / "saved")).encode(MORE), expected[:, :5], atol=3e-6)
+    assert model.max_seq_length != 9
+
+
+def test_weights_behind_the_pooling_are_counted(model, tmp_path):
+    from sentence_transformers.base.modules import Dense
+
+    plain = as_encoder(model).card.parameters
+    longer = SentenceTransformer(modules=[*model, Dense(16, 4)])
+    longer.save_pretrained(str(tmp_path / "dense"))
+    assert (
+        as_encoder(longer).card.parameters == as_encoder(str(tmp_path / "dense")).card.parameters == plain + 16 * 4 + 4
+    )
+
+
 def test_models_of_other_shapes_are_refused(folder, model):
     from sentence_transformers.base.modules import Dense
 

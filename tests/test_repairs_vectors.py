@@ -86,6 +86,48 @@ def test_whitening_makes_the_covariance_the_identity(vectors):
     assert Whitening(3, accept_risk=True).fit(vectors).transform(vectors).shape == (200, 3)
 
 
+@pytest.mark.parametrize("method", ["fit", "fit_transform"])
+def test_whitening_warns_where_it_is_called(method, vectors):
+    with pytest.warns(WhiteningWarning) as caught:
+        getattr(Whitening(), method)(vectors)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_whole_numbers_of_numpy_are_whole(vectors, tmp_path):
+    for ours, theirs in (
+        (AllButTheTop(2), AllButTheTop(np.int64(2))),
+        (Whitening(3, True), Whitening(np.int32(3), True)),
+    ):
+        np.testing.assert_array_equal(ours.fit_transform(vectors), theirs.fit_transform(vectors))
+        theirs.save(tmp_path / "r.safetensors")
+        np.testing.assert_array_equal(
+            load_repair(tmp_path / "r.safetensors").transform(vectors), ours.transform(vectors)
+        )
+    for wrong in (True, 2.0, "2"):
+        with pytest.raises(InputError, match="k: received"):
+            AllButTheTop(wrong).fit(vectors)
+
+
+def test_tables_come_out_if_asked_for(vectors):
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+
+    given = pandas.DataFrame(vectors, index=[f"text {k}" for k in range(len(vectors))])
+    repair = Whitening(3, accept_risk=True).set_output(transform="pandas")
+    plain = Whitening(3, accept_risk=True).fit_transform(vectors)
+    found = repair.fit_transform(given)
+    assert list(found.columns) == ["whitening0", "whitening1", "whitening2"]
+    assert list(found.index) == list(given.index)
+    np.testing.assert_array_equal(found.to_numpy(), plain)
+    assert isinstance(clone(repair).fit_transform(vectors), pandas.DataFrame)
+    piped = make_pipeline(MeanRemoval(), AllButTheTop(1)).set_output(transform="polars").fit_transform(vectors)
+    assert isinstance(piped, polars.DataFrame)
+    assert isinstance(repair.set_output(transform="default").set_output().transform(vectors), np.ndarray)
+    with pytest.raises(InputError, match="transform: received 'csv'; allowed: default, pandas, polars"):
+        repair.set_output(transform="csv")
+
+
 def test_whitening_warns_unless_told_not_to(vectors):
     with pytest.warns(WhiteningWarning, match="mean removal is the safer repair"):
         Whitening().fit(vectors)

@@ -13,7 +13,10 @@ import zoo
 from attention_by_hand import matrix
 from poolscope import as_encoder, encode, tempscale
 from poolscope.errors import InputError, ModelError
-from poolscope.repairs import ByRole, Steps, YarnLike, apply_saved, keep_rule
+from poolscope.evaluate import RetrievalTask, evaluate
+from poolscope.ranking import unit_rows
+from poolscope.repairs import ByRole, Repair, Steps, YarnLike, apply_saved, keep_rule
+from poolscope.repairs.tune import tune
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
 RULE = Steps((6, 10), (1.2, 0.8, 0.5))
@@ -117,6 +120,56 @@ def test_queries_and_documents_of_a_sentence_transformer(library, sentence_trans
             np.testing.assert_allclose(np.stack(means), expected, atol=1e-5)
         with pytest.raises(InputError, match="role="):
             encode(own, TEXTS)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["plain", "with a rule of its own"])
+def test_roles_of_a_sentence_transformer_inside_the_context(kept, sentence_transformer):
+    model = sentence_transformer
+    plain = model.encode(TEXTS)
+    with tempscale(model, BOTH, role="query"):
+        queries = model.encode(TEXTS)
+    with tempscale(model, BOTH, role="document"):
+        documents = model.encode(TEXTS)
+    if kept:
+        keep_rule(model, 1.0)
+    with tempscale(model, BOTH):
+        np.testing.assert_array_equal(model.encode_query(TEXTS), queries)
+        np.testing.assert_array_equal(model.encode_document(TEXTS), documents)
+        with pytest.raises(InputError, match="role: received None"):
+            model.encode(TEXTS)
+        with tempscale(model, ByRole(query=1.0, document=0.6)):
+            np.testing.assert_array_equal(model.encode_query(TEXTS), plain)
+        np.testing.assert_array_equal(model.encode_query(TEXTS), queries)
+    np.testing.assert_array_equal(model.encode_query(TEXTS), plain)
+    assert "forward_kwargs" not in vars(model[0])
+    assert not model[0]._forward_hooks
+    assert not model[0]._forward_pre_hooks
+
+
+def test_a_kept_rule_by_role_is_honoured_wherever_poolscope_knows_the_role(sentence_transformer, tmp_path):
+    """In repaired models, in evaluations, in the search, and in the probe by which a repair knows its model."""
+    model = sentence_transformer
+    with tempscale(model, BOTH, role="query"):
+        queries = unit_rows(model.encode(TEXTS), "vectors")
+    with tempscale(model, BOTH, role="document"):
+        documents = unit_rows(model.encode(TEXTS), "vectors")
+    keep_rule(model, BOTH)
+    model.save_pretrained(str(tmp_path / "kept"))
+    task = RetrievalTask(TEXTS, TEXTS, [(k, k) for k in range(len(TEXTS))])
+    expected = task.score(queries, documents)
+    for own in (model, str(tmp_path / "kept"), as_encoder(str(tmp_path / "kept"))):
+        repaired = Repair().apply(own)
+        np.testing.assert_allclose(repaired.encode_query(TEXTS), queries, atol=1e-5)
+        np.testing.assert_allclose(repaired.encode_document(TEXTS), documents, atol=1e-5)
+        assert evaluate(own, task).scores.tolist() == pytest.approx(expected.scores.tolist())
+        assert repaired.clouds(TEXTS, role="query")[-1].provenance["model"]["temperature"] == {
+            "kind": "constant",
+            "tau": 0.6,
+        }
+    made = Repair().made_for(as_encoder(str(tmp_path / "kept")), {})
+    np.testing.assert_allclose(made.apply(str(tmp_path / "kept")).encode_query(TEXTS), queries, atol=1e-5)
+    found = tune(str(tmp_path / "kept"), task, temperatures=[0.5], poolings=["cls"], repairs=[], reranked=0)
+    assert {trial.family for trial in found.trials} >= {"temperature", "pooling"}
 
 
 def test_what_cannot_be_kept(library, sentence_transformer):

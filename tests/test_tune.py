@@ -16,15 +16,17 @@ from poolscope.evaluate import Evaluation, RetrievalTask, SimilarityTask, compar
 from poolscope.evaluate.tasks import halve
 from poolscope.ranking import unit_rows
 from poolscope.repairs.candidates import Candidate, combined
+from poolscope.repairs.fitted import write_arrays
 from poolscope.repairs.pooling import SecondOrderPooling, pool
-from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.temperature_rules import ByRole, Steps, YarnLike
+from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
+from poolscope.repairs.search import Search, unit_lengths
+from poolscope.repairs.temperature_rules import ByRole, Constant, Steps, YarnLike
 from poolscope.repairs.tempscale import tempscale
 from poolscope.repairs.tune import texts_to_encode, tune
 from poolscope.repairs.tune_result import Trial, decide
 from poolscope.repairs.vectors import MeanRemoval, Standardisation, VectorRepair
 from poolscope.verdicts import Verdict
-from tiny_models import TEXTS, declare, save_model
+from tiny_models import TEXTS, WORDS, declare, save_model
 
 NO_TEMPERATURE = "No temperature was tried: a model of kind 'function' has no attention that can be scaled."
 
@@ -53,6 +55,7 @@ def test_a_sound_model_has_nothing_to_repair():
     assert result.verdict.level == "ok"
     assert result.recommendation is None
     assert result.verdict.sentence.startswith("Nothing to repair: the chosen candidate, 'max")
+    assert result.outcome == "nothing to repair"
     assert result.difference.interval.low < 0
 
 
@@ -104,6 +107,8 @@ def test_a_few_texts_prove_nothing(held_out):
     result = tune(only_the_first_token, topic_texts(2 * held_out), repairs=[], poolings=["cls"], reranked=0)
     assert len(result.reported_on.observations) == held_out
     assert (result.verdict.level, result.recommendation) == ("ok", None)
+    assert result.verdict.sentence.startswith(f"Cannot be told with {held_out} held-out queries (needed: 20)")
+    assert result.outcome == result.to_dict()["outcome"] == "too few to tell"
     assert result.difference is None or "too few to prove anything" in result.verdict.sentence
 
 
@@ -171,7 +176,7 @@ def test_a_combination_must_beat_its_best_part_beyond_chance():
 
 def test_combinations_of_the_best():
     best = {
-        "temperature": Candidate(temperature=0.8),
+        "temperature": Candidate(temperature=Constant(0.8)),
         "pooling": Candidate(pooling=SecondOrderPooling(4)),
         "vectors": Candidate(vectors=MeanRemoval()),
     }
@@ -231,6 +236,82 @@ def test_the_result_as_json(full, tmp_path):
     assert "TuneResult(common_direction: repair" in repr(full)
 
 
+# -- temperatures ---------------------------------------------------------------------------------------------------
+
+
+class Staged(Search):
+    """A search whose scores are given: short texts lose at τ = 0.5, long ones gain."""
+
+    def _try(self, candidate, sides):
+        trial = super()._try(candidate, sides)
+        rule = candidate.temperature
+        if trial is None or rule is None:
+            return trial
+        lengths = unit_lengths(self.encoder, self.task)
+        gains = [(0.3 if n > 10 else -0.3) * (rule(int(n)) != 1) for n in lengths]
+        found = dataclasses.replace(self.baseline, observations=self.baseline.observations + np.array(gains)[:, None])
+        self.trials.pop()
+        return self._add(trial.label, trial.family, found, candidate, trial.repair)
+
+
+def test_a_step_rule_is_fitted_where_the_gain_hangs_on_the_length(tmp_path):
+    random = np.random.default_rng(0)
+    folder = declare(save_model(tmp_path, "Bert"))
+    lengths = np.repeat([8, 34], 30)
+    texts = [" ".join(random.choice(WORDS, size=n)) for n in lengths]
+    search = Staged(as_encoder(folder, device="cpu"), split_half_task(texts), None)
+    search.try_temperatures([Constant(0.5)])
+    labels = [trial.label for trial in search.trials]
+    assert labels[0] == "τ 0.5"
+    assert labels[1].startswith("τ by steps")
+    rule = search.trials[1].candidate.temperature
+    assert rule(6) == 1
+    assert rule(19) == 0.5
+    assert search.best() is search.trials[1]
+    assert any("A step rule was fitted" in note for note in search.notes)
+    flat = Search(as_encoder(folder), split_half_task(texts[:20]), None)
+    flat.try_temperatures([Constant(0.999)])
+    assert len(flat.trials) == 1  # no bin gains: nothing to try
+
+
+def test_the_length_of_a_unit_is_that_of_its_longest_text(tmp_path):
+    encoder = as_encoder(declare(save_model(tmp_path, "Bert"), prompts={"query": "query : "}))
+    task = RetrievalTask(["the dog", "a cat sat under the tree"], ["a red dog ran", "dog"], [(0, 0), (0, 1), (1, 1)])
+    clouds = [encode(encoder, side.texts) for side in task.sides]
+    prompted = encoder.tokenize(["query : " + text for text in task.queries], None).lengths
+    assert unit_lengths(encoder, task).tolist() == [max(prompted[0], clouds[1].lengths[0]), prompted[1]]
+
+
+def test_rules_of_the_length_are_candidates(tmp_path):
+    folder = declare(save_model(tmp_path, "Bert"))
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS, size=12)) for _ in range(24)]
+    rules = [YarnLike(0.3), Steps((6,), (1.0, 0.5)), 1.0, YarnLike(0.0)]
+    found = tune(folder, texts, temperatures=rules, poolings=[], repairs=["standardisation"], reranked=0)
+    labels = [trial.label for trial in found.trials if trial.family == "temperature"]
+    assert labels == ["τ by yarn {'rate': 0.3}", "τ by steps {'edges': [6], 'temperatures': [1.0, 0.5]}"]
+    (both,) = (trial for trial in found.trials if trial.family == "combination")
+    assert both.candidate.temperature in rules[:2]
+    assert found.to_dict()["provenance"]["settings"]["temperatures"][0] == {"kind": "yarn", "rate": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"temperatures": [0.9, 0]}, "received 0; allowed: a finite number above 0"),
+        ({"temperatures": [lambda n: 0.8]}, "a function cannot be written"),
+        ({"repairs": ["bleaching"]}, "repairs: received 'bleaching'; allowed: mean removal, all but the top"),
+        ({"poolings": ["median"]}, "pooling: received 'median'"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_is_encoded(search, message):
+    def untouched(texts):
+        raise AssertionError("encoded")
+
+    with pytest.raises(InputError, match=message):
+        tune(untouched, topic_texts(10), **search)
+
+
 # -- one file -------------------------------------------------------------------------------------------------------
 
 
@@ -278,8 +359,47 @@ def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path, mon
     monkeypatch.setattr("poolscope.repairs.repair_file._SAME_MODEL", 1 - 1e-6)  # tiny models are much alike
     folder = declare(save_model(tmp_path, "Bert"), prompts={"query": "query : a slow blue cat "})
     plain, other = as_encoder(folder), as_encoder(folder, **asked)
-    assert Repair(0.8).made_for(plain, {}).apply(other).encode(TEXTS).shape == (5, 16)
+    with pytest.warns(
+        RepairOptionsWarning,
+        match=f"nothing was proved for this .{'max_length' if 'max_length' in asked else 'prompt'}",
+    ):
+        assert Repair(0.8).made_for(plain, {}).apply(other).encode(TEXTS).shape == (5, 16)
     assert Repair(0.8).made_for(other, {}).apply(plain).encode(TEXTS).shape == (5, 16)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"prompt": "the dog : "}, {"prompt_name": "query"}, {"role": "query"}, {"max_length": 4}, {"dtype": "float64"}],
+    ids=repr,
+)
+def test_a_repair_is_applied_with_the_options_it_was_proved_with(asked, tmp_path):
+    folder = declare(save_model(tmp_path / "model", "Bert"), prompts={"query": "query : a slow blue cat "})
+    proved = as_encoder(folder, **asked)
+    Repair(0.8).made_for(proved, {}).save(tmp_path / "r.safetensors")
+    repair = Repair.load(tmp_path / "r.safetensors")
+    assert repair.options == asked
+    expected = Repair(0.8).apply(proved).encode(TEXTS)
+    assert not np.array_equal(expected, Repair(0.8).apply(folder).encode(TEXTS))
+    np.testing.assert_array_equal(repair.apply(folder).encode(TEXTS), expected)
+    np.testing.assert_array_equal(repair.apply(folder, **asked).encode(TEXTS), expected)
+    if "dtype" not in asked:  # which is fixed when a model is loaded
+        np.testing.assert_array_equal(repair.apply(as_encoder(folder)).encode(TEXTS), expected)
+    else:
+        with pytest.warns(RepairOptionsWarning, match="dtype"):
+            repair.apply(as_encoder(folder))
+    other = {"max_length": 6} if "max_length" in asked else {"prompt": "cat "}
+    if "dtype" not in asked:
+        with pytest.warns(RepairOptionsWarning, match="Leave these options out"):
+            found = repair.apply(folder, **other)
+        np.testing.assert_array_equal(found.encode(TEXTS), Repair(0.8).apply(folder, **other).encode(TEXTS))
+
+
+def test_tune_writes_its_options_into_the_repair():
+    texts = topic_texts(120)
+    result = tune(common_direction, texts, poolings=[], repairs=["mean removal"], reranked=0)
+    assert result.recommendation.options == {}
+    assert result.outcome == "repair"
+    assert result.to_dict()["provenance"]["settings"]["sample"] == 1000
 
 
 def test_a_repair_knows_its_table_of_words_whatever_the_prompt(tmp_path):
@@ -287,7 +407,10 @@ def test_a_repair_knows_its_table_of_words_whatever_the_prompt(tmp_path):
     plain, other = (as_encoder(tmp_path / "words.txt", **asked) for asked in ({}, {"prompt": "query "}))
     made = Repair(pooling="max").made_for(plain, {})
     assert made.probe is not None
-    assert made.apply(other).encode(["model"]).argmax() == 2  # the prompt is still that of the texts
+    with pytest.warns(RepairOptionsWarning, match="prompt"):
+        assert made.apply(other).encode(["model"]).argmax() == 2  # the prompt is still that of the texts
+    assert made.apply(plain).encode(["model"]).argmax() == 1
+    assert Repair(pooling="max").made_for(other, {}).apply(plain).encode(["model"]).argmax() == 2
 
 
 def test_a_changed_model_of_the_same_name_points_to_the_options(tmp_path):
@@ -313,7 +436,7 @@ def test_prompts_of_roles(tmp_path):
 def test_texts_go_through_in_pieces(tmp_path, monkeypatch):
     folder = declare(save_model(tmp_path, "Bert"))
     whole = Repair(0.7).apply(folder).encode(TEXTS)
-    monkeypatch.setattr("poolscope.repairs.repair_file._PIECE", 2)
+    monkeypatch.setattr("poolscope.repairs.repaired_model._PIECE", 2)
     pieces = []
     found = Repair(0.7).apply(folder).encode(TEXTS, progress=lambda texts, tokens: pieces.append(texts))
     np.testing.assert_allclose(found, whole, atol=1e-6)
@@ -328,6 +451,49 @@ def test_last2avg_of_a_model(tmp_path):
     layers = encode(folder, TEXTS, layers=[1, 2])
     expected = unit_rows((pool(layers[1]) + pool(layers[2])) / 2, "v")
     np.testing.assert_allclose(Repair(pooling="last2avg").apply(folder).encode(TEXTS), expected, atol=1e-6)
+
+
+def test_one_text_and_batches_of_a_size(tmp_path):
+    model = Repair().apply(declare(save_model(tmp_path, "Bert")))
+    vectors = model.encode(TEXTS)
+    for alone in (model.encode(TEXTS[0]), model.encode_query(TEXTS[0]), model.encode_document(TEXTS[0], batch_size=2)):
+        assert alone.shape == (16,)
+        np.testing.assert_allclose(alone, vectors[0], atol=1e-6)
+    seen = []
+    found = model.encode(TEXTS, batch_size=1, progress=lambda texts, _: seen.append(texts))
+    np.testing.assert_allclose(found, vectors, atol=1e-6)
+    assert len(seen) > 1
+    assert model.encoder.options.batch_tokens is None
+    with pytest.raises(InputError, match="batch_size: received 0"):
+        model.encode(TEXTS, batch_size=0)
+    with pytest.raises(InputError, match="Pass the model itself"):
+        Repair().apply(model)
+
+
+def test_damaged_files_and_unfitted_repairs_are_refused(tmp_path):
+    path = tmp_path / "r.safetensors"
+    for unfitted in (Repair(vectors=MeanRemoval()), Repair(pooling="sif")):
+        with pytest.raises(InputError, match="not fitted yet"):
+            unfitted.save(path)
+    content = {"temperature": None, "pooling": None, "vectors": None, "model": None, "revision": None, "evidence": {}}
+    whole = {"kind": "repair", **content}
+    write_arrays(path, whole, {})
+    assert Repair.load(path).options == {}  # as files without options were written
+    for damage in (
+        {"pooling": {"name": "mean"}},
+        {"pooling": 5},
+        {"temperature": {"kind": "warm"}},
+        {"temperature": [1]},
+        {"vectors": {"name": "mean removal", "parameters": {"mood": 1}}},
+        {"vectors": {"name": "mean removal", "parameters": {}}},
+        {"evidence": 3},
+    ):
+        write_arrays(path, {**whole, **damage}, {})
+        with pytest.raises(StoreError):
+            Repair.load(path)
+    write_arrays(path, {key: value for key, value in whole.items() if key != "model"}, {})
+    with pytest.raises(StoreError, match="damaged or incomplete"):
+        Repair.load(path)
 
 
 def test_labels():

@@ -31,7 +31,7 @@ def tune_figure(result: TuneResult) -> Any:
         figure.add_trace(_points(go, selected, [result.difference], reports, COLOURS[1], symbol="diamond", size=12))
     figure.add_vline(0, line={"color": GREY, "width": 1, "dash": "dash"})
     metric = result.chosen_on.metric
-    verdict = "nothing to repair" if result.recommendation is None else result.recommendation.label
+    verdict = result.outcome if result.recommendation is None else result.recommendation.label
     title = f"<b>{verdict}</b>   {short_name(result.model)}, {result.chosen_on.task}"
     style(figure, title=title, width=860, height=_ROW * max(len(trials), 4) + 190)
     figure.update_layout(margin={"l": 300})

@@ -58,6 +58,7 @@ def evaluate(
     drawn = (DEFAULT_SAMPLE if texts in (None, given.TEXTS) else None) if sample is None else sample or None
     loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
     content = _run(model, loaded, chosen, options=options, screen=screen)
+    content["provenance"]["settings"] |= {"sample": drawn, "seed": seed}
     if json is not None:
         put_json(content, json)
         name_written(screen, json)
@@ -83,13 +84,20 @@ def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any
     from poolscope.encoders import as_encoder
     from poolscope.evaluate import compare_scores
     from poolscope.evaluate import evaluate as evaluate_task
+    from poolscope.repairs.encoding import PROMPT_CHOICES
     from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance
 
+    proved = {} if repair is None else dict(repair.options)
+    if any(name in options for name in PROMPT_CHOICES):  # at most one of them can be asked for
+        proved = {name: value for name, value in proved.items() if name not in PROMPT_CHOICES}
+    options = {**proved, **options}
     encoder = as_encoder(model, **options)
     before = evaluate_task(Repair().apply(encoder), task)
     screen.print(f"{encoder.card.name} · {task.name}", highlight=False, markup=False)
     print_notes(before.notes, screen)
+    if proved:
+        print_notes([f"Encoded as the repair was proved: {proved}."], screen)
     _print(Repair().label, before, screen)
     origin = provenance(settings=options)
     del origin["clouds"]
@@ -106,7 +114,9 @@ def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any
 def _print(label: str, found: Evaluation, screen: Console) -> None:
     others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in found.others.items())
     units = f"{len(found.observations):,} {found.unit}"
-    line = f"{label}: {found.metric} {found.value:.4f} {found.interval() or '(no interval)'}{others}   ({units})"
+    units += "" if found.searched is None else f", {found.searched:,} documents"
+    interval = found.interval() or f"({found.why_no_interval()})"
+    line = f"{label}: {found.metric} {found.value:.4f} {interval}{others}   ({units})"
     screen.print(line, highlight=False, markup=False)
 
 

@@ -44,8 +44,12 @@ def load_task(
             raise InputError(f"--task summary-body: received {source!r}; it is made of {TEXTS} alone. Leave TEXTS out.")
         task = summary_body_task(sample=sample, seed=seed)
     else:
-        column = columns.split(",")[0] if columns else None
-        corpus = read_texts(source or TEXTS, column=column, sample=sample, seed=seed)
+        if columns and "," in columns:
+            raise InputError(f"--columns: received {columns!r}; {name} reads one column of texts. Name one.")
+        try:
+            corpus = read_texts(source or TEXTS, column=columns, sample=sample, seed=seed)
+        except InputError as error:  # the option has another name in the commands that read no labels
+            raise InputError(str(error).replace("--column ", "--columns ")) from None
         print_notes(corpus.report.notes(), screen)
         task = split_half_task(corpus.texts)
     return task

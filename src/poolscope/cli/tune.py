@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.cli.tasks import Columns, TaskName, load_task, print_notes
 from poolscope.errors import InputError
 
@@ -39,13 +39,12 @@ def tune(
     families: Annotated[
         str, typer.Option("--search", metavar=",".join(FAMILIES), help="What to search; the rest is left as it is.")
     ] = ",".join(FAMILIES),
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a recommended repair (.safetensors).")
-    ] = None,
+    output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
+    ] = False,
     json: given.Json = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the differences: .html, .png, .svg.")
-    ] = None,
+    figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
     sample: given.Sample = None,
     seed: given.Seed = 0,
     *,
@@ -59,23 +58,23 @@ def tune(
     from rich.console import Console
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    _check_outputs(figure, output)
-    searched = _families(families)
+    _check_output(output, force=force)
+    search = _search(_families(families), temperatures)
     drawn = (BUILTIN_SAMPLE if texts in (None, given.TEXTS) else SAMPLE) if sample is None else sample or None
     loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
-    search = _search(searched, temperatures)
-    result = _run(model, loaded, search, seed=seed, options=options)
+    result = _run(model, loaded, search, sample=drawn, seed=seed, options=options)
     print_result(result, screen)
     _write(result, output=output, json=json, figure=figure, screen=screen)
 
 
-def _check_outputs(figure: Path | None, output: Path | None) -> None:
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)
+def _check_output(output: Path | None, *, force: bool) -> None:
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output: received {output.name}; a repair is a .safetensors file. Name it so.")
+    if output is not None and output.exists() and not force:
+        raise InputError(
+            f"--output: {output} exists already; where nothing is recommended nothing is written, and it would pass "
+            f"for the result of this run. Name another file, or pass --force, which replaces or removes it."
+        )
 
 
 def _families(named: str) -> set[str]:
@@ -89,6 +88,8 @@ def _families(named: str) -> set[str]:
 
 def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
     """The arguments of `tune` that say what is searched; what is not said is tried in full."""
+    from poolscope.repairs.temperature_rules import checked_temperature
+
     found: dict[str, Any] = {}
     if "temperature" not in families:
         found["temperatures"] = ()
@@ -99,6 +100,8 @@ def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
             raise InputError(
                 f"--temperatures: received {temperatures!r}; allowed: numbers with commas, such as 0.8,0.9."
             ) from None
+        for tau in found["temperatures"]:
+            checked_temperature(tau, subject="--temperatures")
     if "pooling" not in families:
         found["poolings"] = ()
     if "vectors" not in families:
@@ -106,14 +109,17 @@ def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
     return found
 
 
-def _run(model: str, task: Any, search: dict[str, Any], *, seed: int, options: dict[str, Any]) -> TuneResult:
+def _run(
+    model: str, task: Any, search: dict[str, Any], *, sample: int | None, seed: int, options: dict[str, Any]
+) -> TuneResult:
     from poolscope.cli.progress import encoding_progress
     from poolscope.repairs.temperature_rules import PUBLISHED_GRID
     from poolscope.repairs.tune import texts_to_encode, tune
 
     total = texts_to_encode(task, search.get("temperatures", PUBLISHED_GRID))
     with encoding_progress(total) as progress:
-        return tune(model, task, sample=None, seed=seed, progress=progress, **search, **options)
+        # The rows were drawn when the file was read; the sample is named again for the record.
+        return tune(model, task, sample=sample, seed=seed, progress=progress, **search, **options)
 
 
 def print_result(result: TuneResult, screen: Console) -> None:
@@ -141,7 +147,10 @@ def print_result(result: TuneResult, screen: Console) -> None:
 def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
     written: list[Any] = []
     if output is not None and result.recommendation is None:
-        screen.print(f"{output} is not written: there is nothing to repair.", highlight=False, markup=False)
+        removed = output.exists()
+        output.unlink(missing_ok=True)
+        older = ", and the older file of that name is removed" if removed else ""
+        screen.print(f"{output} is not written{older}: {result.outcome}.", highlight=False, markup=False)
     elif output is not None and result.recommendation is not None:
         result.recommendation.save(output)
         written.append(output)

@@ -3,7 +3,9 @@
 | module          | what it knows                                                                    |
 |-----------------|----------------------------------------------------------------------------------|
 | `scores.py`     | `Evaluation` and `Difference`: a score with its interval, two of them compared   |
-| `tasks.py`      | the four tasks, from vectors to an `Evaluation`; how each is cut in two halves   |
+| `statistics.py` | mean, Spearman's ρ and v-measure, and how their intervals are made               |
+| `tasks.py`      | retrieval and similarity, from vectors to an `Evaluation`; two halves of a task  |
+| `labelled_tasks.py` | classification and clustering                                                |
 | `probes.py`     | logistic regression and k-means, on scipy alone                                  |
 | `label_free.py` | split-half self-retrieval, and summary → body of the built-in corpus             |
 | `reading.py`    | tasks from local files                                                           |
@@ -13,10 +15,11 @@
 from __future__ import annotations
 
 from poolscope.evaluate.label_free import Halves, split_half, split_half_task, summary_body_task
+from poolscope.evaluate.labelled_tasks import ClassificationTask, ClusteringTask
 from poolscope.evaluate.reading import read_task
 from poolscope.evaluate.run import evaluate
 from poolscope.evaluate.scores import Difference, Evaluation, compare_scores
-from poolscope.evaluate.tasks import ClassificationTask, ClusteringTask, RetrievalTask, Side, SimilarityTask, Task
+from poolscope.evaluate.tasks import RetrievalTask, Side, SimilarityTask, Task
 
 __all__ = [
     "ClassificationTask",

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 
 from poolscope.errors import InputError
-from poolscope.evaluate.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
+from poolscope.evaluate.labelled_tasks import ClassificationTask, ClusteringTask
+from poolscope.evaluate.tasks import RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, read_pairs, read_texts
+from poolscope.texts.records import BUILTIN
+from poolscope.texts.sources import open_table
 
 
 def read_task(
@@ -36,7 +39,7 @@ def read_task(
 
 
 def _similarity(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
-    first, second, score = _named(columns, ("sentence1", "sentence2", "score"), "sts")
+    first, second, score = _named(source, columns, ("sentence1", "sentence2", "score"), kind="sts")
     pairs = read_pairs(source, query_column=first, document_column=second, label_column=score, **drawn)
     i, j = pairs.index.T
     gold = np.zeros(0) if pairs.labels is None else pairs.labels
@@ -45,9 +48,8 @@ def _similarity(source: object, columns: tuple[str, ...], drawn: Mapping[str, An
 
 
 def _retrieval(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
-    query, document, *judged = columns or ("query", "document")
-    if len(judged) > 1:
-        raise InputError(f"retrieval: received the columns {columns}; allowed: query, document and, third, relevance.")
+    usual = ("query", "document", "relevance") if len(columns) == 3 else ("query", "document")
+    query, document, *judged = _named(source, columns, usual, kind="retrieval")
     pairs = read_pairs(
         source, query_column=query, document_column=document, label_column=judged[0] if judged else None, **drawn
     )
@@ -65,7 +67,7 @@ def _retrieval(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any
 
 
 def _labelled(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
-    text, label = _named(columns, ("text", "label"), kind)
+    text, label = _named(source, columns, ("text", "label"), kind=kind)
     texts: Texts = read_texts(source, column=text, label_column=label, **drawn)
     return texts.texts, texts.labels, tuple(texts.report.notes())
 
@@ -80,10 +82,23 @@ def _clustering(source: object, columns: tuple[str, ...], drawn: Mapping[str, An
     return ClusteringTask(texts, labels, seed=drawn["seed"], notes=notes)
 
 
-def _named(columns: tuple[str, ...], usual: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, kind: str) -> tuple[str, ...]:
+    """The columns to read, by name or the usual ones; an error says how to name others."""
     if len(columns) not in (0, len(usual)):
-        raise InputError(f"{kind}: received the columns {columns}; needed: {len(usual)}, for {', '.join(usual)}.")
-    return columns or usual
+        third = " and, third, relevance" if kind == "retrieval" else ""
+        raise InputError(
+            f"{kind}: received the columns {columns}; needed: {len(usual)}, for {', '.join(usual)}{third}."
+        )
+    names = columns or usual
+    if isinstance(source, str) and source == BUILTIN:
+        return names
+    table = open_table(source)
+    if missing := [name for name in names if name not in table.kinds]:
+        raise InputError(
+            f"{table.name}: there is no column '{missing[0]}'; the columns are {table.listing()}. Name those for "
+            f"{', '.join(usual)}, in this order: --columns {','.join('ABC'[: len(usual)])} (in Python columns=(…))."
+        )
+    return names
 
 
 KINDS: Mapping[str, Callable[[object, tuple[str, ...], Mapping[str, Any]], Task]] = {

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
+from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError
+from poolscope.evaluate.statistics import (
+    STATISTICS,
+    Array,
+    bootstrap_draws,
+    half_sample_interval,
+    percentile_interval,
+)
 from poolscope.intervals import Interval, bootstrap_interval
 from poolscope.results import plain
 
-Array = NDArray[np.float64]
-
-# Numbers held at a time while resampling.
-_BLOCK = 2**22
 # A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
 # units, 80 % at 4, and two units that both gain never leave any doubt.
 FEWEST_UNITS = 10
@@ -30,8 +32,10 @@ class Evaluation:
     """The score of one model on one task, with what it is made of.
 
     `observations` has one row a unit (query, pair or text). For a mean it is one column, the score of each unit; for
-    Spearman's ρ the cosine and the gold score of each pair; for the v-measure the label and the cluster of each text.
-    `others` holds further measures, one score a unit; `notes` says what was left out.
+    Spearman's ρ the cosine and the gold score of each pair; for the v-measure the label of each text and its cluster
+    from every start of k-means, with the `contrasts` between halves of the texts beside them. `others` holds further
+    measures, one score a unit; `notes` says what was left out; `searched` counts the documents that each query was
+    compared with. `digest` tells the texts and judgements from others, "" where they are not known.
     """
 
     task: str
@@ -41,6 +45,9 @@ class Evaluation:
     statistic: str = "mean"
     others: Mapping[str, Array] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
+    searched: int | None = None
+    contrasts: Array | None = field(default=None, repr=False)
+    digest: str = field(default="", repr=False)
 
     @property
     def value(self) -> float:
@@ -58,28 +65,54 @@ class Evaluation:
         return np.asarray(self.observations[:, 0])
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval | None:
-        """Percentile bootstrap interval over units; None for fewer than two."""
+        """Percentile bootstrap interval over units; for the v-measure from half-samples of the texts.
+
+        None for fewer than 10 units and where all have one score: `why_no_interval` says so.
+        """
+        if len(self.observations) < FEWEST_UNITS or self._constant:
+            return None
         if self.statistic == "mean":
             return bootstrap_interval(self.scores, level=level, draws=draws, seed=seed, unit=self.unit)
-        values = _resampled([self], draws=draws, seed=seed)[0]
-        return _percentiles(values, level, self.unit)
+        if self.statistic == "v-measure":
+            return (
+                None if self.contrasts is None else half_sample_interval(self.value, self.contrasts, level, self.unit)
+            )
+        values = bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
+        return percentile_interval(values, level, self.unit)
+
+    @property
+    def _constant(self) -> bool:
+        return self.statistic == "mean" and float(np.ptp(self.observations)) == 0
+
+    def why_no_interval(self) -> str:
+        """The reason, where `interval` is None."""
+        count = len(self.observations)
+        if count < FEWEST_UNITS:
+            return f"no interval: {count} {self.unit}, needed: {FEWEST_UNITS}"
+        if self._constant:
+            return f"no interval: all {count:,} {self.unit} have the same score"
+        return f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
 
     def to_dict(self) -> dict[str, Any]:
         """Value, interval and further measures; the single units left out."""
+        interval = self.interval()
         return {
             "task": self.task,
             "metric": self.metric,
             "value": self.value,
             self.unit: len(self.observations),
-            "interval": plain(self.interval()),
+            **({} if self.searched is None else {"documents": self.searched}),
+            "interval": plain(interval),
+            **({"no_interval": self.why_no_interval()} if interval is None else {}),
             "others": {name: float(scores.mean()) for name, scores in self.others.items()},
             "notes": list(self.notes),
+            "digest": self.digest,
         }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """After minus before, over the same units: positive means better. The interval is that of the paired bootstrap.
+    """After minus before, over the same units: positive means better. The interval is paired (see `compare_scores`).
 
     `count` units were compared, and `changed` of them are not what they were (score, cosine or cluster).
     """
@@ -125,7 +158,8 @@ def compare_scores(
 ) -> Difference:
     """The paired bootstrap: both sides are resampled by the same units, so what they share cancels.
 
-    Two evaluations of one task, or two lists of scores of the same queries.
+    Two evaluations of one task, or two lists of scores of the same queries. Clusters are compared by half-samples of
+    the texts, the same for both sides, each clustered anew.
 
     >>> found = compare_scores([0.0, 0.5, 1.0, 0.5] * 3, [0.25, 0.75, 1.25, 0.75] * 3)
     >>> found.mean, found.interval.low, found.proves_gain
@@ -139,10 +173,20 @@ def compare_scores(
         interval = bootstrap_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit)
     else:
         mean = sides[1].value - sides[0].value
-        values = _resampled(sides, draws=draws, seed=seed)
-        interval = _percentiles(values[1] - values[0], level, sides[0].unit)
+        interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)
     changed = int((sides[0].observations != sides[1].observations).any(axis=1).sum())
     return Difference(mean, interval, sides[0].metric, sides[0].unit, len(sides[0].observations), changed)
+
+
+def _paired_interval(before: Evaluation, after: Evaluation, *, level: float, draws: int, seed: int) -> Interval | None:
+    if before.statistic == "v-measure":
+        if before.contrasts is None or after.contrasts is None:
+            return None
+        mean = after.value - before.value
+        return half_sample_interval(mean, after.contrasts - before.contrasts, level, before.unit)
+    pair = [before.observations, after.observations]
+    values = bootstrap_draws(before.statistic, pair, draws=draws, seed=seed)
+    return percentile_interval(values[1] - values[0], level, before.unit)
 
 
 def _as_evaluation(side: Evaluation | ArrayLike) -> Evaluation:
@@ -164,61 +208,14 @@ def _check_pair(before: Evaluation, after: Evaluation) -> None:
             f"received evaluations of {kinds[0]} and {kinds[1]} (task, metric, number of {before.unit}); a difference "
             f"needs the same task on the same {before.unit}. Evaluate both models on one task."
         )
-
-
-def _resampled(sides: list[Evaluation], *, draws: int, seed: int) -> list[Array]:
-    """The statistic of each side for every draw; all sides are drawn alike."""
-    random = np.random.default_rng(seed)
-    units = len(sides[0].observations)
-    step = max(1, _BLOCK // units)
-    parts: list[list[Array]] = [[] for _ in sides]
-    for start in range(0, draws, step):
-        chosen = random.integers(units, size=(min(step, draws - start), units))
-        for part, side in zip(parts, sides, strict=True):
-            part.append(STATISTICS[side.statistic](side.observations[chosen]))
-    return [np.concatenate(part) for part in parts]
-
-
-def _percentiles(values: Array, level: float, unit: str) -> Interval | None:
-    """None where a draw has no value (all its units alike): too few units for an interval."""
-    if not np.isfinite(values).all():
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
-
-
-def _mean(samples: Array) -> Array:
-    return np.asarray(samples[..., 0].mean(axis=1))
-
-
-def _spearman(samples: Array) -> Array:
-    """Spearman's ρ of both columns, ties by mean ranks; NaN where a column is constant (draws × units × 2)."""
-    ranks = rankdata(samples, axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    cross = (ranks[..., 0] * ranks[..., 1]).sum(axis=1)
-    norms = np.sqrt((ranks**2).sum(axis=1)).prod(axis=1)
-    return np.asarray(np.divide(cross, norms, out=np.full(len(cross), np.nan), where=norms > 0))
-
-
-def _v_measure(samples: Array) -> Array:
-    """Harmonic mean of homogeneity and completeness, 2·I(L; K)/(H(L) + H(K)); 1 where both entropies are 0.
-
-    samples (draws × units × 2) holds the label and the cluster of each unit as whole numbers from 0.
-    """
-    draws, units, _ = samples.shape
-    labels, clusters = samples[..., 0].astype(np.int64), samples[..., 1].astype(np.int64)
-    shape = (draws, int(labels.max()) + 1, int(clusters.max()) + 1)
-    cell = (np.arange(draws)[:, None] * shape[1] + labels) * shape[2] + clusters
-    joint = np.bincount(cell.ravel(), minlength=int(np.prod(shape))).reshape(shape) / units
-    label_entropy, cluster_entropy = _entropy(joint.sum(axis=2)), _entropy(joint.sum(axis=1))
-    total = label_entropy + cluster_entropy
-    shared = total - _entropy(joint.reshape(draws, -1))
-    return np.asarray(np.divide(2 * shared, total, out=np.ones(draws), where=total > 0))
-
-
-def _entropy(shares: Array) -> Array:
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    return np.asarray(-(shares * logs).sum(axis=1))
-
-
-STATISTICS: Mapping[str, Callable[[Array], Array]] = {"mean": _mean, "Spearman": _spearman, "v-measure": _v_measure}
+    if before.digest and after.digest and before.digest != after.digest:
+        raise InputError(
+            f"received evaluations of {before.task} on different texts or judgements ({len(before.observations):,} "
+            f"{before.unit} each); a difference is paired, {before.unit} by {before.unit}. Evaluate both models on one "
+            f"task: the same texts, labels and halves."
+        )
+    if before.observations.shape != after.observations.shape:
+        raise InputError(
+            f"received evaluations of {before.observations.shape} and {after.observations.shape} observations; both "
+            f"need equally many starts of k-means. Evaluate both models on one task."
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
-from poolscope.evaluate.probes import cluster, cross_validated
 from poolscope.evaluate.scores import Evaluation
 from poolscope.ranking import Ranking, rank_documents, unit_rows
 
@@ -77,6 +79,19 @@ def shared_texts(first: Task, second: Task) -> int:
     return len(texts[0] & texts[1])
 
 
+def digest_of(texts: Iterable[Sequence[str]], *judgements: Any) -> str:
+    """SHA-256 of lists of texts and of what is known of them: two evaluations are paired only if it agrees."""
+    found = hashlib.sha256()
+    for side in texts:
+        found.update(f"{len(side)}\n".encode())
+        for text in side:
+            data = text.encode("utf-8", "surrogatepass")
+            found.update(len(data).to_bytes(8, "little") + data)
+    for part in judgements:
+        found.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return found.hexdigest()
+
+
 def _dealt(shuffled: Index) -> tuple[Index, Index]:
     middle = len(shuffled) // 2
     return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
@@ -99,7 +114,24 @@ class RetrievalTask:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        judged = np.unique(self.relevant[:, 0]) if len(self.relevant) else np.zeros(0, np.int64)
+        check_texts(self.queries)
+        check_texts(self.documents)
+        judgements = np.asarray(self.relevant)
+        inside = (
+            judgements.ndim == 2
+            and judgements.shape[1] == 2
+            and np.issubdtype(judgements.dtype, np.integer)
+            and (judgements >= 0).all()
+            and (judgements < [len(self.queries), len(self.documents)]).all()
+        )
+        if not inside:
+            raise InputError(
+                f"{self.name}: received judgements of shape {judgements.shape} and type {judgements.dtype}; needed: "
+                f"rows (query, document), positions from 0 among {len(self.queries)} queries and "
+                f"{len(self.documents)} documents."
+            )
+        object.__setattr__(self, "relevant", judgements.astype(np.int64))
+        judged = np.unique(self.relevant[:, 0])
         if len(judged) != len(self.queries):
             raise InputError(
                 f"{self.name}: received {len(self.queries)} queries of which {len(judged)} have a relevant document; "
@@ -129,7 +161,21 @@ class RetrievalTask:
         """The scores of a ranking, by cosine or re-ranked."""
         others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
         scores = ranking.ndcg(self.k)[:, None]
-        return Evaluation(self.name, f"nDCG@{self.k}", "queries", scores, others=others, notes=self.notes)
+        return Evaluation(
+            self.name,
+            f"nDCG@{self.k}",
+            "queries",
+            scores,
+            others=others,
+            notes=self.notes,
+            searched=len(self.documents),
+            digest=self.digest,
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Of queries, documents and judgements."""
+        return digest_of([self.queries, self.documents], np.unique(self.relevant, axis=0))
 
     @property
     def idle(self) -> Index:
@@ -142,6 +188,7 @@ class RetrievalTask:
 
     def part(self, positions: Index, idle: Index) -> Self:
         """Some queries, with their relevant documents and those of `idle`."""
+        positions = np.unique(np.asarray(positions, dtype=np.int64))
         kept = np.isin(self.relevant[:, 0], positions)
         documents = np.union1d(self.relevant[kept, 1], idle)
         relevant = np.stack(
@@ -166,6 +213,18 @@ class SimilarityTask:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_texts(self.first)
+        check_texts(self.second)
+        try:
+            gold = np.asarray(self.gold, dtype=np.float64)
+        except (TypeError, ValueError):
+            gold = np.full(1, np.nan)
+        if gold.ndim != 1 or not np.isfinite(gold).all():
+            raise InputError(
+                f"{self.name}: received gold scores that are not one finite number a pair; leave out the pairs without "
+                f"a score, or correct them."
+            )
+        object.__setattr__(self, "gold", gold)
         if not len(self.first) == len(self.second) == len(self.gold) or len(np.unique(self.gold)) < 2:
             raise InputError(
                 f"{self.name}: received {len(self.first)} and {len(self.second)} texts with {len(self.gold)} scores, "
@@ -192,93 +251,21 @@ class SimilarityTask:
                 f"compare with the scores. Check that the vectors belong to the texts."
             )
         observed = np.stack([cosines, self.gold], axis=1)
-        return Evaluation(self.name, "Spearman ρ", "pairs", observed, statistic="Spearman", notes=self.notes)
+        return Evaluation(
+            self.name, "Spearman ρ", "pairs", observed, statistic="Spearman", notes=self.notes, digest=self.digest
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the pairs and their scores."""
+        return digest_of([self.first, self.second], self.gold)
 
     def take(self, positions: Index) -> Self:
         """Some pairs."""
+        positions = np.asarray(positions, dtype=np.int64)
         return replace(
             self,
             first=[self.first[k] for k in positions],
             second=[self.second[k] for k in positions],
             gold=self.gold[positions],
         )
-
-
-@dataclass(frozen=True)
-class _LabelledTask:
-    """Texts with one label each, at least two labels, each on at least two texts."""
-
-    texts: Sequence[str]
-    labels: Sequence[str] = field(repr=False)
-    name: str
-    seed: int = 0
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        kinds, counts = np.unique(np.asarray(self.labels, dtype=str), return_counts=True)
-        if len(self.texts) != len(self.labels) or len(kinds) < 2 or counts.min() < 2:
-            raise InputError(
-                f"{self.name}: received {len(self.texts)} texts with {len(self.labels)} labels, {len(kinds)} distinct, "
-                f"the rarest on {counts.min() if len(counts) else 0}; needed: one label a text, two labels or more, "
-                f"each on two texts or more. Leave rare labels out."
-            )
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """All texts."""
-        return (Side(None, self.texts),)
-
-    @property
-    def units(self) -> int:
-        """Number of texts."""
-        return len(self.texts)
-
-    @property
-    def codes(self) -> Index:
-        """The labels as whole numbers from 0."""
-        return np.unique(np.asarray(self.labels, dtype=str), return_inverse=True)[1].astype(np.int64)
-
-    def take(self, positions: Index) -> Self:
-        """Some texts; a label that is left on one text alone is left out, and the notes say so."""
-        labels = np.asarray(self.labels, dtype=str)[positions]
-        _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        kept = positions[counts[inverse] > 1]
-        lonely = len(positions) - len(kept)
-        note = (f"{lonely} texts alone with their label left out.",) if lonely else ()
-        return replace(
-            self,
-            texts=[self.texts[k] for k in kept],
-            labels=[self.labels[k] for k in kept],
-            notes=(*self.notes, *note),
-        )
-
-
-@dataclass(frozen=True)
-class ClassificationTask(_LabelledTask):
-    """Accuracy of a logistic regression on the vectors, cross-validated: every text is predicted once, unseen."""
-
-    name: str = "classification"
-    folds: int = 5
-
-    def score(self, *vectors: ArrayLike) -> Evaluation:
-        """1 for each text whose label is predicted, else 0."""
-        table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        predicted = cross_validated(table, self.codes, folds=self.folds, seed=self.seed)
-        correct = (predicted == self.codes).astype(np.float64)[:, None]
-        return Evaluation(self.name, "accuracy", "texts", correct, notes=self.notes)
-
-
-@dataclass(frozen=True)
-class ClusteringTask(_LabelledTask):
-    """The v-measure of k-means with as many clusters as there are labels."""
-
-    name: str = "clustering"
-    restarts: int = 10
-
-    def score(self, *vectors: ArrayLike) -> Evaluation:
-        """The v-measure of labels and clusters; its interval resamples texts and keeps the clusters."""
-        table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        codes = self.codes
-        found = cluster(table, int(codes.max()) + 1, restarts=self.restarts, seed=self.seed)
-        observed = np.stack([codes, found], axis=1).astype(np.float64)
-        return Evaluation(self.name, "v-measure", "texts", observed, statistic="v-measure", notes=self.notes)

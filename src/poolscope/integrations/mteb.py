@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import require
-from poolscope.repairs.repair_file import Repair, RepairedModel, probe_vector
+from poolscope.repairs.repair_file import Repair
+from poolscope.repairs.repaired_model import RepairedModel, probe_vector
 
 require("mteb", "mteb")
 
@@ -35,7 +36,7 @@ class PoolscopeEncoder(AbsEncoder):  # type: ignore[misc]
             overwrites={
                 "name": name or _qualified(model.card.name),
                 "revision": model.card.revision or _unnamed_revision(model),
-                "embed_dim": len(model.encode(["dimension"])[0]),
+                "embed_dim": len(model.encode("dimension", role="document")),
                 "max_tokens": model.card.max_length,
                 "similarity_fn_name": ScoringFunction.COSINE,
                 # Results of a repair lie beside those of the model itself, never over them.

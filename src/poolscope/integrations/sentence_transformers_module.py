@@ -30,6 +30,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Weighted
 from poolscope.integrations.regularizer import clouds_of  # noqa: E402
 
 _FILE = "repair.safetensors"
+_PROMPT = "repair"  # the name of a prompt that the model does not declare
 # Poolings that the library has, under its names.
 NATIVE_POOLINGS = {"mean": "mean", "cls": "cls", "last": "lasttoken", "max": "max", "position": "weightedmean"}
 
@@ -85,7 +86,8 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
     """A copy of a SentenceTransformer with the repair inside: its vectors are those of `repair.apply(model)`.
 
     `model` is made of Transformer, Pooling and at most Normalize. The copy is made of the library's own modules
-    wherever the repair allows it (see the module); `needs_code(copy)` tells.
+    wherever the repair allows it (see the module); `needs_code(copy)` tells. Maximal length and prompt are those that
+    the repair was proved with, and `truncate_dim` that of the model.
     """
     pooling = _pooling_of(model)
     first = _at_temperature(model, repair)[0]
@@ -93,12 +95,18 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
         modules = [first, *_pooling_modules(repair, first, pooling), *_vector_modules(repair, first)]
     else:
         modules = [first, _repair_module(repair, first, pooling)]
+    if "max_length" in repair.options:
+        first.max_seq_length = repair.options["max_length"]
+    prompts, default = dict(model.prompts), repair.options.get("prompt_name", model.default_prompt_name)
+    if "prompt" in repair.options:
+        prompts, default = {_PROMPT: repair.options["prompt"]}, _PROMPT
     return SentenceTransformer(
         modules=modules,
         device=str(model.device),
-        prompts=dict(model.prompts),
-        default_prompt_name=model.default_prompt_name,
+        prompts=prompts,
+        default_prompt_name=default,
         similarity_fn_name="cosine",
+        truncate_dim=model.truncate_dim,
     )
 
 

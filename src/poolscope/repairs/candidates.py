@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -12,9 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
 from poolscope.repairs.pooling import POOLINGS, Pooling, make_pooling
 from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, VectorRepair, Whitening
+from poolscope.repairs.temperature_rules import TemperatureRule, as_rule
+from poolscope.repairs.vectors import (
+    VECTOR_REPAIRS,
+    AllButTheTop,
+    MeanRemoval,
+    Standardisation,
+    VectorRepair,
+    Whitening,
+)
 
 Vectors = NDArray[np.float32]
 Layers = Mapping[int, TokenClouds]
@@ -24,16 +33,16 @@ FAMILIES = ("temperature", "pooling", "vectors")
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One thing to try: what differs from the model as it is. τ = 1, None and None is the model itself."""
+    """One thing to try: what differs from the model as it is, None where nothing does."""
 
-    temperature: float = 1.0
+    temperature: TemperatureRule | None = None
     pooling: Pooling | None = None
     vectors: VectorRepair | None = None
 
     @property
     def family(self) -> str:
         """The part that it changes, or "combination"."""
-        changed = [self.temperature != 1, self.pooling is not None, self.vectors is not None]
+        changed = [getattr(self, name) is not None for name in FAMILIES]
         return FAMILIES[changed.index(True)] if sum(changed) == 1 else "combination" if any(changed) else "none"
 
     def fitted(self, sides: Sequence[Layers], declared: Pooling) -> Repair:
@@ -64,6 +73,26 @@ def default_repairs() -> list[VectorRepair]:
     ]
 
 
+def make_rules(temperatures: Iterable[Any]) -> list[TemperatureRule]:
+    """The temperatures to try as rules, checked; τ = 1 is the model as it is and left out."""
+    rules = [as_rule(tau) for tau in temperatures]
+    if unnamed := [rule for rule in rules if not rule.named]:
+        raise InputError(
+            f"temperatures: received {unnamed[0]!r}; allowed: numbers and named rules, since a function cannot be "
+            f"written to the file of a repair. Write it as Steps(edges, temperatures)."
+        )
+    return [rule for rule in rules if not rule.neutral]
+
+
+def make_repair(how: str | VectorRepair) -> VectorRepair:
+    """A vector repair from its name; a vector repair as it is."""
+    if isinstance(how, VectorRepair):
+        return how
+    if how not in VECTOR_REPAIRS:
+        raise InputError(f"repairs: received {how!r}; allowed: {', '.join(VECTOR_REPAIRS)}, or vector repairs.")
+    return Whitening(accept_risk=True) if how == Whitening.name else VECTOR_REPAIRS[how]()
+
+
 def default_poolings() -> list[Pooling]:
     """Every pooling, and the two that know the covariance with half its weight too."""
     halved = [replace_parameters(make_pooling(name), weight=0.5) for name in ("mean + spread", "second order")]
@@ -83,6 +112,6 @@ def combined(best: Mapping[str, Candidate]) -> list[Candidate]:
             together = Candidate()
             for part in chosen:
                 values = {name: getattr(part, name) for name in FAMILIES}
-                together = replace(together, **{k: v for k, v in values.items() if v is not None and v != 1})
+                together = replace(together, **{name: value for name, value in values.items() if value is not None})
             found.append(together)
     return found

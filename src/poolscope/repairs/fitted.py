@@ -80,7 +80,10 @@ def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kind
         raise StoreError(
             f"received {name!r}; this version knows {', '.join(kinds)}. The file is of another version or damaged."
         )
-    found = kinds[name](**content["parameters"])
+    try:
+        found = kinds[name](**content["parameters"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"received parameters that {name!r} does not have ({error}). The file is damaged.") from error
     for key, value in arrays.items():
         setattr(found, key, value)
     return found
@@ -107,6 +110,7 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
         raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise StoreError(f"{path}: not a readable safetensors file ({error}). Write it again.") from error
+    content = content if isinstance(content, dict) else {}
     if content.get("kind") != kind or content.get("format") != FORMAT:
         found = content.get("kind") or "no poolscope file"
         raise StoreError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -192,7 +193,8 @@ class SecondOrderPooling(Pooling):
     def fit(self, clouds: Clouds) -> Self:
         """The `rank` leading directions of the mean covariance of the clouds, each scaled to unit mean."""
         tokens = pooled_layer(clouds)
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= tokens.dimension:
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
+        if not whole or not 1 <= self.rank <= tokens.dimension:
             raise InputError(f"rank: received {self.rank!r}; allowed: 1 to {tokens.dimension}, the dimension.")
         total = np.zeros((tokens.dimension, tokens.dimension))
         for cloud in tokens:

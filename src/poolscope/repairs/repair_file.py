@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,24 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders import as_encoder
-from poolscope.encoders.base import ModelCard, Progress, TokenEncoder, check_texts
-from poolscope.errors import InputError
+from poolscope.encoders.base import TokenEncoder
+from poolscope.errors import InputError, StoreError
 from poolscope.ranking import unit_rows
-from poolscope.repairs.encoding import encode_side, unprompted
+from poolscope.repairs.encoding import PROMPT_CHOICES, with_choices
 from poolscope.repairs.fitted import Arrays, read_arrays, rebuild, write_arrays
 from poolscope.repairs.pooling import POOLINGS, Pooling, declared_pooling, make_pooling
+from poolscope.repairs.repaired_model import RepairedModel, plain_encoder, probe_vector
 from poolscope.repairs.temperature_rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, VectorRepair
 
 Vectors = NDArray[np.float32]
 
 _KIND = "repair"
-# A text whose vector tells the model that a repair was made for from any other.
-_PROBE = "A probe by which a repair knows its model again."
-_SAME_MODEL = 0.98
-# Texts whose clouds are in memory at a time.
-_PIECE = 2_048
+_SAME_MODEL = 0.98  # cosine of the probe's vectors
+_UNSET = ("revision",)  # of the encoder's choices: the probe recognises the model
+
+
+class RepairOptionsWarning(UserWarning):
+    """A repair is applied with other encoder options than those it was proved with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +43,8 @@ class Repair:
     """What to change about a model's vectors; each part None for "as it is".
 
     temperature: a number, a rule, or a saved rule; pooling: a name, or a fitted pooling; vectors: a fitted vector
-    repair. `model` and `revision` name the model it was made for, `probe` recognises it, and `evidence` says why it was
-    recommended.
+    repair. `model` and `revision` name the model it was made for, `probe` recognises it, `options` are the encoder
+    options (prompt, max_length, dtype, …) with which it was proved, and `evidence` says why it was recommended.
 
     >>> Repair(temperature=0.9, pooling="cls")
     Repair(τ 0.9 · cls)
@@ -55,6 +57,7 @@ class Repair:
     revision: str | None = None
     probe: Vectors | None = field(default=None, repr=False)
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         rule = None if self.temperature is None else as_rule(self.temperature)
@@ -75,10 +78,14 @@ class Repair:
     def apply(self, model: Any, **options: Any) -> RepairedModel:
         """The model with this repair; `model` and `options` are those of `as_encoder`. The model itself is not changed.
 
-        Refused for a model that is not the one the repair was fitted on.
+        Refused for a model that is not the one the repair was fitted on. Options that are not given are those with
+        which it was proved; others are taken as they are given, with a warning.
         """
-        encoder = as_encoder(model, **options)
+        if "dtype" in self.options and _is_loaded_here(model):
+            options = {"dtype": self.options["dtype"], **options}
+        encoder = with_choices(plain_encoder(model, **options), self.options)
         self._check(encoder)
+        self._compare_options(encoder)
         return RepairedModel(encoder, self, self.pooling or declared_pooling(encoder.card))
 
     def pooled(self, clouds: Mapping[int, TokenClouds], declared: Pooling) -> Vectors:
@@ -87,7 +94,7 @@ class Repair:
 
     def finish(self, pooled: Any) -> Vectors:
         """Pooled vectors through the vector repair, at length 1."""
-        return unit_rows(pooled, "vectors") if self.vectors is None else self.vectors.transform(pooled)
+        return unit_rows(pooled, "vectors") if self.vectors is None else np.asarray(self.vectors.transform(pooled))
 
     def made_for(self, encoder: TokenEncoder, evidence: Mapping[str, Any]) -> Repair:
         """The same repair, with the model it belongs to and why."""
@@ -100,6 +107,7 @@ class Repair:
             revision=card.revision,
             probe=None if card.revision is None else probe_vector(encoder),
             evidence=evidence,
+            options=_choices(encoder),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,7 +137,13 @@ class Repair:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file: fitted arrays as tensors, the rest as JSON in its metadata."""
-        made_for = {"model": self.model, "revision": self.revision, "evidence": self.evidence}
+        self.require_fit()
+        made_for = {
+            "model": self.model,
+            "revision": self.revision,
+            "evidence": self.evidence,
+            "options": self.options,
+        }
         arrays = self.arrays if self.probe is None else {**self.arrays, "probe": self.probe}
         write_arrays(path, {"kind": _KIND, **self.to_dict(), **made_for}, arrays)
 
@@ -137,20 +151,58 @@ class Repair:
     def load(cls, path: str | os.PathLike[str]) -> Repair:
         """Read what `save`, or `poolscope tune -o`, wrote."""
         content, arrays = read_arrays(path, _KIND)
+        try:
+            return cls._from_content(content, arrays)
+        except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path}: the repair in it is damaged or incomplete ({type(error).__name__}: {error}). Write it again "
+                f"with `poolscope tune -o` or Repair.save."
+            ) from error
 
+    @classmethod
+    def _from_content(cls, content: Mapping[str, Any], arrays: Arrays) -> Repair:
         def part(name: str, kinds: Mapping[str, type[Any]]) -> Any:
             own = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{name}.")}
             return None if content[name] is None else rebuild(content[name], own, kinds)
 
-        return cls(
+        found = cls(
             temperature=content["temperature"],
             pooling=part("pooling", POOLINGS),
             vectors=part("vectors", VECTOR_REPAIRS),
             model=content["model"],
             revision=content["revision"],
             probe=arrays.get("probe"),
-            evidence=content["evidence"],
+            evidence=dict(content["evidence"]),
+            options=dict(content.get("options", {})),  # files of before did not keep them
         )
+        found.require_fit()
+        return found
+
+    def require_fit(self) -> None:
+        """Refuse parts that learn from texts and have not yet."""
+        if self.vectors is not None:
+            self.vectors.require_fit("mean_")
+        if self.pooling is not None and self.pooling.learns and not self.pooling.arrays:
+            raise InputError(f"pooling: received {self.pooling!r}, which is not fitted yet; call fit on clouds first.")
+
+    def _compare_options(self, encoder: TokenEncoder) -> None:
+        """Warn where a repair that was proved encodes otherwise than it was proved with."""
+        chosen = getattr(encoder, "options", None)
+        if self.model is None or chosen is None:
+            return
+        proved = [self.options.get(name) for name in PROMPT_CHOICES]
+        asked = [getattr(chosen, name) for name in PROMPT_CHOICES]
+        limits = [self.options.get("max_length") or encoder.card.max_length, getattr(encoder, "max_length", None)]
+        dtypes = [self.options.get("dtype", encoder.card.dtype), encoder.card.dtype]
+        pairs = {"prompt": (proved, asked), "max_length": limits, "dtype": dtypes}
+        if differ := [name for name, (before, now) in pairs.items() if before != now]:
+            warnings.warn(
+                f"{encoder.card.name}: the repair was proved with the encoder options {dict(self.options)} and is "
+                f"applied with {_choices(encoder)}; nothing was proved for this ({', '.join(differ)}). "
+                f"Leave these options out, or run `poolscope tune` with them.",
+                RepairOptionsWarning,
+                stacklevel=3,
+            )
 
     def _check(self, encoder: TokenEncoder) -> None:
         if self.probe is None or encoder.card.revision is None:
@@ -169,60 +221,16 @@ class Repair:
             )
 
 
-class RepairedModel:
-    """A model with its repair: texts to vectors of length 1, with the names that sentence-transformers uses."""
-
-    def __init__(self, encoder: TokenEncoder, repair: Repair, pooling: Pooling) -> None:
-        self.encoder = encoder
-        self.repair = repair
-        self.pooling = pooling
-
-    def __repr__(self) -> str:
-        return f"RepairedModel({self.card.name}: {self.repair.label})"
-
-    @property
-    def card(self) -> ModelCard:
-        """What the model declares."""
-        return self.encoder.card
-
-    def encode(self, texts: Sequence[str], *, role: str | None = None, progress: Progress | None = None) -> Vectors:
-        """One vector a text, of length 1 (float32); `role` picks the prompt and the temperature of that role.
-
-        Texts go through in pieces: the clouds of one piece are in memory at a time.
-        """
-        texts = check_texts(texts)
-        # Ready clouds cannot be asked for a part of their texts.
-        step = len(texts) if self.card.kind == "arrays" else _PIECE
-        pieces = [texts[start : start + step] for start in range(0, len(texts), step)]
-        parts = (self.clouds(piece, role=role, progress=progress) for piece in pieces)
-        return np.concatenate([self.repair.pooled(part, self.pooling) for part in parts])
-
-    def encode_query(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of queries."""
-        return self.encode(texts, role="query")
-
-    def encode_document(self, texts: Sequence[str]) -> Vectors:
-        """The vectors of documents."""
-        return self.encode(texts, role="document")
-
-    def clouds(
-        self, texts: Sequence[str], *, role: str | None = None, progress: Progress | None = None
-    ) -> Mapping[int, TokenClouds]:
-        """The clouds that are pooled, by layer: at the temperature, before the pooling."""
-        return encode_side(
-            self.encoder,
-            texts,
-            role=role,
-            temperature=self.repair.temperature,
-            layers=self.pooling.layers,
-            progress=progress,
-        )
+def _choices(encoder: TokenEncoder) -> dict[str, Any]:
+    """The choices of the caller that change vectors, as far as they were made."""
+    chosen = getattr(encoder, "options", None)
+    content = {} if chosen is None else chosen.content()
+    return {name: value for name, value in content.items() if value is not None and name not in _UNSET}
 
 
-def probe_vector(encoder: TokenEncoder) -> Vectors:
-    """The mean vector of a fixed text, without any prompt: it tells a model from others, whatever it is asked with."""
-    clouds = unprompted(encoder).encode([_PROBE])[-1]
-    return np.asarray(unit_rows(make_pooling("mean").transform(clouds), "probe")[0])
+def _is_loaded_here(model: Any) -> bool:
+    """Can its dtype still be chosen: a name, a folder, or a model that is wrapped here?"""
+    return isinstance(model, str | os.PathLike | tuple) or hasattr(model, "forward")
 
 
 def _temperature_label(rule: TemperatureRule) -> str:

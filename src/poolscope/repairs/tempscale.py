@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -9,12 +10,13 @@ from typing import Any
 
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.temperature import current_role, in_role
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, require
 from poolscope.repairs.attention_probe import scaled_layers
 from poolscope.repairs.attention_routes import AttentionTemperature
 from poolscope.repairs.attention_switch import switched
-from poolscope.repairs.temperature_rules import PUBLISHED_TAU, TemperatureRule, as_rule, checked_role
+from poolscope.repairs.temperature_rules import PUBLISHED_TAU, ByRole, TemperatureRule, as_rule, checked_role
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ def tempscale(model: Any, tau: Any = PUBLISHED_TAU, *, role: str | None = None) 
     `model`: a SentenceTransformer, a transformers model, a pair (model, tokenizer), or an encoder of
     `poolscope.as_encoder` with all its copies; of an encoder–decoder the encoder. `tau`: a number above 0 (below 1
     sharpens), a rule such as `YarnLike(0.01)` or `Steps(…)`, or a function from the tokens of a text to its τ; with
-    `ByRole` and a `role`, or an encoder that knows its role, queries and documents differ.
+    `ByRole` and a `role`, an encoder that knows its role, or `encode_query` and `encode_document` of a
+    SentenceTransformer, queries and documents differ.
 
     Position biases are scaled with the logits, masks are not, and every text of a batch has the τ of its own length.
     Of nested contexts the innermost holds alone. At the end the model is as it was, to the last bit, after an error
@@ -46,11 +49,54 @@ def tempscale(model: Any, tau: Any = PUBLISHED_TAU, *, role: str | None = None) 
     if role is not None:
         rule = rule.for_role(checked_role(role))
     with ExitStack() as stack:
+        if isinstance(rule, ByRole):
+            stack.enter_context(_hearing_roles(model))
         layers: dict[str, None] = {}
         for prefix, part in text_models(model):
             stack.enter_context(switched(part, AttentionTemperature(rule)))
             layers |= dict.fromkeys(prefix + name for name in scaled_layers(part))
         yield Applied(rule, tuple(layers))
+
+
+@contextmanager
+def _hearing_roles(model: Any) -> Iterator[None]:
+    """Let `encode_query` and `encode_document` of a SentenceTransformer tell its passes what the texts are.
+
+    They name the role to those modules that ask for it; the first one does while the context is open.
+    """
+    if not any(kind.__module__.startswith("sentence_transformers.") for kind in type(model).__mro__):
+        yield
+        return
+    first = model[0]
+    before = vars(first).get("forward_kwargs")
+    # A module that knows nothing of roles would hand the name on to its model, which does not either.
+    knows = "task" in getattr(first, "forward_kwargs", ()) or type(first).__name__ == "Router"
+    first.forward_kwargs = {*getattr(first, "forward_kwargs", ()), "task"}
+    roles = threading.local()
+
+    def enter(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        context = in_role(kwargs.get("task", current_role()))  # an outer context may have heard it before this one
+        context.__enter__()
+        roles.__dict__.setdefault("open", []).append(context)
+        return args, kwargs if knows else {name: value for name, value in kwargs.items() if name != "task"}
+
+    def leave(module: Any, args: Any, output: Any) -> None:
+        if contexts := getattr(roles, "open", None):  # a hook before ours may have raised
+            contexts.pop().__exit__(None, None, None)
+
+    handles = [
+        first.register_forward_pre_hook(enter, with_kwargs=True),
+        first.register_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        if before is None:
+            del first.forward_kwargs
+        else:
+            first.forward_kwargs = before
 
 
 def text_models(model: Any) -> list[tuple[str, Any]]:

@@ -54,6 +54,13 @@ class TuneResult:
     notes: tuple[str, ...] = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def outcome(self) -> str:
+        """One of "repair", "nothing to repair" and "too few to tell"."""
+        if self.recommendation is not None:
+            return "repair"
+        return "too few to tell" if len(self.reported_on.observations) < FEWEST_HELD_OUT else "nothing to repair"
+
     def __repr__(self) -> str:
         return f"TuneResult({self.model}: {self.verdict.level}, {len(self.trials)} candidates; {self.verdict.sentence})"
 
@@ -76,6 +83,7 @@ class TuneResult:
         """Plain types only."""
         return {
             "model": self.model,
+            "outcome": self.outcome,
             "verdict": self.verdict.to_dict(),
             "recommendation": None if self.recommendation is None else self.recommendation.label,
             "selected": None if self.selected is None else self.selected.label,
@@ -102,18 +110,20 @@ def decide(
 ) -> Verdict:
     """`repair` if the interval of the selected candidate on the other half excludes no gain, otherwise `ok`.
 
-    Fewer than 20 units there, or fewer than 6 that changed, prove nothing, whatever the interval.
+    Fewer than 20 units there, or fewer than 6 that changed, prove nothing, whatever the interval. With fewer than 20
+    the sentence says that it cannot be told, which is another answer than that nothing helps.
     """
     metric, count = reported_on.metric, len(reported_on.observations)
     tried = sum(trial.candidate is not None for trial in trials)
     evidence = [
-        f"{metric} of the model as it is: {chosen_on.value:.4f} {chosen_on.interval() or ''} on the half that chose, "
-        f"{reported_on.value:.4f} {reported_on.interval() or ''} on the half that reports.",
+        f"{metric} of the model as it is: {chosen_on.value:.4f} {_interval(chosen_on)} on the half that chose, "
+        f"{reported_on.value:.4f} {_interval(reported_on)} on the half that reports.",
         *_compared_only(trials),
     ]
     if selected is None or difference is None:
         where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
-        sentence = f"Nothing to repair: none of {tried} candidates is better than the model as it is on {where}."
+        found = f"none of {tried} candidates is better than the model as it is on {where}"
+        sentence = f"{_answer(reported_on)}: {found}."
         return Verdict("ok", sentence, evidence=tuple(evidence))
     evidence.insert(
         0,
@@ -126,8 +136,19 @@ def decide(
     if difference.proves_gain and shortage is None:
         return Verdict("repair", f"'{selected.label}' raises {where}.", evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
-    sentence = f"Nothing to repair: the chosen candidate, '{selected.label}', changes {where}: {outcome}."
+    sentence = f"{_answer(reported_on)}: the chosen candidate, '{selected.label}', changes {where}: {outcome}."
     return Verdict("ok", sentence, evidence=tuple(evidence), **numbers)
+
+
+def _interval(found: Evaluation) -> str:
+    return str(found.interval() or f"({found.why_no_interval()})")
+
+
+def _answer(reported_on: Evaluation) -> str:
+    count, unit = len(reported_on.observations), reported_on.unit
+    if count >= FEWEST_HELD_OUT:
+        return "Nothing to repair"
+    return f"Cannot be told with {count:,} held-out {unit} (needed: {FEWEST_HELD_OUT}), pass more texts"
 
 
 def _compared_only(trials: Sequence[Trial]) -> list[str]:

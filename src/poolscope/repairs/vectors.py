@@ -7,14 +7,16 @@ affine map m. Fit on a sample, apply the same object to queries and to documents
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from abc import abstractmethod
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, require
 from poolscope.ranking import unit_rows
 from poolscope.repairs.fitted import Fitted, read_arrays, rebuild, write_arrays
 
@@ -24,6 +26,9 @@ Vectors = NDArray[np.float32]
 _KIND = "vector repair"
 # A unit vector of which the map leaves less than this has no direction left but rounding.
 _NOTHING_LEFT = 1e-6
+
+
+_TABLES = ("default", "pandas", "polars")
 
 
 class WhiteningWarning(UserWarning):
@@ -44,8 +49,11 @@ class VectorRepair(Fitted):
         self._learn(unit)
         return self
 
-    def transform(self, vectors: ArrayLike) -> Vectors:
-        """The repaired vectors at length 1 (float32); an error names a row of which nothing is left."""
+    def transform(self, vectors: ArrayLike) -> Any:
+        """The repaired vectors at length 1 (float32); an error names a row of which nothing is left.
+
+        A numpy array, or the table that `set_output` asks for.
+        """
         self.require_fit("mean_")
         unit = unit_rows(vectors, "vectors").astype(np.float64)
         if unit.shape[1] != len(self.mean_):
@@ -60,9 +68,34 @@ class VectorRepair(Fitted):
                 f"vectors: row {gone[0]} ({len(gone)} in all) is what {self!r} removes, and nothing is left of it. "
                 f"Leave such rows out, or fit on texts that differ more."
             )
-        return np.asarray(mapped / lengths[:, None], dtype=np.float32)
+        found: Vectors = np.asarray(mapped / lengths[:, None], dtype=np.float32)
+        return self._as_table(found, vectors)
 
-    def fit_transform(self, vectors: ArrayLike, y: Any = None) -> Vectors:
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """What `transform` returns, as in scikit-learn: "default" (numpy), "pandas" or "polars"; None: as before."""
+        if transform not in (None, *_TABLES):
+            raise InputError(f"transform: received {transform!r}; allowed: {', '.join(_TABLES)}.")
+        if transform is not None:
+            self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
+        return self
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the columns of what `transform` gives: meanremoval0, meanremoval1, …"""
+        self.require_fit("mean_")
+        width = self._map(np.zeros((1, len(self.mean_)))).shape[1]
+        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(width)], dtype=object)
+
+    def _as_table(self, found: Vectors, given: ArrayLike) -> Any:
+        kind = vars(self).get("_sklearn_output_config", {}).get("transform", "default")
+        if kind == "default":
+            return found
+        library = require(kind, "labels")
+        names = list(self.get_feature_names_out())
+        if kind == "pandas":
+            return library.DataFrame(found, columns=names, index=getattr(given, "index", None))
+        return library.DataFrame(found, schema=names)
+
+    def fit_transform(self, vectors: ArrayLike, y: Any = None) -> Any:
         """`fit`, then `transform` of the same vectors."""
         return self.fit(vectors).transform(vectors)
 
@@ -166,7 +199,7 @@ class AllButTheTop(VectorRepair):
 
     def _learn(self, unit: Array) -> None:
         most = min(unit.shape) - 1
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or not 1 <= self.k <= most:
+        if not _is_whole(self.k) or not 1 <= self.k <= most:
             raise InputError(
                 f"k: received {self.k!r} for {len(unit)} vectors of dimension {unit.shape[1]}; allowed: 1 to {most}."
             )
@@ -216,7 +249,7 @@ class Whitening(VectorRepair):
     def _learn(self, unit: Array) -> None:
         texts, dimension = unit.shape
         asked = dimension if self.components is None else self.components
-        if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= min(texts - 1, dimension):
+        if not _is_whole(asked) or not 1 <= asked <= min(texts - 1, dimension):
             raise InputError(
                 f"components: received {asked!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
                 f"{min(texts - 1, dimension)}. Fit on more vectors than dimensions, or ask for fewer components."
@@ -233,7 +266,7 @@ class Whitening(VectorRepair):
                 "Whitening made every trained embedding model worse in published tests; mean removal is the safer "
                 "repair. Compare both on held-out texts (poolscope.repairs.tune), or pass accept_risk=True.",
                 WhiteningWarning,
-                stacklevel=3,
+                stacklevel=_level_of_caller(),
             )
         kept = min(asked, rank)
         self.directions_ = directions[:kept] / values[:kept, None]
@@ -267,3 +300,16 @@ def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
             f"both layers."
         )
     return (above + below) / 2
+
+
+def _is_whole(value: Any) -> bool:
+    """A whole number of Python or numpy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _level_of_caller() -> int:
+    """The stack level, as `warnings.warn` counts it, of the first frame outside of this file."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
