@@ -1,0 +1,155 @@
+"""Texts that do not fit into pieces that do. Every piece is measured alone, and cut again if it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.chunks.boundaries import Units, find_units, open_units
+from poolscope.chunks.cutting import choose_cuts, choose_overlap
+from poolscope.chunks.ruler import TokenRuler
+from poolscope.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+class Piece(NamedTuple):
+    """`text[start:end]` of the text number `owner`; `cut` is the rank of the place after it (None: the text ends)."""
+
+    owner: int
+    start: int
+    end: int
+    tokens: int = 0
+    cut: int | None = None
+
+    def of(self, texts: Sequence[str]) -> str:
+        """The piece itself."""
+        return texts[self.owner][self.start : self.end]
+
+
+def split_texts(texts: Sequence[str], ruler: TokenRuler, *, overlap: int = 0) -> list[list[Piece]]:
+    """For every text its pieces in order; one piece, the text as it is, where it fits.
+
+    Without overlap every character that is not blank stands in exactly one piece. A piece begins and ends with a
+    character that is not blank, unless it is a text that fits as it is.
+    """
+    found: list[list[Piece]] = [[] for _ in texts]
+    fitting, waiting = _measured(texts, [Piece(owner, 0, len(text)) for owner, text in enumerate(texts)], ruler)
+    while True:
+        for piece in fitting:
+            found[piece.owner].append(piece)
+        if not waiting:
+            break
+        fitting, waiting = _measured(texts, _smaller(texts, waiting, ruler, room=ruler.room - overlap), ruler)
+    found = [sorted(pieces, key=lambda piece: piece.start) for pieces in found]
+    return _overlapping(texts, found, ruler, overlap=overlap) if overlap else found
+
+
+def _measured(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler) -> tuple[list[Piece], list[Piece]]:
+    """The pieces with their tokens: those that fit, and those that do not."""
+    if not pieces:
+        return [], []
+    measured = ruler.measure([piece.of(texts) for piece in pieces])
+    counted = [piece._replace(tokens=n) for piece, n in zip(pieces, measured.tokens.tolist(), strict=True)]
+    fits = measured.fits.tolist()
+    fitting = [piece for piece, fit in zip(counted, fits, strict=True) if fit]
+    return fitting, [piece for piece, fit in zip(counted, fits, strict=True) if not fit]
+
+
+def _smaller(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler, *, room: int) -> list[Piece]:
+    """Pieces instead of those that do not fit: without the blanks around them, or cut in two or more."""
+    stripped = [_strip(texts, piece) for piece in pieces]
+    blank = [bare for bare, piece in zip(stripped, pieces, strict=True) if bare != piece]
+    whole = [bare for bare, piece in zip(stripped, pieces, strict=True) if bare == piece]
+    return [*blank, *(_cut(texts, whole, ruler, room=room) if whole else ())]
+
+
+def _strip(texts: Sequence[str], piece: Piece) -> Piece:
+    text = piece.of(texts)
+    start = piece.start + len(text) - len(text.lstrip())
+    return piece._replace(start=start, end=start + len(text.strip()))
+
+
+def _cut(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler, *, room: int) -> list[Piece]:
+    single = next((piece for piece in pieces if piece.end - piece.start == 1), None)
+    if single is not None:
+        raise InputError(
+            f"tokens: received {ruler.limit}, but the character {single.of(texts)!r} alone takes {single.tokens} "
+            f"(special tokens and prompt included). Ask for at least {single.tokens}."
+        )
+    # What does not fit is heavier than the room, even where something else than the number of tokens is the reason.
+    totals = [max(piece.tokens - ruler.added, ruler.room + 1) for piece in pieces]
+    smaller = []
+    for piece, (units, weights, blanks) in zip(pieces, _weighed(texts, pieces, totals, ruler), strict=True):
+        cuts = choose_cuts(weights, units.kinds, room, blanks=blanks)
+        ends = [*((k, int(units.kinds[k])) for k in cuts), (len(units) - 1, piece.cut)]
+        for first, (last, rank) in zip([0, *(k + 1 for k in cuts)], ends, strict=True):
+            start, end = int(units.starts[first]), int(units.ends[last])
+            smaller.append(piece._replace(start=piece.start + start, end=piece.start + end, cut=rank))
+    return smaller
+
+
+def _weighed(
+    texts: Sequence[str], pieces: Sequence[Piece], totals: Sequence[float], ruler: TokenRuler
+) -> list[tuple[Units, Array, Array]]:
+    """The units of every piece, their weights, which add up to its total, and what of these the blanks before weigh.
+
+    Weights are estimates: a tokenizer may join what stands side by side. Units heavier than the room are taken apart.
+    """
+    units = [find_units(piece.of(texts)) for piece in pieces]
+    edges = np.cumsum([len(part) for part in units])[:-1]
+    strings = [string for part in units for string in part.strings()]
+    weights_of_all = ruler.weigh([*strings, *(word for part in units for word in part.words())])
+    whole, words = (np.split(half, edges) for half in np.split(weights_of_all, 2))
+    weighed = []
+    for part, weights, own, total in zip(units, whole, words, totals, strict=True):
+        if not weights.any():
+            weights = own = np.ones(len(part))
+        scale = total / weights.sum()
+        weighed.append(_opened(part, weights * scale, np.maximum(weights - own, 0) * scale, ruler))
+    return weighed
+
+
+def _opened(units: Units, weights: Array, blanks: Array, ruler: TokenRuler) -> tuple[Units, Array, Array]:
+    """The same with units that are heavier than the room, blanks aside, taken apart into characters."""
+    heavy = np.flatnonzero(weights - blanks > ruler.room).tolist()
+    if not heavy:
+        return units, weights, blanks
+    parts, owner = open_units(units, heavy)
+    spread, before = weights[owner], np.zeros(len(parts))
+    before[np.searchsorted(owner, np.arange(len(units)))] = blanks
+    for k in heavy:
+        inside = slice(*np.searchsorted(owner, [k, k + 1]))
+        start, end = int(units.starts[k]), int(units.ends[k])
+        upto = np.concatenate([[0.0], np.cumsum(ruler.weigh_characters(units.text[start:end]))])
+        shares = upto[parts.ends[inside] - start] - upto[parts.starts[inside] - start]
+        spread[inside] = shares * ((weights[k] - blanks[k]) / shares.sum()) + before[inside]
+    return parts, spread, before
+
+
+def _overlapping(
+    texts: Sequence[str], found: list[list[Piece]], ruler: TokenRuler, *, overlap: float
+) -> list[list[Piece]]:
+    """The same pieces, each beginning earlier, with the end of the one before it, as far as it then fits."""
+    given = [list(pieces) for pieces in found]
+    places = [(owner, k) for owner, pieces in enumerate(found) for k in range(1, len(pieces))]
+    before = [found[owner][k - 1] for owner, k in places]
+    weighed = _weighed(texts, before, [piece.tokens - ruler.added for piece in before], ruler) if before else []
+    waiting = dict(zip(places, zip(before, weighed, strict=True), strict=True))
+    while waiting and overlap >= 1:
+        longer = {}
+        for (owner, k), (piece, (units, weights, _)) in waiting.items():
+            first = choose_overlap(weights, units.kinds, overlap)
+            if first is not None:
+                longer[owner, k] = found[owner][k]._replace(start=piece.start + int(units.starts[first]))
+        fitting, others = _measured(texts, list(longer.values()), ruler)
+        number = {(piece.owner, piece.end): place for place, piece in longer.items()}
+        for piece in fitting:
+            owner, k = number[piece.owner, piece.end]
+            given[owner][k] = piece
+        waiting = {number[p.owner, p.end]: waiting[number[p.owner, p.end]] for p in others}
+        overlap /= 2
+    return given

@@ -1,0 +1,101 @@
+"""`poolscope chunk`: texts into chunks that fit a model, in a file that the other commands read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json, to_file
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.chunks import Chunks
+
+_PLACES = {
+    "blank line": "at a blank line",
+    "line": "at the end of a line",
+    "sentence": "at the end of a sentence",
+    "blank": "at a blank",
+    "word": "inside a word",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("chunk")(chunk)
+
+
+@given.encoder_options()
+def chunk(
+    output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
+    model: given.Model = given.MODEL,
+    texts: given.Texts = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Most tokens a chunk. Default: what the model takes.")
+    ] = None,
+    overlap: Annotated[
+        int, typer.Option(min=0, metavar="K", help="Begin with up to K tokens of the chunk before.")
+    ] = 0,
+    column: given.Column = None,
+    id_column: given.IdColumn = None,
+    label_column: given.LabelColumn = None,
+    sample: given.Sample = None,
+    seed: given.Seed = 0,
+    json: given.Json = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Split TEXTS so that MODEL reads every chunk to its end; texts that fit stay as they are.
+
+    Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
+    long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
+    """
+    from rich.console import Console
+
+    from poolscope.audit.commands import Named
+    from poolscope.audit.run import DEFAULT_TEXTS
+    from poolscope.chunks import chunk_texts
+    from poolscope.chunks.result import check_chunk_file
+    from poolscope.cli.progress import counting_progress
+    from poolscope.texts import read_texts
+
+    check_chunk_file(output, source=texts)  # before the work, not after it
+    screen = Console(stderr=json == "-", highlight=False, markup=False, soft_wrap=True)
+    if texts is None and sample is None:
+        sample = DEFAULT_TEXTS  # those that the audit without texts is about
+    columns = {"column": column, "id_column": id_column, "label_column": label_column}
+    corpus = read_texts(texts or given.TEXTS, **columns, sample=sample or None, seed=seed)
+    with counting_progress("splitting", len(corpus), "texts") as progress:
+        chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+    chunks.save(output)
+    _print_summary(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
+    if json is not None:
+        put_json(chunks.to_dict(), json)
+    name_written(screen, output, json)
+    following = Named(model, str(output), {}, options).command("audit")  # by the same encoder
+    screen.print(f"next: {following}", style="bold")
+
+
+def _print_summary(chunks: Chunks, notes: list[str], screen: Console) -> None:
+    found = chunks.to_dict()
+    screen.print(f"{chunks.model['name']} · {found['texts']:,} texts of {chunks.source}")
+    for note in notes:
+        screen.print(f"  {note}", style="dim")
+    added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
+    repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
+    screen.print(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
+    screen.print(
+        f"{found['texts']:,} texts → {found['chunks']:,} chunks: {found['split']:,} were split, "
+        f"{found['texts'] - found['split']:,} fit as they are"
+    )
+    lengths = found["tokens"]
+    screen.print(
+        f"tokens a chunk: shortest {lengths['shortest']:,}, median {lengths['median']:,.0f}, "
+        f"longest {lengths['longest']:,}"
+    )
+    made = [f"{count:,} {_PLACES[kind]}" for kind, count in chunks.cuts.items() if count or kind == "word"]
+    screen.print(f"cuts: {', '.join(made)}")
