@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+from poolscope.bures import native
+from report_visits import address, browser, dark, desktop, phone, visits  # noqa: F401 (fixtures of the browser tests)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory):
@@ -13,6 +16,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLSCOPE_CACHE", str(tmp_path_factory.mktemp("clouds")))
         yield
+
+
+@pytest.fixture(params=["compiled", "numpy"])
+def route(request, monkeypatch):
+    """Both routes of the all-pairs kernel."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "kernel", lambda: None)
+    elif native.kernel() is None:
+        pytest.skip("no compiled kernel in this installation")
+    return request.param
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -8,7 +8,15 @@ import plotly.graph_objects as go
 from poolscope import TokenClouds, socm
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.intervals import Interval
-from poolscope.report import PairExplorer, ReportSection, ReportTable, pair_explorer, render_page
+from poolscope.report import (
+    PairExplorer,
+    ReportAction,
+    ReportColumn,
+    ReportSection,
+    ReportTable,
+    pair_explorer,
+    render_page,
+)
 from poolscope.verdicts import Verdict
 
 LONG = "x" * 1_000_000
@@ -55,13 +63,38 @@ def curve(name: str = "a model") -> go.Figure:
 
 
 def panels() -> go.Figure:
-    """Four panels, two beside two, each with its title."""
+    """Four panels, two beside two, each with its title, one in colour; titles of axes that are longer than panels, and
+    names below the first one that fit only if they are turned."""
     from plotly.subplots import make_subplots
 
-    figure = make_subplots(2, 2, subplot_titles=["one", "two", "three", "four"])
+    coloured = 'two<br><sup><span style="color:#0072B2">— a curve</span></sup>'
+    figure = make_subplots(2, 2, subplot_titles=["one", coloured, "three", "four"])
     for k in range(4):
-        figure.add_scatter(x=[0, 1], y=[k, k + 1], row=k // 2 + 1, col=k % 2 + 1, showlegend=False)
+        x = [0, 1] if k else [f"{low}–{low + 50} tokens" for low in range(0, 500, 50)]
+        figure.add_scatter(x=x, y=[k, *range(1, len(x))], row=k // 2 + 1, col=k % 2 + 1, showlegend=False)
+    figure.update_xaxes(title_text="what is measured here from the left end of the panel to its right end")
+    figure.update_yaxes(title_text="what is measured here from the lower end of the panel to its upper end")
     return figure.update_layout(width=900, height=700)
+
+
+def named_bars() -> go.Figure:
+    """Bars whose names are far longer than the figure is wide."""
+    names = ["a name in many words that goes on and on, far beyond every margin that a figure has", "y" * 300, "short"]
+    return go.Figure(go.Bar(y=names, x=[1, 2, 3], orientation="h"), layout={"width": 860, "height": 300})
+
+
+def pair_table() -> ReportTable:
+    """The worst pairs of the hostile clouds; the last row is of a pair that no explorer has."""
+    clouds, _ = hostile_clouds()
+    worst = socm(clouds).worst(4)
+    rows = [[pair.socm, pair.socm - 0.1, pair.socm + 0.1, "watch", pair.id_j, pair.id_i] for pair in worst]
+    columns = ["socm", "socm_low", "socm_high", "level", "id_i", "id_j"]
+    view = [
+        ReportColumn("socm", "SOCM of <it>", low="socm_low", high="socm_high", level="level"),
+        ReportColumn("id_i", "Text", below="id_j"),
+    ]
+    absent = [None, None, None, None, HOSTILE[0], HOSTILE[1]]
+    return ReportTable("Pairs", columns, [*rows, absent], view=view, pair=("id_i", "id_j"))
 
 
 def interval(low: float, high: float) -> Interval:
@@ -75,7 +108,16 @@ def sections() -> list[ReportSection]:
     many = ReportTable("Many rows", ["row", "square"], [(k, k * k) for k in range(40)])
     found = Verdict("repair", HOSTILE[0], 0.1234, interval(0.1, 0.15), 0.01, (HOSTILE[1], HOSTILE[8]))
     return [
-        ReportSection("first", HOSTILE[3], "Is it hidden?", found, [("A curve", curve())], [worst], [HOSTILE[4]]),
+        ReportSection(
+            "first",
+            HOSTILE[3],
+            "Is it hidden?",
+            found,
+            [("A curve", curve())],
+            [worst],
+            [HOSTILE[4]],
+            action=ReportAction(HOSTILE[3], HOSTILE[0], f"poolscope tune {HOSTILE[0]}"),
+        ),
         ReportSection(
             "second",
             "Two",
@@ -85,7 +127,15 @@ def sections() -> list[ReportSection]:
             [many],
             explained_by="scores.md#limits",
         ),
-        ReportSection("third", "Three", "Fine?", Verdict("ok", "Yes."), link="https://example.org/page"),
+        ReportSection(
+            "third",
+            "Three",
+            "Fine?",
+            Verdict("ok", "Yes."),
+            [("Bars", named_bars())],
+            [pair_table()],
+            link="https://example.org/page",
+        ),
         ReportSection("data", "Four", "What else?", notes=["Nothing else."], explained_by="audit.md"),
     ]
 

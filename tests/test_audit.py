@@ -11,19 +11,14 @@ import pytest
 
 import poolscope
 from audit_data import bag_of_words, in_a_cone, sentences, topics
-from poolscope.audit.decision import answer_decision, certainty
 from poolscope.audit.questions import QUESTIONS
-from poolscope.audit.result import KINDS, Action, Answer
+from poolscope.audit.result import KINDS
 from poolscope.audit.run import audit
-from poolscope.audit.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError
-from poolscope.intervals import Interval
-from poolscope.verdicts import LEVELS, Verdict
+from poolscope.verdicts import LEVELS
 from tiny_models import tiny_model, tiny_tokenizer
-
-INTERVAL = Interval(0.4, 0.6, 0.95, "the population of texts", "bootstrap")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +113,8 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     helped = audit(in_a_cone, texts)
     assert helped["cone"].verdict.level == "repair"
     assert helped.numbers["mean_removal_gain"] > 0.05
-    assert helped["decision"].action.command.startswith("poolscope tune")
+    assert helped["cone"].basis == "trial"
+    assert helped["decision"].action.command.startswith("poolscope.tune(model, texts")
     assert audit(bag_of_words, texts)["cone"].verdict.level == "ok"
 
 
@@ -144,6 +140,35 @@ def test_truncation_names_twins_and_the_share_lost():
     share = clouds.truncated.sum() / (clouds.truncated.sum() + clouds.lengths.sum())
     assert found["truncation"].verdict.value == pytest.approx(share)
     assert found["truncation"].action.kind == "re-chunk"
+    assert found["truncation"].basis == "counted"
+
+
+def test_the_interval_of_the_share_lost_is_within_its_bounds_and_the_level_is_counted():
+    """One text of 400 words among short ones: drawn or not drawn, the share is one of texts."""
+    texts = [*sentences(54, low=4, high=8), " ".join(sentences(20, low=20, high=21, seed=1))]
+    found = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16, trial_texts=0)
+    verdict = found["truncation"].verdict
+    assert verdict.level == "repair"
+    assert found["truncation"].basis == "counted"
+    assert verdict.interval.low == 0  # a corpus like this one without the long text
+    assert verdict.value < verdict.interval.high < 1
+    drawn = np.random.default_rng(5).integers(55, size=(4000, 55))
+    kept, cut = (found.tables["truncation"][name].to_numpy() for name in ("tokens", "cut"))
+    shares = cut[drawn].sum(axis=1) / (kept + cut)[drawn].sum(axis=1)
+    assert verdict.interval.high == pytest.approx(np.quantile(shares, 0.975), abs=0.02)
+
+
+def test_neighbours_that_differ_no_more_than_one_text_from_itself_are_nothing_to_watch():
+    """Pairs of texts that differ in one of forty words: other tokens of one text differ more."""
+    base = topics(20, words=40)
+    texts = [*base, *(f"{text.rsplit(' ', 1)[0]} other{k}" for k, text in enumerate(base))]
+    found = audit(bag_of_words, texts, thresholds={"socm_watch": 0.0})["averaging"]
+    assert found.verdict.value > 0
+    assert found.verdict.interval.low < found.verdict.floor
+    assert found.verdict.level == "ok"
+    assert "no more than one text from itself" in found.verdict.sentence
+    apart = audit(bag_of_words, topics(40), thresholds={"socm_watch": 0.0, "socm_gain": 9.0})["averaging"]
+    assert apart.verdict.level == "watch"
 
 
 def test_texts_that_crowd_the_answers_by_their_length_are_named():
@@ -336,40 +361,29 @@ def test_a_file_in_the_place_of_the_folder_is_named(found, tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_few_texts_are_too_little_to_tell():
-    sentence = audit(bag_of_words, ["a b c"])["decision"].verdict.sentence
-    assert sentence.startswith("Too little to tell")
-
-
-def test_a_cut_off_of_few_pairs_is_watched_at_most():
-    limits = {"cut_off_watch": -2, "cut_off_repair": -1}
-    assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "watch"
-    assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"
-
-
-def answer(key, level="repair", *, kind="repair", interval=None, **numbers):
-    action = Action(kind, "do it", "poolscope tune", "little")
-    return Answer(1, key, "?", Verdict(level, "…", 0.5, interval), numbers, "audit.md", action=action)
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("wrong", "match"),
     [
-        (answer("cone", interval=INTERVAL), "held-out"),
-        (answer("averaging", interval=INTERVAL), "held-out"),
-        (answer("hubs", interval=INTERVAL), "estimate"),
-        (answer("truncation", interval=INTERVAL, truncation_twins=0.5), "a count"),
-        (answer("truncation", interval=INTERVAL, truncation_twins=0.0), "all of the 95 % interval"),
-        (answer("position", interval=INTERVAL), "all of the 95 % interval"),
-        (answer("position", "watch", interval=INTERVAL), "first threshold"),
+        ({"seed": -1}, "seed: received -1; allowed is a whole number"),
+        ({"seed": 1.5}, "seed: received 1.5"),
+        ({"trial_texts": -5}, "trial_texts: received -5"),
+        ({"trial_texts": 2.5}, "trial_texts: received 2.5"),
+        ({"trial_texts": True}, "trial_texts: received True"),
+        ({"thresholds": [1]}, "thresholds: received list"),
+        ({"vectors": np.ones(3)}, "vectors: received float64 of shape"),
     ],
 )
-def test_the_certainty_says_what_the_level_rests_on(given, words):
-    assert words in certainty(given, Thresholds())
+def test_wrong_arguments_are_named_before_the_work(wrong, match):
+    def never(batch):
+        raise AssertionError("encoded")
+
+    with pytest.raises(InputError, match=match):
+        audit(never, topics(5), **wrong)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("configure", "configure"), ("repair", "change")])
-def test_a_wrong_pooling_comes_before_another_model(found, kind, expected):
-    many = [answer(key, kind="re-chunk") for key in ("scores", "position", "short", "scores")]
-    decided = answer_decision(found.subject, [answer("pooling", kind=kind), *many])
-    assert decided.action.kind == expected
+def test_every_trial_is_named_in_the_evidence(encoder, texts):
+    limits = {"length_watch": -99.0, "length_repair": -98.0}
+    found = audit(encoder, texts, thresholds=limits)["long"]
+    assert found.verdict.level != "ok"
+    notes = [note for note in found.verdict.evidence if "split-half self-retrieval" in note]
+    assert [note.split(",")[0] for note in notes] == ["Temperature 0.8", "Smaller chunks"]

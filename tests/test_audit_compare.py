@@ -8,13 +8,18 @@ import json
 import numpy as np
 import pytest
 
-from audit_data import bag_of_words, in_a_cone, topics
+from audit_data import bag_of_words, in_a_cone, sentences, topics
 from poolscope.analyses.socm import socm
 from poolscope.audit.compare import compare
+from poolscope.audit.compare_names import audit_names
+from poolscope.audit.compare_page import WORDS, _differences, _overview, _section
+from poolscope.audit.differences import PAIRED
+from poolscope.audit.questions import QUESTIONS
 from poolscope.audit.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import encode
 from poolscope.errors import InputError, StoreError
+from tiny_models import tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,31 @@ def test_socm_on_the_scale_of_the_traces_is_paired(rows, plain, cone, texts):
     assert row.how == "paired over the same pairs (clustered by text)"
 
 
+def test_the_share_that_was_cut_is_paired_over_texts_and_stays_within_its_bounds():
+    """One text of 400 words among short ones: the difference of two shares is never beyond 1."""
+    texts = [*sentences(50, low=4, high=8), " ".join(sentences(20, low=20, high=21, seed=1))]
+    encoder = (tiny_model(), tiny_tokenizer())
+    first, second = (audit(encoder, texts, max_length=limit, trial_texts=0) for limit in (24, 6))
+    row = {row.number: row for row in compare(first, second).differences}["share_cut"]
+    assert row.how == "paired over texts (bootstrap)"
+    assert 0 < row.interval.low < row.difference < row.interval.high < 1
+    drawn = np.random.default_rng(5).integers(len(texts), size=(4000, len(texts)))
+    shares = []
+    for found in (first, second):
+        kept, cut = (found.tables["truncation"][name].to_numpy()[drawn].sum(axis=1) for name in ("tokens", "cut"))
+        shares.append(cut / (kept + cut))
+    low, high = np.quantile(shares[1] - shares[0], [0.025, 0.975])
+    assert (row.interval.low, row.interval.high) == pytest.approx((low, high), abs=0.02)
+
+
+def test_texts_that_repeat_another_have_no_part_in_the_mean_cosine(texts):
+    first, second = (audit(function, [*texts, *texts[:9]]) for function in (bag_of_words, in_a_cone))
+    row = {row.number: row for row in compare(first, second).differences}["anisotropy"]
+    alone = {row.number: row for row in compare(*(audit(f, texts) for f in (bag_of_words, in_a_cone))).differences}
+    assert row.difference == pytest.approx(alone["anisotropy"].difference)
+    assert row.interval.low == pytest.approx(alone["anisotropy"].interval.low)
+
+
 def test_tables_that_an_earlier_audit_left_are_not_read(plain, cone, texts, tmp_path):
     plain.save(tmp_path / "a", page=False)
     document = json.loads((tmp_path / "a" / "audit.json").read_text())
@@ -144,3 +174,54 @@ def test_tables_that_an_earlier_audit_left_are_not_read(plain, cone, texts, tmp_
     (tmp_path / "a" / "audit.json").write_text(json.dumps(document))
     row = {row.number: row for row in compare(tmp_path / "a", cone).differences}["hub_skewness"]
     assert row.how.startswith("not paired")
+
+
+def test_bars_are_named_by_what_the_answers_measured(plain, cone):
+    """An answer can measure something else than its question names; two that differ are on no common axis."""
+    result = compare(plain, cone)
+    for change in (False, True):
+        if change:
+            result.records[1].answers[2]["number_name"] = "something else"
+        section = _section(result, QUESTIONS[2])
+        titles = [figure.layout.title.text for _, figure in section.figures]
+        own = result.records[0].answers[2]["number_name"]
+        assert own != QUESTIONS[2].number_name
+        assert titles == ([] if change else [own])
+        assert any("not the same thing" in note for note in section.notes) == change
+
+
+def test_names_tell_audits_apart():
+    assert audit_names(["o/a", "o/b"], ["x", "y"]) == ["a", "b"]
+    assert audit_names(["o/a", "p/a"], [None, None]) == ["o/a", "p/a"]
+    assert audit_names(["o/a", "o/a"], ["r/x", "r/y"]) == ["a · x", "a · y"]
+    assert audit_names(["o/a", "o/a"], ["r/x", "s/x"]) == ["a · r/x", "a · s/x"]
+    assert audit_names(["o/a", "o/a"], ["r/x", "r/x"]) == ["a (1)", "a (2)"]
+
+
+def test_what_differs_is_named(plain, texts, tmp_path):
+    other = audit(bag_of_words, texts, seed=3, thresholds={"hub_watch": 0.2}).save(tmp_path / "other", page=False)
+    facts = compare(plain, other).facts()
+    assert facts["folder"] == [None, str(other)]
+    assert facts["setting seed"] == [0, 3]
+    assert facts["threshold hub_watch"] == [0.1, 0.2]
+    assert "threshold hub_repair" not in facts
+    assert "dimension" not in facts
+
+
+def test_the_overview_holds_every_level_and_the_differences_their_intervals(plain, cone):
+    result = compare(plain, cone)
+    answers, facts = _overview(result).tables
+    assert [row[2] for row in answers.rows] == [answer["level"] for answer in result.records[0].answers]
+    assert [column.heading for column in answers.view] == ["Question", "bag_of_words", "in_a_cone"]
+    assert facts.rows[0][1:] == ["bag_of_words", "in_a_cone"]
+    (table,) = _differences(result).tables
+    assert table.name == "in_a_cone minus bag_of_words"
+    shown = {row[0]: row for row in table.rows}
+    anisotropy = next(row for row in result.differences if row.number == "anisotropy")
+    assert shown["anisotropy"][4:8] == [
+        anisotropy.difference,
+        anisotropy.interval.low,
+        anisotropy.interval.high,
+        "● yes",
+    ]
+    assert set(WORDS) == set(PAIRED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from audit_data import sentences
-from poolscope.audit.pooling import CONTENT, pooled_ways
+from audit_data import bag_of_words, sentences, topics
+from poolscope.audit.pooling import CANDIDATES, CONTENT, pooled_ways
 from poolscope.audit.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
@@ -85,12 +85,54 @@ def test_the_first_dimensions_are_recognised(model, texts, clouds):
     assert "its first 10 dimensions" in verdict.sentence
 
 
-def test_rows_in_another_order_are_recognised(model, texts, clouds):
+@pytest.mark.parametrize("how", [*CANDIDATES, CONTENT])
+def test_rows_in_another_order_are_recognised_under_every_pooling(model, texts, how):
+    rows = pooled_ways(audit(model, texts, trial_texts=0).subject)[how]
     order = np.random.default_rng(0).permutation(len(texts))
-    verdict, numbers = asked(model, texts, unit(pool(clouds))[order])
-    assert verdict.level == "repair"
-    assert numbers["runtime_pooling"] is None
-    assert "in another order" in verdict.sentence
+    found = audit(model, texts, vectors=unit(rows)[order], trial_texts=0)
+    answer = found["pooling"]
+    assert (answer.verdict.level, answer.basis) == ("repair", "counted")
+    assert found.numbers["runtime_pooling"] is None
+    assert f"pooled by {how}, but in another order" in answer.verdict.sentence
+    assert "in the order of the texts" in answer.action.step
+    assert ("set its pooling to mean" in answer.action.step) == (how != "mean")
+
+
+def test_two_rows_that_changed_places_are_another_order():
+    texts = topics(24)
+    rows = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    rows[[3, 7]] = rows[[7, 3]]
+    assert "in another order" in asked(bag_of_words, texts, rows)[0].sentence
+    assert "2 of 24 vectors are below a cosine of 0.99 with the model's own: texts 3, 7." in (
+        asked(bag_of_words, texts, rows)[0].evidence
+    )
+
+
+def test_one_vector_for_all_texts_is_no_other_order(model, texts, clouds):
+    verdict, _ = asked(model, texts, np.repeat(pool(clouds)[:1], len(texts), axis=0))
+    assert "in another order" not in verdict.sentence
+
+
+def test_some_texts_that_differ_are_named_and_are_no_other_pooling(model, texts, clouds):
+    """The mean cosine is below its threshold, the interval is not: no certainty is claimed."""
+    rows = unit(pool(clouds))
+    rows[5] = -rows[5]
+    answer = audit(model, texts, vectors=rows, trial_texts=0)["pooling"]
+    assert answer.verdict.interval.high > 0.99 > answer.verdict.value
+    assert (answer.verdict.level, answer.basis) == ("watch", "estimate")
+    assert "23 of your runtime's 24 vectors" in answer.verdict.sentence
+    assert "(texts 5)" in answer.verdict.sentence
+    assert answer.action.cost.startswith("encode 1 texts again")
+
+
+def test_the_step_follows_the_cause(model, texts, clouds):
+    def step(vectors):
+        return audit(model, texts, vectors=vectors, trial_texts=0)["pooling"].action.step
+
+    assert "set the pooling of your runtime to mean" in step(unit(pool(clouds, "cls")))
+    assert "length 1" in step(pool(clouds, "mean"))
+    other = as_encoder((tiny_model(seed=5), tiny_tokenizer()))
+    assert step(unit(pool(other.encode(texts)[-1]))).startswith("check the model and its revision")
 
 
 def test_another_model_fits_nothing(model, texts):
@@ -106,6 +148,12 @@ def test_vectors_of_the_wrong_number_or_size_are_refused(model, texts, clouds):
         asked(model, texts, pool(clouds)[:-1])
     with pytest.raises(InputError, match="dimension 32"):
         asked(model, texts, np.ones((24, 32)))
+    with pytest.raises(InputError, match=r"shape \(3,\); allowed is a table of numbers"):
+        asked(model, texts, np.ones(3))
+    with pytest.raises(InputError, match="rows of different lengths; allowed is a table"):
+        asked(model, texts, [[1.0], [1.0, 2.0]])
+    with pytest.raises(InputError, match="allowed is a table of numbers"):
+        asked(model, texts, [["a"] * 16] * 24)
     with pytest.raises(InputError, match="row 3"):
         asked(model, texts, np.where(np.arange(24)[:, None] == 3, 0.0, pool(clouds)))
 

@@ -35,12 +35,20 @@ def test_the_page_lists_every_threshold_as_it_is():
 
 def test_repair_needs_the_whole_interval_and_watch_the_estimate():
     limits = Thresholds()
-    assert limits.level("cut", 0.005) == "ok"
-    assert limits.level("cut", 0.05, interval(0.02, 0.08)) == "watch"
-    assert limits.level("cut", 0.2, interval(0.05, 0.3)) == "watch"
-    assert limits.level("cut", 0.2, interval(0.1, 0.3)) == "repair"
-    assert limits.level("cut", 0.2) == "repair"
-    assert limits.level("antihub", 5.0) == "watch"  # there is no antihub_repair
+    assert limits.judge("cut", 0.005) == ("ok", None)
+    assert limits.judge("cut", 0.05, interval(0.005, 0.08)) == ("watch", "estimate")
+    assert limits.judge("cut", 0.05, interval(0.02, 0.08)) == ("watch", "interval")
+    assert limits.judge("cut", 0.2, interval(0.05, 0.3)) == ("watch", "interval")
+    assert limits.judge("cut", 0.2, interval(0.1, 0.3)) == ("repair", "interval")
+    assert limits.judge("cut", 0.2) == ("repair", "no interval")
+    assert limits.judge("antihub", 5.0) == ("watch", "no interval")  # there is no antihub_repair
+
+
+def test_what_is_counted_rests_on_the_count():
+    limits = Thresholds()
+    assert limits.count("duplicate", 0.04) == ("ok", None)
+    assert limits.count("duplicate", 0.05) == ("watch", "counted")
+    assert limits.count("duplicate", 0.3) == ("repair", "counted")
 
 
 def test_single_settings_win_over_files_and_files_over_defaults(tmp_path):
@@ -81,3 +89,7 @@ def test_wrong_names_and_forms_are_refused(tmp_path):
         read_thresholds(tmp_path / "list.json")
     with pytest.raises(InputError, match="NAME=VALUE"):
         read_thresholds(settings=["cut_watch"])
+    with pytest.raises(InputError, match="received list; allowed is a mapping"):
+        Thresholds([1])
+    with pytest.raises(InputError, match="received 3; known are"):
+        Thresholds({3: 1.0})

@@ -14,9 +14,11 @@ from poolscope import charts
 from poolscope.analyses.layers import layers
 from poolscope.analyses.pair import project_pair
 from poolscope.charts import files
+from poolscope.charts.audit import Standing, standings_figure
 from poolscope.charts.layers import PANELS
 from poolscope.charts.pair import shortened
 from poolscope.errors import InputError, MissingExtraError
+from poolscope.intervals import Interval
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -58,6 +60,13 @@ def test_two_models_share_the_panels(bert, llama):
     assert list(figure.layout.xaxis.ticktext) == ["0", "1", "2", "3", "output"]
 
 
+def test_models_that_end_alike_have_names_of_their_own(bert):
+    named = [dataclasses.replace(bert, model=name) for name in ("a/base", "b/base", "a/base", "c/other")]
+    drawn = lines(charts.layers_figure(*named, panels=["lambda"]))
+    assert [trace.name for trace in drawn] == ["a/base (1)", "b/base", "a/base (2)", "other"]
+    assert len({trace.legendgroup for trace in drawn}) == 4
+
+
 def test_every_value_is_inside_its_axis(bert, llama):
     figure = charts.layers_sheet(bert, llama)
     for trace in figure.data:
@@ -74,7 +83,8 @@ def test_the_other_figures(bert):
     (socm,) = lines(charts.socm_figure(bert))
     assert list(socm.y) == [state.mean for state in bert.socm]
     names = [trace.name for trace in lines(charts.frequency_figure(bert))]
-    assert names == ["BertModel", "BertModel: layer", "BertModel: attention branch", "BertModel: bound of the branch"]
+    drawn = ("layer", "attention branch", "bound of the branch", "published bound")
+    assert names == ["BertModel", *(f"BertModel: {curve}" for curve in drawn)]
     assert len(charts.layers_sheet(bert).layout.annotations) == 8
     without = dataclasses.replace(bert, socm=None)
     assert len(charts.layers_sheet(without).layout.annotations) == 7
@@ -203,3 +213,23 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "require", missing)
     with pytest.raises(MissingExtraError, match="kaleido of report"):
         charts.save_figure(NoBrowser(), old)
+
+
+def test_numbers_stand_between_their_floor_and_their_thresholds():
+    near = Interval(0.4, 0.6, 0.95, "texts", "bootstrap")
+    rows = [
+        Standing("a", 0.5, near, 0.1, 0.5, 0.9, "watch"),
+        Standing("b", 5.0, None, 0.0, 1.0, 1.5, "repair"),
+        Standing("c", 0.2, None, 0.1, 0.3, None, "ok"),
+    ]
+    assert [rows[0].place(x) for x in (0.1, 0.5, 0.7, 0.9)] == pytest.approx([0, 1, 1.5, 2])
+    assert rows[2].place(0.5) == pytest.approx(2)  # without a second threshold the scale goes on
+    figure = standings_figure(rows)
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces) == ["ok", "watch", "repair"]
+    assert traces["watch"].x[0] == pytest.approx(1)
+    assert traces["watch"].error_x.arrayminus[0] == pytest.approx(0.25)
+    assert traces["watch"].error_x.array[0] == pytest.approx(0.25)
+    assert traces["repair"].marker.symbol[0] == "triangle-right"  # beyond the scale, and not drawn as if it were on it
+    assert traces["repair"].customdata[0][0] == 5.0
+    assert list(figure.layout.yaxis.categoryarray) == ["c", "b", "a"]

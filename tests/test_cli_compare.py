@@ -16,8 +16,8 @@ from poolscope.errors import InputError, PoolscopeError
 RUNNER = CliRunner()
 
 
-def run(*arguments: object) -> str:
-    result = RUNNER.invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "200"})
+def run(*arguments: object, columns: int = 80) -> str:
+    result = RUNNER.invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": str(columns)})
     if isinstance(result.exception, PoolscopeError):
         raise result.exception
     assert result.exit_code == 0, result.output
@@ -38,6 +38,30 @@ def test_levels_and_differences_are_printed(folders):
     for row in compare(*folders).differences:
         assert row.number in output
         assert f"{row.difference:+.4f}" in output
+
+
+def test_a_number_is_one_line_of_eighty_columns(folders):
+    result = compare(*folders)
+    lines = run(*folders).splitlines()
+    assert max(map(len, lines)) <= 80
+    for row in result.differences:
+        found = [line for line in lines if line.split()[:1] == [row.number]]
+        assert len(found) == 1
+        ends = [] if row.interval is None else [f"[{row.interval.low:+.4f}", f"{row.interval.high:+.4f}]"]
+        assert all(end in found[0] for end in ends)
+        sure = row.interval is not None and (row.interval.low > 0 or row.interval.high < 0)
+        assert (f"{row.difference:+.4f}*" in found[0]) == sure
+    assert sum("paired over texts (bootstrap)" in line for line in lines) == 1  # once, not in every row
+    for answer in result.records[1].answers[:3]:
+        assert f"{answer['level']} {answer['value']:.3g}" in "\n".join(lines)
+
+
+def test_runs_of_one_model_are_told_apart_by_their_folders(folders, tmp_path):
+    again = audit(bag_of_words, topics(30, words=12), seed=1).save(tmp_path / "again", page=False)
+    output = run(folders[0], again)
+    assert "bag_of_words · 0" in output
+    assert "bag_of_words · again" in output
+    assert "setting seed 1" in output
 
 
 def test_files_and_the_screen(folders, tmp_path):

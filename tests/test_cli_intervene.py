@@ -73,13 +73,14 @@ def test_layers_of_transport(folder, tmp_path):
     expected = transport(encode(str(folder), TEXTS, layers=[0, 1, 2]), pairs=12)
     for entry in expected.layers:
         share = entry.two_moments
-        assert f"{entry.layer} │" in output
-        assert f"{share.value:.1%} [{share.interval.low:.1%}, {share.interval.high:.1%}]" in output
+        assert f"{100 * share.value:.1f}±{100 * (share.interval.high - share.value):.1f} " in output
     assert [entry["layer"] for entry in json.loads((tmp_path / "r.json").read_text())["layers"]] == [0, 1, 2]
     assert "What two moments see" in (tmp_path / "r.html").read_text(encoding="utf-8")
     one = run("transport", folder, texts, "--pairs", 5, "--layers", "1", width=80)
     assert "…" not in one
+    assert max(map(len, one.splitlines())) <= 80
     assert "layers" not in one
+    assert "±" in one
 
 
 def test_what_cannot_be_done_is_refused_before_any_work(tmp_path):

@@ -12,6 +12,7 @@ from poolscope import encode, socm_pair
 from poolscope.analyses.layers import layers
 from poolscope.cli import app
 from poolscope.errors import InputError, ModelError, PoolscopeError
+from poolscope.moments import concentration_ratio
 from tiny_models import TEXTS, save_model
 
 RUNNER = CliRunner()
@@ -53,7 +54,14 @@ def test_the_table_shows_the_means_and_both_theorems(folder, texts):
         assert f"{state.mean:.3f} ±{state.high - state.mean:.3f}" in output
     assert "Pre-norm" in output
     assert "'output' is what it pools" in output
-    assert "theorem 1 (bound from λ) holds in 10 of 10 texts × layers" in output
+    checks = result.theorem_1()
+    met, held = sum(check.premise for check in checks), sum(check.premise_holds for check in checks)
+    flat = " ".join(output.split())
+    assert f"λ < 1 in every head, is met in {met} of 10 texts × layers" in flat
+    assert f"(from λ) holds in {held} of these and in 10 of all" in flat
+    published = result.means("high_frequency_published").mean
+    assert f"the published bound (without W_O) {published.min():+.2f} to {published.max():+.2f}" in flat
+    assert f"is broken by {result.socm[0].above_trace:.0%} of the texts at layer 0" in flat
     assert "theorem 2 (d_Σ ≤ (tr Σ₁ + tr Σ₂)/4) holds in 40 of 40 pairs" in output
 
 
@@ -117,6 +125,10 @@ def test_a_pair_of_texts(folder, tmp_path):
     assert stored["socm"] == pytest.approx(expected.socm)
     assert stored["d_mu"] == pytest.approx(expected.mean_distance)
     assert stored["tokens"] == [8, 4]
+    traces = [concentration_ratio(cloud) for cloud in clouds]
+    assert stored["traces"] == pytest.approx(traces)
+    assert stored["above_trace"] == sum(trace > 2 for trace in traces)
+    assert stored["d_sigma_trace"] == pytest.approx(4 * expected.covariance_distance / sum(traces))
     page = (tmp_path / "pair.html").read_text(encoding="utf-8")
     assert f"SOCM {expected.socm:.3f}" in page
     assert "cat" in page
@@ -126,6 +138,9 @@ def test_a_pair_in_another_layer_and_cut(folder):
     clouds = encode(str(folder), TEXTS[1:3], layers=[0], max_length=6)[0]
     output = run("pair", *TEXTS[1:3], "--model", folder, "--layer", 0, "--max-length", 6)
     assert f"d_Σ {socm_pair(clouds[0], clouds[1]).covariance_distance:.4f}" in output
+    traces = [concentration_ratio(cloud) for cloud in clouds]
+    assert max(traces) > 2
+    assert f"tr Σ {traces[0]:.2f} and {traces[1]:.2f}: above 2" in output
     assert "layer 0" in output
     assert "0 and 13 tokens were cut off" in output
     shown = json.loads(RUNNER.invoke(app, ["pair", "cat", "dog", "--model", str(folder), "--json", "-"]).stdout)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -73,7 +75,7 @@ def test_a_model_with_everything(folder, texts, tmp_path):
         "on top of the texts",
     ):
         assert word in output
-    assert "* beyond the model's own limit of 64 tokens" in output
+    assert "* beyond the limit of 64 tokens" in output
     assert all(stored[part] for part in ("mechanism", "nulls", "probes", "retrieval", "position", "labels"))
     assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["rows"]]
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -126,6 +128,39 @@ def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
         run("length", folder, plain, "--labels")
     with pytest.raises(InputError, match="--bins: received 'few'"):
         parse_bins("few")
+
+
+def test_names_of_columns_are_those_of_the_vectors(tmp_path):
+    made, lengths = with_effect(0)
+    columns = {"embedding": list(made), "body": [" ".join(["w"] * n) for n in lengths], "topic": ["a", "b"] * 150}
+    pq.write_table(pa.table(columns), tmp_path / "v.parquet")
+    named = ("--column", "body", "--label-column", "topic", "--labels")
+    output = run("length", tmp_path / "v.parquet", *named)
+    assert "lengths in words" in output
+    assert "labels:" in output
+    with pytest.raises(InputError, match="received the name 'title'; there are only the columns embedding, body"):
+        run("length", tmp_path / "v.parquet", "--column", "title")
+    np.save(tmp_path / "v.npy", made)
+    with pytest.raises(InputError, match="received the name 'body'"):
+        run("length", tmp_path / "v.npy", "--column", "body")
+
+
+def test_texts_that_would_be_ignored_are_refused(vectors, texts, tmp_path):
+    with pytest.raises(InputError, match="these cannot apply: --no-probes"):
+        run("length", vectors, "--no-probes")
+    lines = [f"word {k}" for k in range(300)]
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputError, match="holds lengths of its own, so TEXTS"):
+        run("length", vectors, plain)
+    labelled = tmp_path / "labelled.jsonl"
+    rows = [{"text": line, "label": "ab"[k % 2]} for k, line in enumerate(lines)]
+    labelled.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert "labels:" in run("length", vectors, labelled, "--label-column", "label", "--labels")
+    np.save(tmp_path / "v.npy", np.load(vectors)["vectors"])
+    plain.write_text("\n".join([*lines[:7], "", *lines[8:]]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"299 texts .* for 300 vectors.* plain.txt: 1 text is empty and left out"):
+        run("length", tmp_path / "v.npy", plain)
 
 
 def test_eighty_columns_hold_every_table(folder, tmp_path):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolscope.analyses.hubs import _gaussian_like, hubs, percentile_interval, skewness, skewness_draws
+from poolscope.analyses.hubs import _gaussian_like, hubs, skewness, skewness_draws
 from poolscope.errors import InputError
+from poolscope.intervals import percentile_interval
 from poolscope.ranking import unit_rows
 
 

@@ -18,8 +18,9 @@ SOURCE = Path(poolscope.__file__).parent
 STAGES = [
     ["errors", "files", "locks"],
     ["texts", "corpus"],
-    ["clouds", "cloud_writers", "vectors"],
+    ["cloud_table", "clouds", "cloud_writers", "vectors"],
     ["encoders"],
+    ["chunks"],
     ["store", "store_writer", "cache"],
     ["moments", "intervals", "ranking", "streaming_moments"],
     ["bures"],

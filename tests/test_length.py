@@ -127,8 +127,11 @@ def test_given_edges_hold_the_upper_end():
     for edges in ([0, 5], [5, 0, 10], [3, 20], [0]):
         with pytest.raises(InputError, match="rise and hold all lengths, here 0 to 10"):
             length_bins(np.array([0, 4, 5, 10]), edges)
-    with pytest.raises(InputError, match="bins: received 0"):
-        length_bins(np.array([1, 2]), 0)
+    for number in (0, 2.5, True, np.nan, "4"):
+        with pytest.raises(InputError, match=f"bins: received {number}; allowed"):
+            length_bins(np.array([1, 2]), number)
+    for number in (np.int64(2), 2.0, np.float32(2)):
+        assert length_bins(np.arange(60), number).labels == length_bins(np.arange(60), 2).labels == ("0–29", "29–60")
     with pytest.raises(InputError, match="min_texts: received 0"):
         length_bins(np.array([1, 2]), min_texts=0)
 
@@ -282,3 +285,7 @@ def test_wrong_arguments_are_named():
         length_profile(vectors[:2], lengths[:2])
     with pytest.raises(InputError, match="shuffles: received 5"):
         length_profile(vectors, lengths, shuffles=5)
+    with pytest.raises(InputError, match="neighbours: received 0"):
+        length_profile(vectors, lengths, neighbours=0)
+    with pytest.raises(InputError, match=r"received str; .* use length_report\(model, texts\)"):
+        length_profile("builtin:minilm", ["a", "b", "c"])

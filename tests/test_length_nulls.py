@@ -69,6 +69,12 @@ def test_values_are_those_of_texts_encoded_by_hand():
             chunks.append([cloud.mean(axis=0) for cloud in clouds])
         assert row.averaged.value == pytest.approx(cosine_of(np.mean(chunks, axis=0)), abs=1e-5)
         assert row.excess.value == pytest.approx(row.full.value - row.averaged.value, abs=1e-9)
+    other = everyone.other
+    assert (other.tokens, other.chunks, other.placed) == (64, 2, None)
+    halves = [encode(pair, [" ".join(text[30 * k : 30 * (k + 1)]) for text in words]) for k in range(2)]
+    pooled = np.mean([[cloud.mean(axis=0) for cloud in clouds] for clouds in halves], axis=0)
+    assert other.averaged.value == pytest.approx(cosine_of(pooled), abs=1e-5)
+    assert other.full.value == everyone.last.full.value
     assert everyone.encoded_tokens > len(long) * 128
     json.dumps(everyone.to_dict(), allow_nan=False)
 
@@ -78,7 +84,17 @@ def test_models_without_absolute_positions_say_so():
     assert found.positions is None
     assert found.averaging[-1].placed is None
     assert found.explained_placed is None
-    assert "no absolute positions" in found.notes[0]
+    assert "cannot be moved in a model of this kind" in found.notes[0]
+
+
+@pytest.mark.parametrize(("limit", "tokens"), [(32, 32), (100, 64), (128, 128)])
+def test_null_models_judge_at_the_limit_in_force(limit, tokens):
+    found = length_nulls(as_encoder(word_model(), max_length=limit), TEXTS, documents=20, chunk=16)
+    assert (found.limit, found.last.tokens) == (limit, tokens)
+    assert [row.beyond for row in found.averaging] == [row.tokens > limit for row in found.averaging]
+    assert [row.beyond for row in found.positions] == [row.offset + 16 > limit for row in found.positions]
+    assert found.other.tokens == tokens
+    assert found.other.chunks == (4 if tokens == 32 else tokens // 32)
 
 
 def test_null_models_need_long_texts():
@@ -87,6 +103,8 @@ def test_null_models_need_long_texts():
         length_nulls(encoder, TEXTS[:10])
     with pytest.raises(InputError, match="chunk: received 2"):
         length_nulls(encoder, TEXTS, chunk=2)
+    with pytest.raises(InputError, match="a limit of 64 tokens, in which two chunks of 40 have no room"):
+        length_nulls(encoder, TEXTS, chunk=40)
 
 
 # -- probes -------------------------------------------------------------------------------------------------------
@@ -189,12 +207,16 @@ def test_on_the_embedded_model_averaging_gives_most_of_the_rise(minilm, docstrin
     nulls = length_nulls(minilm, docstrings, documents=20, chunk=32)
     assert nulls.averaging[-1].full.value > nulls.averaging[0].full.value
     assert nulls.explained > 0.5
-    assert nulls.limit == 256  # what the model declares, not where this run cuts
+    assert nulls.limit == 128  # where this run cuts, not what the model declares
+    assert nulls.last.tokens == 128
+    assert (nulls.other.tokens, nulls.other.chunks) == (128, 2)
     beyond = [row for row in nulls.positions if row.beyond]
     assert max(row.cosine.value for row in beyond) > nulls.positions[0].cosine.value + 0.05
     profile = length_profile(measured.vectors, measured.lengths, watch=0.0, repair=0.0)
     assert profile.verdict.level == "repair"
     judged = judge(profile, nulls)
-    assert judged.level == "watch"
-    assert "Plain averaging explains it" in judged.sentence
+    explained = "Plain averaging explains it" in judged.sentence
+    rise = nulls.last.full.value - nulls.averaging[0].full.value
+    agree = all(row.excess.interval.high < 0.25 * rise for row in (nulls.last, nulls.other))
+    assert (judged.level == "watch") == explained == agree
     assert any("chunks" in sentence for sentence in judged.evidence)

@@ -95,11 +95,15 @@ def test_a_limit_too_short_for_the_probes_is_said(pairs):
 # -- the verdict --------------------------------------------------------------------------------------------------
 
 
-def nulls_with(full, averaged, low, high):
-    excess = Estimated(full - averaged, Interval(low, high, 0.95, "", ""))
+def nulls_with(full, averaged, low, high, other=None):
+    """The same in chunks of both lengths, unless `other` gives the interval in the other chunks."""
+
+    def row(chunks, low, high):
+        excess = Estimated(full - averaged, Interval(low, high, 0.95, "", ""))
+        return AveragingRow(256, chunks, Estimated(full), Estimated(averaged), None, excess, False)
+
     start = AveragingRow(64, 1, Estimated(0.1), Estimated(0.1), None, Estimated(0.0), False)
-    end = AveragingRow(256, 4, Estimated(full), Estimated(averaged), None, excess, False)
-    return LengthNulls("model", 30, 64, 256, (start, end), None, 0)
+    return LengthNulls("model", 30, 64, 256, (start, row(4, low, high)), None, 0, row(2, *(other or (low, high))))
 
 
 def test_null_models_take_off_what_they_explain():
@@ -108,7 +112,9 @@ def test_null_models_take_off_what_they_explain():
     explained = judge(profile, nulls_with(0.3, 0.32, -0.04, 0.01))
     assert explained.level == "watch"
     assert "Plain averaging explains it" in explained.sentence
+    assert "are about as alike as whole texts" in explained.sentence
     assert (explained.value, explained.interval) == (profile.slope, profile.slope_interval)
+    assert "are more alike than whole texts" in judge(profile, nulls_with(0.3, 0.42, -0.16, -0.09)).sentence
     unsure = judge(profile, nulls_with(0.3, 0.28, -0.08, 0.12))  # the rise is 0.2: up to 60 % may be the model's
     assert unsure.level == "repair"
     assert "cannot be told from plain averaging on 30 documents" in unsure.sentence
@@ -119,6 +125,21 @@ def test_null_models_take_off_what_they_explain():
     assert judge(profile, None).sentence == profile.verdict.sentence
     calm = length_profile(*with_effect(0, slope=0.06), watch=100, repair=100)
     assert judge(calm, nulls_with(0.5, 0.2, 0.25, 0.35)).level == "ok"
+
+
+def test_averaging_explains_a_rise_only_in_chunks_of_both_lengths():
+    profile = length_profile(*with_effect(0, slope=0.06))
+    torn = judge(profile, nulls_with(0.3, 0.33, -0.05, -0.02, other=(0.01, 0.06)))
+    assert torn.level == "repair"
+    assert "hangs on the length of the chunks" in torn.sentence
+    assert "[-0.0500, -0.0200] in chunks of 64 and" in torn.sentence
+    assert "[0.0100, 0.0600] in chunks of 128, at 256 tokens" in torn.sentence
+    unsure = judge(profile, nulls_with(0.3, 0.33, -0.05, -0.02, other=(-0.04, 0.06)))
+    assert unsure.level == "repair"
+    assert "cannot be told from plain averaging" in unsure.sentence
+    single = dataclasses.replace(nulls_with(0.3, 0.33, -0.05, -0.02), other=None)
+    assert judge(profile, single).level == "repair"
+    assert any("In chunks of 128 tokens instead of 64" in line for line in torn.evidence)
 
 
 def test_a_rise_that_is_none_has_no_share():
@@ -159,7 +180,7 @@ def test_the_other_figures_show_their_results(report):
         [row.averaged.value for row in report.nulls.averaging],
     ]
     assert "averages, chunks in place" in nulls.layout.annotations[0].text
-    assert "dotted: the model's limit, 64" in nulls.layout.xaxis.title.text
+    assert "dotted: the limit, 64" in nulls.layout.xaxis.title.text
     assert [shape.x0 for shape in nulls.layout.shapes] == [64, 64]
     assert len(curves(charts.probes_figure(*report.probes))) == 4
     retrieval = charts.retrieval_figure(report.retrieval)
@@ -172,6 +193,7 @@ def test_the_other_figures_show_their_results(report):
 
 def test_the_sheet_holds_what_there_is(report):
     everything = charts.length_sheet(report)
+    assert "grey: chance" in everything.layout.title.text
     assert len({trace.xaxis for trace in everything.data}) == 5 + 4 + 2 + 3 + 2 + 2 + 2
     alone = charts.length_sheet(LengthReport(profile=report.profile))
     assert len(curves(alone)) == 5

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from length_data import context_free_model, word_texts
-from poolscope import as_encoder, read_pairs
+from poolscope import as_encoder, length_report, read_pairs
 from poolscope.analyses.length_labels import labels_by_length
-from poolscope.analyses.length_position import PositionProbe, SegmentRow, position_probe
+from poolscope.analyses.length_position import PositionProbe, SegmentRow, _Filler, position_probe
 from poolscope.analyses.length_retrieval import retrieval_by_length
 from poolscope.analyses.length_stats import Estimated
 from poolscope.errors import InputError
@@ -90,6 +90,28 @@ def test_several_relevant_documents_and_none():
         retrieval_by_length(asked, held, [(0, 0)], lengths[:8])
 
 
+def test_what_cannot_be_judged_is_said():
+    asked, held, relevant, lengths = search()
+    same = retrieval_by_length(asked, held, relevant, np.full(300, 50))
+    assert "cannot be judged here: 100% of the documents have one length, 50" in same.verdict.sentence
+    assert (same.verdict.level, same.verdict.value) == ("ok", None)
+    cut = np.minimum(lengths, 60)  # most documents are cut
+    blind = retrieval_by_length(asked, held, relevant, cut)
+    assert "cannot be judged" in blind.verdict.sentence
+    known = retrieval_by_length(asked, held, relevant, cut, truncated=lengths - cut)
+    assert known.unjudged == ""
+    assert (known.shortest.documents, known.longest.documents) == (
+        (lengths <= np.quantile(lengths, 0.2)).sum(),
+        (lengths >= np.quantile(lengths, 0.8)).sum(),
+    )
+    assert known.to_dict()["unjudged"] == ""
+    everything = retrieval_by_length(asked[:1], held, [(0, k) for k in range(300)], lengths)
+    assert "none of the first 10 places" in everything.verdict.sentence
+    json.dumps(everything.to_dict(), allow_nan=False)
+    with pytest.raises(InputError, match="truncated: received lengths of shape"):
+        retrieval_by_length(asked, held, relevant, lengths, truncated=[1])
+
+
 # -- position -----------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +130,8 @@ def test_order_means_nothing_to_a_model_without_positions(pairs):
     assert found.rows[0].rank.value < 10  # of 21: the segment is found
     assert found.verdict.level == "ok"
     assert found.encoded_tokens == 20 * 4 * 64 + 20 * 6
+    assert 2 <= found.among <= 21
+    assert f"of {found.among:.0f}, first for" in found.verdict.evidence[0]
 
 
 def test_a_model_that_drowns_the_end_is_caught():
@@ -133,6 +157,45 @@ def test_position_probes_that_cannot_be_made(pairs):
         position_probe(encoder, pairs, segment=64)
     with pytest.raises(InputError, match="at least 10 are needed"):
         position_probe(encoder, pairs.sample(5))
+
+
+def test_relevant_documents_fill_nothing(pairs):
+    texts, asked = list(pairs.documents), list(pairs.queries)
+    # Every document is relevant to two queries, its own and that of its neighbour.
+    twice = read_pairs({"query": asked * 2, "document": [*texts, *texts[1:], texts[0]]})
+    fill = _Filler(twice, [np.full(len(text.split()), k) for k, text in enumerate(texts)], 64)
+    for query in range(len(asked)):
+        filler, used = fill(query, np.random.default_rng(query))
+        assert len(filler) == 64
+        assert set(filler.tolist()) == used
+        assert used.isdisjoint({query, (query + 1) % len(texts)})
+        assert fill.foreign(query, used)
+        assert not fill.foreign(query, {*used, query})
+    single = position_probe(as_encoder(context_free_model()), pairs, queries=20)
+    both = position_probe(as_encoder(context_free_model()), twice, queries=20)
+    assert both.among < single.among < 21  # fillers that hold an answer are no foils
+
+
+def test_a_filler_that_holds_the_answer_is_no_foil():
+    words = [f"w{k}" for k in range(12)]
+    told = read_pairs({"query": words, "document": [" ".join([word] * 40) for word in words]})
+    found = position_probe(as_encoder(context_free_model(positions=0.0)), told, segment=32)
+    assert found.among < 13  # a filler of 64 tokens holds two documents of 40
+    assert found.rows[0].rank.value == 1  # 32 tokens of the answer lose only against fillers with more of it
+
+
+def test_documents_that_cannot_fill_are_said():
+    words = " ".join(f"w{k % 40}" for k in range(200))
+    one = read_pairs({"query": [f"w{k} w1" for k in range(12)], "document": [words] * 12})
+    other = read_pairs({"query": [f"w{k} w1" for k in range(13)], "document": [words] * 12 + ["w3 w4"]})
+    encoder = as_encoder(context_free_model())
+    with pytest.raises(InputError, match="not relevant to query 0 have 0 tokens together; 64 are needed"):
+        position_probe(encoder, one)
+    with pytest.raises(InputError, match="have 2 tokens together"):
+        position_probe(encoder, other)
+    report = length_report(encoder, word_texts(), pairs=other, probes=False)
+    assert report.position is None
+    assert any("The position of an answer was not measured: pairs: received" in note for note in report.notes)
 
 
 # -- labels -------------------------------------------------------------------------------------------------------
@@ -172,6 +235,16 @@ def test_rare_labels_are_left_out_and_counted():
     assert "one length bin" in found.verdict.sentence
 
 
+def test_a_missing_label_is_no_class():
+    vectors, lengths, labels = labelled(0.3)
+    holed = [None if k % 3 == 0 else float("nan") if k % 3 == 1 else label for k, label in enumerate(labels)]
+    found = labels_by_length(vectors, lengths, holed, bins=1)
+    assert (found.texts, found.dropped, found.labels) == (100, 200, 3)
+    assert found.notes[-1] == "200 texts have no label and were left out."
+    with pytest.raises(InputError, match="at least two are needed"):
+        labels_by_length(vectors, lengths, [None if k % 2 else "a" for k in range(300)])
+
+
 def test_labels_that_cannot_be_predicted():
     vectors, lengths, labels = labelled(0.3, count=30)
     with pytest.raises(InputError, match="29 for 30"):
@@ -203,7 +276,7 @@ def test_the_sentence_on_the_position_follows_its_numbers():
     said = {}
     for change, low, high in ((-0.2, -0.3, -0.1), (-0.01, -0.015, -0.005), (0.1, 0.05, 0.15), (-0.1, -0.3, 0.1)):
         rows = (segment_row(0.0, 0.0, 0.0, 0.0), segment_row(1.0, change, low, high))
-        said[change] = PositionProbe(20, 16, 64, rows, 0).verdict
+        said[change] = PositionProbe(20, 16, 64, 21, rows, 0).verdict
     assert [verdict.level for verdict in said.values()] == ["watch", "ok", "ok", "ok"]
     assert "40% less similar to its query than at the start" in said[-0.2].sentence
     assert "2% less similar" in said[-0.01].sentence

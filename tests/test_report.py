@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import report_data
 from poolscope.errors import InputError
-from poolscope.report import ReportSection, ReportTable, render_page, save_page
+from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page, save_page
 from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
 from poolscope.report.numbers import shown_number
 from poolscope.verdicts import Verdict
@@ -50,7 +50,7 @@ def test_every_text_can_be_written(text):
 
 def test_long_texts_are_cut_and_say_so():
     assert kept_text("abc", 3) == "abc"
-    assert kept_text(report_data.LONG) == {"text": "x" * 2000, "length": 1_000_000}
+    assert kept_text(report_data.LONG) == {"text": "x" * 2000, "length": 1_000_000, "start": 0}
 
 
 def test_columns_of_numbers_are_found_by_what_they_hold():
@@ -60,10 +60,23 @@ def test_columns_of_numbers_are_found_by_what_they_hold():
         [(1, "1", True, None), (np.float32(0.5), 2, False, None), (float("nan"), 3, True, None)],
     )
     data = table_data(table)
-    assert data["numeric"] == [True, False, False, False]
+    assert [column["numeric"] for column in data["view"]] == [True, False, False, False]
+    assert [column["heading"] for column in data["view"]] == ["a", "b", "c", "d"]
     assert data["rows"] == [[1, "1", True, None], [0.5, 2, False, None], [None, 3, True, None]]
     with pytest.raises(InputError, match=r"row 1 has 1 cells; the table has 2"):
         ReportTable("t", ["a", "b"], [(1, 2), (1,)])
+
+
+def test_a_view_names_columns_that_are_there():
+    view = [ReportColumn("b", "In words", low="a", high="c")]
+    data = table_data(ReportTable("t", ["a", "b", "c"], [(1, 2, 3)], view=view, pair=("c", "a")))
+    assert data["view"] == [
+        {"heading": "In words", "column": 1, "numeric": True, "low": 0, "high": 2, "level": None, "below": None}
+    ]
+    assert data["pair"] == [2, 0]
+    assert data["columns"] == ["a", "b", "c"]
+    with pytest.raises(InputError, match=r"received a view of x; the columns are a"):
+        ReportTable("t", ["a"], [(1,)], view=[ReportColumn("a", "A", below="x")])
 
 
 def test_a_figure_keeps_its_numbers_and_loses_foreign_markup():
@@ -185,7 +198,7 @@ def test_only_its_own_scripts_may_run(elements):
     assert "unsafe-eval" not in policy
     assert "unsafe-inline" not in policy.split("style-src")[0]
     kinds = [found.get("type") for tag, found in elements.found if tag == "script"]
-    assert len(kinds) == len(elements.scripts) == 10
+    assert len(kinds) == len(elements.scripts) == 11
     for kind, script in zip(kinds, elements.scripts, strict=True):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert (f"'sha256-{digest}'" in policy) == (kind is None)

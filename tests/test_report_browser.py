@@ -2,101 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import io
+import itertools
 import re
-import shutil
 
 import pytest
 
 import report_data
-from poolscope.report.data import readable
+from poolscope import socm
+from report_visits import DESKTOP, PHONE, downloaded, overlap, rows_of, texts
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
-BROWSER = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="the page is tested in Chromium")
-
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
-    with playwright.sync_playwright() as tool:
-        running = tool.chromium.launch(executable_path=BROWSER, args=arguments)
-        yield running
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report_data.page(), encoding="utf-8")
-    return path.as_uri()
-
-
-class Visit:
-    """One visit of the page, and everything it asked for or complained about."""
-
-    def __init__(self, browser, address, viewport, scheme):
-        self.complaints: list[str] = []
-        self._context = browser.new_context(viewport=viewport, color_scheme=scheme)
-        self.page = self._context.new_page()
-        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
-        self.page.on("request", lambda request: _only_from_here(request.url, address, self.complaints))
-        self.page.goto(address)
-        self.page.wait_for_selector("html[data-ready]")
-
-    def close(self):
-        self._context.close()
-
-
-# Loading the page takes most of the time of a test, so there are three visits; each test sets what it starts from.
-@pytest.fixture(scope="module")
-def visits(browser, address):
-    settings = {"desktop": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
-    with contextlib.ExitStack() as stack:
-        yield {
-            name: stack.enter_context(contextlib.closing(Visit(browser, address, *chosen)))
-            for name, chosen in settings.items()
-        }
-
-
-def _watched(name: str):
-    """A fixture: the page of a visit, which after the test has asked for nothing and complained of nothing."""
-
-    @pytest.fixture(name=name)
-    def watched(visits):
-        yield visits[name].page
-        assert visits[name].complaints == []
-
-    return watched
-
-
-desktop, dark, phone = _watched("desktop"), _watched("dark"), _watched("phone")
-
-
-def _only_from_here(url: str, address: str, complaints: list[str]) -> None:
-    if url != address and not url.startswith(("data:", "blob:")):
-        complaints.append(f"asked for {url}")
-
-
-def texts(page, selector: str) -> list[str]:
-    return page.locator(selector).all_inner_texts()
-
-
-def downloaded(page, button) -> tuple[str, bytes]:
-    with page.expect_download() as waiting:
-        button.click()
-    return waiting.value.suggested_filename, waiting.value.path().read_bytes()
-
-
-def rows_of(content: bytes) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-
 
 # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -112,7 +27,7 @@ def test_everything_is_drawn(desktop):
 
 def test_hostile_texts_are_inert(desktop):
     assert desktop.evaluate("typeof window.hacked") == "undefined"
-    assert desktop.evaluate("document.scripts.length") == 10
+    assert desktop.evaluate("document.scripts.length") == 11
     assert desktop.locator("img, iframe, object, embed, form, base, bdi *:not(mark)").count() == 0
     assert desktop.locator("svg a").count() == 0
     assert desktop.title().replace("\n", "") == report_data.HOSTILE[1]
@@ -126,9 +41,9 @@ def test_hostile_texts_are_inert(desktop):
 
 
 def columns_of_panels(page) -> int:
-    titles = page.locator("#second .annotation").all()
+    titles = [title.bounding_box() for title in page.locator("#second .annotation").all()]
     assert len(titles) == 4
-    return len({round(title.bounding_box()["x"] / 100) for title in titles})
+    return len({round((title["x"] + title["width"] / 2) / 50) for title in titles})  # titles stand above the middle
 
 
 def settled(page) -> None:
@@ -141,6 +56,28 @@ def settled(page) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("the figures do not follow the width of the page")
+
+
+def test_the_words_of_panels_have_room(phone):
+    """Titles of panels and of axes neither overlap nor leave the figure, side by side and one under the other."""
+    for viewport in (DESKTOP, PHONE):
+        phone.set_viewport_size(viewport)
+        settled(phone)
+        plot = phone.locator("#second .plot")
+        words = [one.bounding_box() for one in plot.locator(".xtitle, .ytitle, .x2title, .y2title").all()]
+        words += [one.bounding_box() for one in plot.locator(".x3title, .y3title, .x4title, .y4title").all()]
+        words += [one.bounding_box() for one in plot.locator(".annotation-text").all()]
+        assert len(words) == 12
+        assert not [pair for pair in itertools.combinations(words, 2) if overlap(*pair)]
+        frame = plot.bounding_box()
+        assert all(frame["x"] <= one["x"] and one["x"] + one["width"] <= frame["x"] + frame["width"] for one in words)
+        bars = phone.locator("#third .plot .bars .point").first.bounding_box()
+        assert bars["width"] > 0.1 * viewport["width"] / 3  # long names leave room for what they name
+
+
+def test_words_in_figures_follow_the_colours(dark):
+    coloured = "document.querySelector('#second .annotation-text tspan tspan[style*=fill]').style.fill"
+    assert dark.evaluate(coloured) == "rgb(77, 156, 201)"  # lighter than on paper
 
 
 def test_nothing_is_wider_than_the_screen(phone):
@@ -166,7 +103,7 @@ def test_a_link_opens_what_explains_the_answer(phone, address):
     phone.locator("#Explained-scores a", has_text="audit").first.click()
     playwright.expect(phone.locator("#Explained-audit > summary")).to_be_in_viewport()
     assert opened.count() == 2
-    assert phone.locator("#Explained-audit table").count() == 2
+    assert phone.locator("#Explained-audit table").count() >= 2
     assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     sent = phone.context.new_page()
     sent.goto(f"{address}#Explained-scores-definitions")
@@ -226,76 +163,50 @@ def test_tables_are_searched_and_unfolded(desktop):
     assert desktop.locator("#second tbody tr").count() == 15
 
 
-# -- pairs ------------------------------------------------------------------------------------------------------
+def test_cells_hold_what_belongs_together(desktop):
+    pair = socm(report_data.hostile_clouds()[0]).worst(1)[0]
+    cells = desktop.locator("#third tbody tr").first.locator("td")
+    digits = 2 if pair.socm + 0.1 >= 1 else 3
+    ends = ", ".join(f"{pair.socm + change:.{digits}f}" for change in (-0.1, 0.1))
+    assert cells.nth(1).inner_text().split() == ["Watch", f"{pair.socm:.{digits}f}", *f"[{ends}]".split()]
+    assert cells.nth(1).locator(".badge.watch svg").count() == 1
+    assert cells.nth(2).locator(".below").inner_text() == pair.id_i
+    assert texts(desktop, "#third th")[1].strip().startswith("SOCM of <it>")
+    _, content = downloaded(desktop, desktop.locator("#third .tables [data-download=csv]"))
+    assert rows_of(content)[0] == ["socm", "socm_low", "socm_high", "level", "id_i", "id_j"]
 
 
-def shown_pair(page) -> tuple[str, list[str]]:
-    return page.locator(".pair-status").inner_text(), texts(page, ".pair-card .pair-id")
+def test_a_table_that_is_too_wide_says_so(phone):
+    phone.set_viewport_size({"width": 320, "height": 844})
+    frame = phone.locator("#third .table-frame")
+    box = frame.locator(".table-scroll")
+    box.evaluate("(box) => { box.querySelector('table').style.minWidth = '900px'; box.scrollLeft = 0; }")
+    box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
+    assert frame.get_attribute("data-more") is not None
+    box.evaluate("(box) => { box.scrollLeft = box.scrollWidth; box.dispatchEvent(new Event('scroll')); }")
+    assert frame.get_attribute("data-more") is None
+    box.evaluate("(box) => { box.querySelector('table').style.minWidth = ''; }")
+    phone.set_viewport_size(PHONE)
 
 
-def test_a_click_on_a_point_shows_its_pair(desktop):
-    data = report_data.explorer().data
-    first = shown_pair(desktop)
-    row = data["pairs"]["kind"].tolist().index(1)
-    number = [r for r, kind in enumerate(data["pairs"]["kind"]) if kind == 1].index(row)
-    traces = desktop.evaluate("document.querySelector('.pair-scatter .plot').data.map((trace) => trace.name)")
-    near = desktop.locator(".pair-scatter .scatterlayer .trace").nth(traces.index("nearest neighbours"))
-    point = near.locator(".point")
-    point.nth(number).hover(force=True)
-    point.nth(number).click(force=True)
-    status, ids = shown_pair(desktop)
-    assert status == f"Pair {row + 1} of {len(data['pairs']['kind'])}, by SOCM · nearest neighbours"
-    assert (status, ids) != first
-    pair = [data["texts"][data["pairs"][side][row]] for side in "ij"]
-    assert ids == [text["id"] for text in pair]
-    assert desktop.locator(".pair-numbers dd").first.inner_text() == f"{data['pairs']['socm'][row]:.4f}"
-    ring = desktop.evaluate("document.querySelector('.pair-scatter .plot').data.at(-1).x")
-    assert ring == [data["pairs"]["d_mu"][row]]
+# -- what to do -------------------------------------------------------------------------------------------------
 
 
-def test_keys_and_buttons_choose_pairs(desktop):
-    scatter = desktop.locator(".pair-scatter")
-    scatter.press("Home")
-    for key, place in (("ArrowRight", 2), ("ArrowDown", 3), ("ArrowLeft", 2), ("Home", 1), ("ArrowUp", 1)):
-        scatter.press(key)
-        assert desktop.locator(".pair-status").inner_text().startswith(f"Pair {place} of ")
-    scatter.press("End")
-    count = len(report_data.explorer())
-    assert desktop.locator(".pair-status").inner_text().startswith(f"Pair {count} of {count}")
-    assert desktop.get_by_role("button", name="Lower").is_disabled()
-    desktop.get_by_role("button", name="Higher").click()
-    assert desktop.locator(".pair-status").inner_text().startswith(f"Pair {count - 1} of {count}")
-    desktop.get_by_label("Which pairs").select_option("highest SOCM")
-    assert desktop.locator(".pair-status").inner_text() == "Pair 1 of 10, by SOCM · highest SOCM"
-
-
-def test_marks_stand_at_the_tokens_and_the_picture_follows(desktop):
-    data = report_data.explorer().data
-    desktop.locator(".pair-scatter").press("Home")
-    desktop.get_by_label("Which pairs").select_option("all pairs")
-    row, side, mark = next(
-        (row, side, one)
-        for row, detail in enumerate(data["details"])
-        for side in (0, 1)
-        for one in detail["marked"][side]
-        if one[1] >= 0
-    )
-    for _ in range(row):
-        desktop.get_by_role("button", name="Lower").click()
-    card = desktop.locator(f".pair-card.side-{'ab'[side]}")
-    text = data["texts"][data["pairs"]["ij"[side]][row]]["text"]
-    text = text if isinstance(text, str) else text["text"]
-    assert text[mark[1] : mark[2]] in card.locator("mark").all_inner_texts()
-    shown = card.locator(".corpus").evaluate("(body) => body.textContent")
-    assert shown == readable(text)  # the marks neither repeat nor swallow a letter
-    assert f"{mark[3] / 10:.1f} % of d_Σ" in [one.get_attribute("title") for one in card.locator("mark").all()]
-    assert f"{mark[3] / 10:.1f} %" in card.locator(".chips").inner_text()
-    drawn = desktop.evaluate("document.querySelector('.pair-picture .plot').data.map((trace) => trace.x.length)")
-    detail = data["details"][row]
-    assert drawn[2] == data["texts"][data["pairs"]["i"][row]]["tokens"]
-    assert drawn[5] == data["texts"][data["pairs"]["j"][row]]["tokens"]
-    mean = desktop.evaluate("document.querySelector('.pair-picture .plot').data[6].x[1]")
-    assert mean == pytest.approx(int(detail["sides"][0]["mean"][0]) * detail["unit"])
+def test_a_command_is_copied_or_selected(desktop):
+    command = f"poolscope tune {report_data.HOSTILE[0]}"
+    box = desktop.locator("#first .action")
+    assert box.locator("code").inner_text() == command
+    button = box.locator(".copy")
+    desktop.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button.focus()
+    button.press("Enter")
+    playwright.expect(button).to_have_text("Copied")
+    assert desktop.evaluate("navigator.clipboard.readText()") == command
+    desktop.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+    button.click()
+    playwright.expect(button).to_have_text("Selected: copy it")
+    assert desktop.evaluate("getSelection().toString()") == command
+    desktop.evaluate("getSelection().removeAllRanges()")
 
 
 # -- downloads --------------------------------------------------------------------------------------------------
@@ -319,18 +230,6 @@ def test_figures_are_downloaded(dark):
     assert rows[1] == ["<script>a model</script>", "0", "0"]
     assert [row[1] for row in rows[6:]] == ["'=1+1", "bold", "'-2", "'@x", "plain"]
     assert [float(row[2]) for row in rows[6:]] == [1, -2, 3, 4, 5.5]
-
-
-def test_pairs_are_downloaded(desktop):
-    data = report_data.explorer().data
-    _, table = downloaded(desktop, desktop.locator(".pair-scatter [data-download=csv]"))
-    rows = rows_of(table)
-    assert rows[0] == ["id_a", "id_b", "d_mu", "d_sigma", "socm", "kind"]
-    assert len(rows) == 1 + len(data["pairs"]["i"])
-    assert rows[1][0] == data["texts"][data["pairs"]["i"][0]]["id"]
-    assert float(rows[1][4]) == data["pairs"]["socm"][0]
-    _, picture = downloaded(desktop, desktop.locator(".pair-picture [data-download=svg]"))
-    assert picture.startswith(b"<svg")
 
 
 def test_tables_are_downloaded_as_they_are_shown(desktop):

@@ -19,7 +19,9 @@ from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError
 from poolscope.moments import unit_mean_factor
 from poolscope.report import pair_explorer, render_page
+from poolscope.report.choice import NEIGHBOUR, RANDOM, WORST
 from poolscope.report.data import json_block
+from poolscope.report.excerpts import MOST
 from poolscope.report.pairs import DRAWN_TOKENS, MARKED_TOKENS, drawn_positions
 from poolscope.report.spans import token_spans
 
@@ -112,27 +114,47 @@ def pairs_of(explorer, clouds):
     return [(back[i], back[j]) for i, j in zip(columns["i"], columns["j"], strict=True)]
 
 
-def test_worst_nearest_and_random_pairs_once_each(clouds, result):
+def test_the_worst_of_both_lists_and_random_pairs_once_each(clouds, result):
     explorer = report_data.explorer()
     found = pairs_of(explorer, clouds)
     assert len(explorer) == len(found) == len({tuple(sorted(pair)) for pair in found})
-    kind = np.array(explorer.data["pairs"]["kind"])
-    worst = {(one.i, one.j) for one in result.worst(10)}
-    assert {found[row] for row in np.flatnonzero(kind == 0)} == worst
-    near = socm(clouds, neighbours=1).pairs
-    closest = [(int(near.i[k]), int(near.j[k])) for k in np.argsort(near.d_mu)]
-    wanted = [pair for pair in closest if pair not in worst][:10]
-    assert {found[row] for row in np.flatnonzero(kind == 1)} == set(wanted)
-    assert (kind == 2).sum() == 20
+    reasons = np.array(explorer.data["pairs"]["reasons"])
+    members = {
+        reason: {tuple(sorted(found[row])) for row in np.flatnonzero(reasons & reason)}
+        for reason in (NEIGHBOUR, WORST, RANDOM)
+    }
+    near = socm(clouds, neighbours=1)
+    assert members[WORST] == {(one.i, one.j) for one in result.worst(10)}
+    assert members[NEIGHBOUR] == {tuple(sorted((one.i, one.j))) for one in near.worst(10)}
+    assert len(members[RANDOM]) == 20
+    assert not members[RANDOM] & (members[WORST] | members[NEIGHBOUR])
     values = {
         (int(i), int(j)): value for i, j, value in zip(result.pairs.i, result.pairs.j, result.pairs.socm, strict=True)
     }
-    np.testing.assert_allclose(explorer.data["pairs"]["socm"], [values[pair] for pair in found], rtol=1e-4)
+    expected = [values[tuple(sorted(pair))] for pair in found]
+    np.testing.assert_allclose(explorer.data["pairs"]["socm"], expected, rtol=1e-4)
     assert list(explorer.data["pairs"]["socm"]) == sorted(explorer.data["pairs"]["socm"], reverse=True)
+    both = len(members[WORST] & members[NEIGHBOUR])
+    assert len(found) == 40 - both
+    twice = f" ({both} of them are in both lists)" if both else ""
     assert explorer.thinning == (
-        f"{len(found)} of 276 pairs are shown: the 10 of highest SOCM, {len(wanted)} more that are a text and its "
-        f"nearest neighbour by mean vector, and 20 drawn at random from the rest."
+        f"{len(found)} pairs are shown: the 10 of highest SOCM among the {near.count} pairs of nearest neighbours, "
+        f"the 10 of highest SOCM of all 276 pairs{twice}, and 20 more, drawn at random."
     )
+    assert explorer.data["kinds"][:2] == [
+        f"highest SOCM among the {near.count} pairs of nearest neighbours",
+        "highest SOCM of all 276 pairs",
+    ]
+
+
+def test_a_pair_of_both_lists_counts_in_both(clouds, result):
+    every = pair_explorer(clouds, result, worst=276, nearest=276, random=5)
+    near = socm(clouds, neighbours=1)
+    both = NEIGHBOUR | WORST
+    assert (np.array(every.data["pairs"]["reasons"]) == both).sum() == near.count
+    assert f"({near.count} of them are in both lists), and 0 more" in every.thinning
+    sampled = pair_explorer(clouds, socm(clouds, sample=50, seed=1), worst=5, nearest=5, random=5)
+    assert sampled.data["kinds"][1] == "highest SOCM of the 50 sampled pairs"
 
 
 def test_the_sample_is_that_of_its_seed(clouds):
@@ -146,7 +168,7 @@ def test_small_corpora_and_results_without_their_pairs(clouds, result):
     forgotten = socm(clouds, keep=0, top=5)
     assert forgotten.pairs is None
     explorer = pair_explorer(clouds, forgotten, worst=5, nearest=0, random=7)
-    assert np.bincount(explorer.data["pairs"]["kind"]).tolist() == [5, 0, 7]
+    assert sorted(explorer.data["pairs"]["reasons"]) == [WORST] * 5 + [RANDOM] * 7
     given = socm(clouds, neighbours=2)
     assert pairs_of(pair_explorer(clouds, result, neighbours=given, worst=1, random=0), clouds)
     with pytest.raises(InputError, match="needed: pairs within one corpus"):
@@ -188,6 +210,25 @@ def test_marked_tokens_add_most(clouds):
                 assert name in report_data.WORDS
                 if start >= 0:
                     assert clouds.texts[k][start:end].lower() == name.removeprefix("##").lower()
+
+
+def test_an_excerpt_holds_the_tokens_that_matter():
+    """The token that is far from all others stands behind more characters than are kept."""
+    words = [*(f"word{k}" for k in range(250)), "needle"]
+    text = " ".join(f"{word:<34}" for word in words)
+    assert text.index("needle") > MOST
+    ids = np.arange(len(words), dtype=np.int32)
+    arrays = [np.random.default_rng(k).standard_normal((len(words), 4)) * 0.01 + 1 for k in (0, 1)]
+    arrays[1][-1] = [40, -40, 40, -40]
+    clouds = TokenClouds.from_arrays(arrays, texts=["short", text], token_ids=[ids, ids])
+    data = pair_explorer(clouds, socm(clouds), vocabulary=Vocabulary.of_words(words)).data
+    short, kept = (one["text"] for one in data["texts"])
+    assert short == "short"
+    assert (len(kept["text"]), kept["length"]) == (MOST, len(text))
+    assert text[kept["start"] :].startswith(kept["text"])
+    needle = data["details"][0]["marked"][1][0]
+    assert data["words"][needle[0]] == "needle"
+    assert kept["text"][needle[1] - kept["start"] : needle[2] - kept["start"]] == "needle"
 
 
 def test_what_is_not_known_is_left_out():

@@ -7,6 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from poolscope.analyses.scores import isotropic_quantile, score_distribution
+from poolscope.charts.scores import scores_figure
 from poolscope.errors import InputError
 
 
@@ -88,6 +89,20 @@ def test_two_texts_have_one_pair_and_no_interval():
 def test_a_share_outside_0_and_1_is_refused(vectors, share):
     with pytest.raises(InputError, match="false_hits"):
         score_distribution(vectors, false_hits=share)
+
+
+def test_a_share_of_less_than_one_pair_gives_the_highest_score_and_says_so(vectors):
+    few = score_distribution(vectors[:12], false_hits=0.01)  # 66 pairs
+    assert not few.placed
+    assert few.cut_off_name == "highest score seen"
+    assert few.cut_off == pytest.approx((1 - pdist(vectors[:12], "cosine")).max(), abs=1e-6)
+    enough = score_distribution(vectors[:12], false_hits=0.02)
+    assert enough.placed
+    assert enough.cut_off_name == "cut-off for 2 % false hits"
+    assert "the cut-off for 2 % false hits" in scores_figure(enough).layout.title.text
+    assert "the highest score seen" in scores_figure(few).layout.title.text
+    assert "and their cut-offs" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
+    assert enough.cut_off < few.cut_off
 
 
 @pytest.mark.parametrize(("texts", "known"), [(12, False), (40, True)])

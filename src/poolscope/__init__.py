@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from poolscope.analyses.layers import layers
     from poolscope.analyses.layers_result import LayersResult
     from poolscope.analyses.length import length_profile
+    from poolscope.analyses.length_report import length_report
     from poolscope.analyses.socm import socm
     from poolscope.analyses.socm_result import SocmResult
     from poolscope.analyses.socm_score import SocmFormula, SocmPair, socm_pair
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from poolscope.analyses.worst import worst_pairs
     from poolscope.audit.run import audit
     from poolscope.bures import bures_wasserstein
+    from poolscope.chunks import chunk_texts
     from poolscope.cloud_writers import CloudBuilder, CloudWriter
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import as_encoder, encode
@@ -56,11 +58,13 @@ _HOMES = {
     "audit": "audit.run",
     "bake": "repairs.bake",
     "bures_wasserstein": "bures",
+    "chunk_texts": "chunks",
     "correlate": "evidence",
     "encode": "encoders",
     "intervene": "analyses.intervene",
     "layers": "analyses.layers",
     "length_profile": "analyses.length",
+    "length_report": "analyses.length_report",
     "open_clouds": "store",
     "read_pairs": "texts",
     "read_texts": "texts",
@@ -90,11 +94,13 @@ __all__ = [
     "audit",
     "bake",
     "bures_wasserstein",
+    "chunk_texts",
     "correlate",
     "encode",
     "intervene",
     "layers",
     "length_profile",
+    "length_report",
     "open_clouds",
     "read_pairs",
     "read_texts",

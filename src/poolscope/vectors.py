@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError
+from poolscope.texts.tally import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
 WORDS = "words"
@@ -66,11 +67,19 @@ def is_vectors(path: str | os.PathLike[str]) -> bool:
 
 
 def read_vectors(
-    path: str | os.PathLike[str], *, texts: Sequence[str] | None = None, lengths: ArrayLike | None = None
+    path: str | os.PathLike[str],
+    *,
+    texts: Sequence[str] | None = None,
+    lengths: ArrayLike | None = None,
+    column: str | None = None,
+    id_column: str | None = None,
+    label_column: str | None = None,
 ) -> Vectors:
     """Pooled vectors from a `.npy`, `.npz` or `.parquet` file; see the module for the names it may hold.
 
-    `texts` and `lengths`, one a vector, complete a file that holds none. Pickled arrays are refused: they can run code.
+    `texts` and `lengths`, one a vector, complete a file that holds none. `column`, `id_column` and `label_column` name
+    the columns (arrays) of the texts, ids and labels where they have other names. Pickled arrays are refused: they can
+    run code.
     """
     file = Path(path)
     if not is_vectors(file):
@@ -80,18 +89,20 @@ def read_vectors(
         )
     if not file.is_file():
         raise InputError(f"{path}: there is no such file. Check the spelling, or write it with numpy.savez.")
-    found = _from_parquet(file) if file.suffix.lower() == ".parquet" else _from_numpy(file)
+    asked = {"texts": column, "ids": id_column, "labels": label_column}
+    named = {part: name for part, name in asked.items() if name is not None}
+    found = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else _from_numpy(file, named)
     given = {"texts": texts, "lengths": lengths}
     if double := [name for name, value in given.items() if value is not None and found.get(name) is not None]:
         raise InputError(f"{file.name} holds {' and '.join(double)} of its own; received others too. Leave them out.")
     return _checked({**found, **{name: value for name, value in given.items() if value is not None}}, file.name)
 
 
-def _from_numpy(file: Path) -> dict[str, Any]:
+def _from_numpy(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     try:
         content = np.load(file, allow_pickle=False)
         if isinstance(content, np.ndarray):
-            return {"vectors": content}
+            return _named({"vectors": content}, [], file.name, "arrays", named)
         with content:
             arrays = {name: content[name] for name in content.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -100,17 +111,17 @@ def _from_numpy(file: Path) -> dict[str, Any]:
             f"can run code: save texts as numpy strings, np.array(texts, dtype=str)."
         ) from error
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
-    return _named(arrays, matrices, file.name, "arrays")
+    return _named(arrays, matrices, file.name, "arrays", named)
 
 
-def _from_parquet(file: Path) -> dict[str, Any]:
+def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     try:
         table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file.name} is damaged or no Parquet file ({error}). Write it again.") from error
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}
-    found = _named(columns, lists, file.name, "columns")
+    found = _named(columns, lists, file.name, "columns", named)
     found["vectors"] = _list_matrix(found["vectors"], file.name)
     return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in found.items()}
 
@@ -141,11 +152,19 @@ def _list_sizes(chunk: Any) -> NDArray[Any]:
     return np.diff(np.asarray(chunk.offsets))
 
 
-def _named(found: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str) -> dict[str, Any]:
-    """The parts by what they are: under one of their usual names or, for the vectors, the only matrix."""
+def _named(
+    found: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str, named: Mapping[str, str]
+) -> dict[str, Any]:
+    """The parts by what they are: as `named`, under one of their usual names or, for the vectors, the only matrix."""
+    if unknown := [name for name in named.values() if name not in found]:
+        raise InputError(
+            f"{file}: received the name '{unknown[0]}'; there are only the {unit} {', '.join(found)}. Name one of "
+            f"these, or leave it out."
+        )
     parts = {
         part: found[name] for part, names in _NAMES.items() if (name := next((n for n in names if n in found), None))
     }
+    parts |= {part: found[name] for part, name in named.items()}
     if "vectors" not in parts:
         if len(matrices) != 1:
             listing = ", ".join(f"'{name}'" for name in found) or "none"
@@ -187,7 +206,7 @@ def _checked(parts: Mapping[str, Any], source: str) -> Vectors:
 def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...] | None:
     if values is None:
         return None
-    found = [str(value) if value is not None else None for value in values]
+    found = [None if is_missing(value) else str(value) for value in values]
     if len(found) != count or None in found:
         raise InputError(
             f"{source}: received {len(found)} {name} ({found.count(None)} of them missing) for {count} vectors; one a "

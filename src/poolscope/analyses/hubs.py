@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError
-from poolscope.intervals import Interval
+from poolscope.intervals import Interval, percentile_interval
 from poolscope.ranking import nearest_neighbours, unit_rows
 
 Array = NDArray[np.float64]
@@ -156,12 +156,6 @@ def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
     return np.asarray(np.divide(central, variance**1.5, out=np.zeros(len(central)), where=variance > 1e-12))
 
 
-def percentile_interval(draws: Array, *, level: float = 0.95) -> Interval:
-    """The central part of bootstrap draws over texts."""
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level, "the population of texts", "bootstrap over texts")
-
-
 def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> tuple[tuple[int, ...], ...]:
     """Groups of texts joined by neighbours of at least that cosine, the largest group first."""
     from scipy.sparse import coo_array
@@ -176,7 +170,23 @@ def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> t
 
 
 def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return _groups([" ".join(text.casefold().split()) for text in texts], np.arange(len(texts)))
+    return _groups([_plain(text) for text in texts], np.arange(len(texts)))
+
+
+def first_of_equal(texts: Sequence[str]) -> Index:
+    """Positions of the texts that equal no earlier one but for letter case and blanks.
+
+    >>> first_of_equal(["One two", "three", "one  two"]).tolist()
+    [0, 1]
+    """
+    seen: dict[str, int] = {}
+    for position, text in enumerate(texts):
+        seen.setdefault(_plain(text), position)
+    return np.array(list(seen.values()), dtype=np.int64)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], ...]:

@@ -100,12 +100,16 @@ class LayerSums:
     precision: float
 
     def quantities(self) -> dict[str, Array]:
-        """r, C, spreads, both slacks of theorem 1, and the growth of the high-frequency part with its bounds."""
+        """r, C, spreads, both slacks of theorem 1, and the growth of the high-frequency part with its bounds.
+
+        C and the growths are ratios of spreads, and NaN where one of them is not beyond rounding.
+        """
         S, sigma = self.spread, np.nan_to_num(self.sigma)
+        seen = {letter: np.where(self._varies(letter), S[letter], np.nan) for letter in S}
         stretch = (sigma * np.nan_to_num(self.norms)).sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
-            reached = S["X"] / self.mean_square["X"]
-            before = S["Y"] / self.mean_square["Y"]
+            reached = seen["X"] / self.mean_square["X"]
+            before = seen["Y"] / self.mean_square["Y"]
             heads = np.isfinite(self.sigma).sum(axis=2)
             published = sigma.max(axis=2) * heads * np.nan_to_num(self.value_norms).max(axis=1)
             return {
@@ -116,8 +120,8 @@ class LayerSums:
                 "spread_branch": S["Z"],
                 "slack": self._slack(np.sqrt(np.nan_to_num(self.contraction)).sum(axis=2)),
                 "slack_proven": self._slack(stretch),
-                "high_frequency": np.log(S["X"] / S["H"]) / 2,
-                "high_frequency_branch": np.log(S["B"] / S["U"]) / 2,
+                "high_frequency": np.log(seen["X"] / seen["H"]) / 2,
+                "high_frequency_branch": np.log(seen["B"] / seen["U"]) / 2,
                 "high_frequency_bound": _finite_log(stretch),
                 "high_frequency_published": _finite_log(published),
             }
@@ -126,13 +130,20 @@ class LayerSums:
         """How far S(Y) stays below (√S(H) + stretch·√S(U))², and so the ratio of X below its bound.
 
         The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. What
-        rounding can add to the deviations is granted: it counts where all tokens are one but for their last bits. NaN
-        for one token, and where Z is not linear in U.
+        rounding can add to the deviations is granted. NaN for one token, where all tokens are one but for rounding, and
+        where Z is not linear in U.
         """
         S = self.spread
-        rounding = 4 * self.precision * np.sqrt(S["Y"] + self.mean_square["Y"])
-        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"]) + rounding) ** 2 / S["Y"]
-        return np.where(self.linear & (S["Y"] > 0), slack, np.nan)
+        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"]) + self._rounding("Y")) ** 2 / S["Y"]
+        return np.where(self.linear & self._varies("Y"), slack, np.nan)
+
+    def _varies(self, letter: str) -> NDArray[np.bool_]:
+        """Do the tokens of a text differ by more than rounding?"""
+        return np.asarray(np.sqrt(self.spread[letter]) > self._rounding(letter))
+
+    def _rounding(self, letter: str) -> Array:
+        """What rounding can add to √S: a few last bits of vectors of the size of the tokens."""
+        return np.asarray(4 * self.precision * np.sqrt(self.spread[letter] + self.mean_square[letter]))
 
 
 def _finite_log(values: Array) -> Array:

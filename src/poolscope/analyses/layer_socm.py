@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from poolscope.analyses.layers_result import StateSocm
 from poolscope.analyses.selection import AllPairs
 from poolscope.analyses.socm import socm
-from poolscope.analyses.socm_result import SocmResult
+from poolscope.analyses.socm_score import SocmFormula
 from poolscope.clouds import TokenClouds
 from poolscope.moments import text_moments
+
+Array = NDArray[np.float64]
 
 # What rounding may add to d_Σ.
 _ROUNDING = 1e-9
@@ -77,7 +79,11 @@ class StateClouds:
 
 def _measure(clouds: TokenClouds, state: str) -> StateSocm:
     result = socm(clouds, keep=AllPairs(clouds).count)
-    share, violations = _theorem_2(result, clouds)
+    assert result.pairs is not None  # all were kept
+    traces = text_moments(clouds).traces
+    trace_sum = traces[result.pairs.i] + traces[result.pairs.j]
+    share, violations = _theorem_2(result.pairs.d_sigma, trace_sum / 4)
+    relative = SocmFormula(scale="trace").covariance_distance(4 * result.pairs.d_sigma, trace_sum)
     return StateSocm(
         state=state,
         pairs=result.count,
@@ -86,16 +92,14 @@ def _measure(clouds: TokenClouds, state: str) -> StateSocm:
         high=None if result.interval is None else result.interval.high,
         mean_d_mu=result.mean_d_mu,
         mean_d_sigma=result.mean_d_sigma,
+        above_trace=result.trace_check.share,
+        mean_d_sigma_trace=float(relative.mean()),
         largest_share=share,
         violations=violations,
     )
 
 
-def _theorem_2(result: SocmResult, clouds: TokenClouds) -> tuple[float, int]:
+def _theorem_2(d_sigma: Array, bound: Array) -> tuple[float, int]:
     """Theorem 2 on every pair: the largest d_Σ relative to (tr Σ₁ + tr Σ₂)/4, and how many pairs exceed it."""
-    assert result.pairs is not None  # all were kept
-    traces = text_moments(clouds).traces
-    bound = (traces[result.pairs.i] + traces[result.pairs.j]) / 4
-    d_sigma = result.pairs.d_sigma
     share = np.divide(d_sigma, bound, out=np.zeros_like(bound), where=bound > 0)
     return float(share.max()), int((d_sigma > bound * (1 + _ROUNDING) + _ROUNDING).sum())

@@ -57,8 +57,8 @@ QUANTITIES = {
 class Means:
     """Means over texts with a t interval, one entry a layer or state; `texts` is how many have the number.
 
-    A text of one token has no deviations, so that C and the logarithms are not defined for it. NaN: no text, or no
-    interval for fewer than two.
+    A text whose tokens are one, or all alike but for rounding, has no deviations, so that C and the logarithms are not
+    defined for it. NaN: no text, or no interval for fewer than two.
     """
 
     mean: Array
@@ -72,8 +72,9 @@ class Means:
 class StateSocm:
     """SOCM of one state: mean over pairs with its interval, and theorem 2 on every pair.
 
-    Theorem 2: d_Σ ≤ (tr Σ₁ + tr Σ₂)/4. `largest_share` is the largest d_Σ over that bound; `violations` counts the
-    pairs above it by more than rounding.
+    SOCM and d_Σ stay below 1 only while tr Σ ≤ 2: `above_trace` is the share of the texts that break this, and
+    `mean_d_sigma_trace` the mean of BW²/(tr Σ₁ + tr Σ₂), which is in [0, 1] always. Theorem 2: d_Σ ≤ (tr Σ₁ + tr Σ₂)/4.
+    `largest_share` is the largest d_Σ over that bound; `violations` counts the pairs above it by more than rounding.
     """
 
     state: str
@@ -83,6 +84,8 @@ class StateSocm:
     high: float | None
     mean_d_mu: float
     mean_d_sigma: float
+    above_trace: float
+    mean_d_sigma_trace: float
     largest_share: float
     violations: int
 
@@ -91,12 +94,15 @@ class StateSocm:
 class Theorem1Check:
     """Theorem 1 in one layer: for how many texts its bound holds, and how much room there is (bound/reached).
 
-    `proven_*`: the same for the bound with σₐ, which must hold for every text.
+    The theorem speaks of λ < 1 only: `premise` counts the texts in which every head meets that, `premise_holds` those
+    among them for which the bound holds. `proven_*`: the same for the bound with σₐ, which must hold for every text.
     """
 
     layer: int
     texts: int
     holds: int
+    premise: int
+    premise_holds: int
     smallest_slack: float | None
     median_slack: float | None
     proven_holds: int
@@ -147,23 +153,31 @@ class LayersResult:
         values = self[name]
         return values if values.ndim == 2 else _mean(values, axis=2)
 
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Texts of several tokens that are all alike, but for rounding, in some layer: C or a growth is not defined."""
+        undefined = ~np.isfinite(self["high_frequency"]) | ~np.isfinite(self["C"])
+        return np.asarray((self.lengths > 1) & undefined.any(axis=1))
+
     def means(self, name: str, *, level: float = 0.95) -> Means:
         """Mean over texts by layer or state, with its t interval: the texts are the draws."""
         from scipy import stats
 
         values = self.per_text(name)
-        texts = np.isfinite(values).sum(axis=0)
+        defined = np.isfinite(values)
+        texts = defined.sum(axis=0)
         mean = _mean(values, axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            variance = np.nansum((values - mean) ** 2, axis=0) / (texts - 1)
+            variance = (np.where(defined, values - mean, 0.0) ** 2).sum(axis=0) / (texts - 1)
             reach = stats.t.ppf((1 + level) / 2, np.maximum(texts - 1, 1)) * np.sqrt(variance / texts)
         reach = np.where(texts > 1, reach, np.nan)
         return Means(mean, mean - reach, mean + reach, texts, level)
 
     def theorem_1(self) -> list[Theorem1Check]:
-        """Theorem 1 by layer; texts of one token, which have nothing to concentrate, are not counted."""
+        """Theorem 1 by layer; texts without deviations, which have nothing to concentrate, are not counted."""
+        contracts = np.asarray(~(self["lambda"] >= 1).any(axis=2))
         return [
-            _theorem_1(layer + 1, self["slack"][:, layer], self["slack_proven"][:, layer])
+            _theorem_1(layer + 1, self["slack"][:, layer], self["slack_proven"][:, layer], contracts[:, layer])
             for layer in range(self.layers)
         ]
 
@@ -197,6 +211,7 @@ class LayersResult:
             "texts": len(self.ids),
             "tokens": int(self.lengths.sum()),
             "one_token_texts": int((self.lengths == 1).sum()),
+            "constant_texts": int(self.constant.sum()),
             "texts_truncated": int((self.truncated > 0).sum()),
             "tokens_truncated": int(self.truncated.sum()),
             "states": list(self.states),
@@ -231,13 +246,16 @@ def _mean(values: Array, *, axis: int) -> Array:
     return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))
 
 
-def _theorem_1(layer: int, slack: Array, proven: Array) -> Theorem1Check:
+def _theorem_1(layer: int, slack: Array, proven: Array, contracts: NDArray[np.bool_]) -> Theorem1Check:
+    contracts = contracts[np.isfinite(slack)]
     slack, proven = slack[np.isfinite(slack)], proven[np.isfinite(proven)]
     rounding = 1 - 1e-6
     return Theorem1Check(
         layer=layer,
         texts=len(slack),
         holds=int((slack >= rounding).sum()),
+        premise=int(contracts.sum()),
+        premise_holds=int((slack[contracts] >= rounding).sum()),
         smallest_slack=float(slack.min()) if len(slack) else None,
         median_slack=float(np.median(slack)) if len(slack) else None,
         proven_holds=int((proven >= rounding).sum()),

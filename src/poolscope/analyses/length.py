@@ -23,6 +23,7 @@ from poolscope.analyses.length_stats import (
     effective_rank,
     group_sums,
     grouped_cosines,
+    leave_one_out_interval,
     line_slopes,
     mean_cosines,
     mean_estimate,
@@ -76,12 +77,19 @@ def length_profile(
     'repair'
     """
     given = np.asarray(vectors)
+    if given.dtype.kind not in "fiu":
+        raise InputError(
+            f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
+            f"and its texts use length_report(model, texts), for a file read_vectors(path)."
+        )
     units = unit_rows(given, "vectors")
     counts = as_lengths(lengths, len(units), "lengths")
     if len(units) < 3:
         raise InputError(f"vectors: received {len(units)}; a profile by length needs at least 3 texts.")
     if shuffles < 20:
         raise InputError(f"shuffles: received {shuffles}; at least 20 are needed to tell an effect from chance.")
+    if neighbours < 1:
+        raise InputError(f"neighbours: received {neighbours}; allowed: 1 and more neighbours of every text.")
     found = length_bins(counts, bins, min_texts=min_texts)
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
@@ -91,7 +99,7 @@ def length_profile(
     sizes = found.counts.astype(np.float64)
     places = np.bincount(found.of, logs, len(found)) / np.maximum(sizes, 1)
     chance = line_slopes(measured.shuffled_cosines, places, sizes)
-    rows = measured.rows(places, neighbours=min(neighbours, len(units) - 1), random=random)
+    rows = measured.rows(places, neighbours=min(neighbours, len(units) - 2), random=random)
     low, high = np.quantile(logs, [0.1, 0.9])
     sloped = not np.isnan(line.slope)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
@@ -128,7 +136,9 @@ class _Measured:
         self.bins = bins
         self.shuffled = shuffled
         self.cosines = grouped_cosines(units, bins.of, len(bins))
-        sums = group_sums(units, shuffled, len(bins))
+        # Sums of what differs from the mean keep their digits where all vectors point much the same way.
+        centre = units.mean(axis=0)
+        sums = group_sums(units - centre, shuffled, len(bins)) + bins.counts[:, None] * centre.astype(np.float64)
         self.shuffled_cosines = mean_cosines(sums, bins.counts.astype(np.float64))
 
     def notes(self) -> tuple[str, ...]:
@@ -143,11 +153,11 @@ class _Measured:
         """Every statistic of every bin."""
         centre = self.units.mean(axis=0, dtype=np.float64)
         distances = np.linalg.norm(self.units - centre, axis=1)
-        nearest, _ = nearest_neighbours(self.units, neighbours)
-        together = (self.bins.of[nearest] == self.bins.of[:, None]).mean(axis=1)
+        nearest, _ = nearest_neighbours(self.units, neighbours + 1)
+        together = neighbour_shares(nearest, self.bins.of, len(self.bins))
         ranks = self._ranks(random)
         floors = [self._chance(values) for values in (distances, self.norms)]
-        neighbour_floor = self._neighbour_chance(nearest)
+        neighbour_floor = self._neighbour_chance(nearest[:, :-1])
         rows = []
         for number, label in enumerate(self.bins.labels):
             member = self.bins.of == number
@@ -162,14 +172,14 @@ class _Measured:
                     distance=with_floor(mean_estimate(distances[member]), floors[0][:, number]),
                     norm=with_floor(mean_estimate(self.norms[member]), floors[1][:, number]),
                     effective_rank=ranks[number],
-                    same_bin_neighbours=with_floor(mean_estimate(together[member]), neighbour_floor[:, number]),
+                    same_bin_neighbours=with_floor(together[number], neighbour_floor[:, number]),
                 )
             )
         return tuple(rows)
 
     def _chance(self, values: Array) -> Array:
         """Mean of some values by bin after every shuffle (shuffles × bins)."""
-        sums = group_sums(values.astype(np.float32)[:, None], self.shuffled, len(self.bins))[:, :, 0]
+        sums = group_sums(values[:, None], self.shuffled, len(self.bins), dtype=np.float64)[:, :, 0]
         return np.asarray(sums / np.maximum(self.bins.counts, 1))
 
     def _neighbour_chance(self, nearest: NDArray[np.int64]) -> Array:
@@ -194,6 +204,38 @@ class _Measured:
             drawn = random.choice(np.flatnonzero(self.bins.of == number), size, replace=False)
             found.append(with_floor(rank_estimate(self.units[drawn]), chance))
         return found
+
+
+def neighbour_shares(nearest: NDArray[np.int64], of: NDArray[np.int64], bins: int) -> list[Estimated]:
+    """Share of the k nearest neighbours of a bin's texts that are in that bin; `nearest` (N × k + 1), best first.
+
+    The interval leaves out one text at a time: itself, and from the neighbours of the others, whose next nearest takes
+    its place. A text is a neighbour of many, so that the shares of single texts are no independent draws.
+
+    >>> found = neighbour_shares(np.array([[1, 2], [0, 2], [3, 1], [2, 1]]), np.array([0, 0, 1, 1]), 2)
+    >>> [share.value for share in found]
+    [1.0, 1.0]
+    """
+    own = of[nearest] == of[:, None]
+    close, k = nearest[:, :-1], nearest.shape[1] - 1
+    counts = own[:, :-1].sum(axis=1)
+    sizes, sums = np.bincount(of, minlength=bins), np.bincount(of, counts, bins)
+    changes = own[:, -1:].astype(np.float64) - own[:, :-1]  # in the count of a text that loses a neighbour
+    cells = close * bins + of[:, None]
+    without = np.bincount(cells.ravel(), changes.ravel(), len(of) * bins).reshape(len(of), bins) + sums
+    left = np.tile(sizes, (len(of), 1))
+    here = np.arange(len(of))
+    without[here, of] -= counts
+    left[here, of] -= 1
+    found = []
+    for number, size in enumerate(sizes):
+        if size == 0:
+            found.append(Estimated(None))
+            continue
+        value = float(sums[number] / (size * k))
+        spared = without[:, number] / (np.maximum(left[:, number], 1) * k)
+        found.append(Estimated(value, leave_one_out_interval(value, spared) if size > 1 else None))
+    return found
 
 
 def with_floor(estimate: Estimated, chance: Array) -> Estimated:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,15 +71,16 @@ def _edges(lengths: Index, bins: int | Sequence[float] | None) -> tuple[list[flo
     if bins is None:
         width = _width(longest)
         return [float(edge) for edge in np.arange(0, longest + width + 1, width) if edge - width <= longest], "fixed"
-    if isinstance(bins, int) and not isinstance(bins, bool):
-        if bins < 1:
+    if not isinstance(bins, Iterable) or isinstance(bins, str):
+        number = float(bins) if isinstance(bins, Real) and not isinstance(bins, bool) else 0.0
+        if number < 1 or not number.is_integer():
             raise InputError(
                 f"bins: received {bins}; allowed: a number of bins from 1, edges, or None for widths of 50."
             )
         # The last edge is above the longest, so that texts that were all cut at one length get a bin of their own.
-        lower = np.unique(np.quantile(lengths, np.arange(bins) / bins, method="closest_observation"))
+        lower = np.unique(np.quantile(lengths, np.arange(number) / number, method="closest_observation"))
         return [*(float(edge) for edge in lower), longest + 1], "quantile"
-    edges = [float(edge) for edge in bins] if not isinstance(bins, bool) else []
+    edges = [float(edge) for edge in bins]
     rising = len(edges) > 1 and all(low < high for low, high in pairwise(edges))
     if not rising or lengths.min() < edges[0] or longest > edges[-1]:
         raise InputError(

@@ -17,6 +17,7 @@ from poolscope.errors import InputError, require
 from poolscope.intervals import Interval
 from poolscope.ranking import unit_rows
 from poolscope.results import plain
+from poolscope.texts.tally import is_missing
 from poolscope.vectors import as_lengths
 from poolscope.verdicts import Verdict
 
@@ -39,8 +40,8 @@ class LabelRow:
 class LengthLabels:
     """Accuracy and entropy by length, from predictions of texts that the regression did not see.
 
-    `dropped` texts have a label with fewer texts than folds. `difference` is the accuracy of the longest bin minus that
-    of the shortest. `converged` is False where a fit ran out of iterations.
+    `dropped` texts have no label, or one with fewer texts than folds. `difference` is the accuracy of the longest bin
+    minus that of the shortest. `converged` is False where a fit ran out of iterations.
     """
 
     texts: int
@@ -113,7 +114,7 @@ def labels_by_length(
     """Accuracy and entropy of a logistic regression by length bin (scikit-learn, extra 'labels').
 
     vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on the other folds, drawn label by label;
-    labels with fewer texts than folds are left out and counted.
+    texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
     """
     units = unit_rows(vectors, "vectors")
     found = as_lengths(lengths, len(units), "lengths")
@@ -121,34 +122,42 @@ def labels_by_length(
         raise InputError(f"labels: received {len(labels)} for {len(units)} vectors; one a vector is needed.")
     if folds < 2:
         raise InputError(f"folds: received {folds}; at least 2 are needed to predict texts that the fit did not see.")
-    names, numbers, counts = np.unique(np.asarray(labels, dtype=str), return_inverse=True, return_counts=True)
-    kept = counts[numbers] >= folds
-    if len(np.unique(numbers[kept])) < 2:
+    missing = np.array([is_missing(label) for label in labels])
+    names, numbers, counts = np.unique(
+        ["" if none else str(label) for label, none in zip(labels, missing, strict=True)],
+        return_inverse=True,
+        return_counts=True,
+    )
+    kept = (counts[numbers] >= folds) & ~missing
+    frequent = len(np.unique(numbers[kept]))
+    if frequent < 2:
         raise InputError(
-            f"labels: received {len(names)} different ones, of which {int((counts >= folds).sum())} have {folds} texts "
-            f"or more; at least two are needed. Use coarser labels, more texts or fewer folds."
+            f"labels: received {len(names)} different ones, of which {frequent} have {folds} texts or more; at "
+            f"least two are needed. Use coarser labels, more texts or fewer folds."
         )
     units, found, numbers = units[kept], found[kept], numbers[kept]
     right, entropy, converged = _predict(units, numbers, folds=folds, seed=seed)
     by_bin = length_bins(found, bins, min_texts=min_texts)
-    frequent = numbers == np.bincount(numbers).argmax()
+    first = numbers == np.bincount(numbers).argmax()
     rows = []
     for number, label in enumerate(by_bin.labels):
         member = by_bin.of == number
         accuracy = mean_estimate(right[member])
-        floor = float(frequent[member].mean())
+        floor = float(first[member].mean())
         accuracy = Estimated(accuracy.value, accuracy.interval, floor, floor, floor)
         rows.append(LabelRow(label, int(member.sum()), accuracy, mean_estimate(entropy[member])))
     single, last = len(by_bin) == 1, by_bin.of == len(by_bin) - 1
     notes = [*by_bin.notes()]
-    if dropped := int((~kept).sum()):
-        notes.append(f"{dropped:,} texts have a label with fewer than {folds} texts and were left out.")
+    if rare := int((~kept & ~missing).sum()):
+        notes.append(f"{rare:,} texts have a label with fewer than {folds} texts and were left out.")
+    if missing.any():
+        notes.append(f"{missing.sum():,} texts have no label and were left out.")
     if not converged:
         notes.append(f"A fit did not converge within {_MOST_ITERATIONS:,} iterations.")
     return LengthLabels(
         texts=len(units),
         labels=len(np.unique(numbers)),
-        dropped=dropped,
+        dropped=int((~kept).sum()),
         folds=folds,
         accuracy=mean_estimate(right),
         rows=tuple(rows),

@@ -25,6 +25,7 @@ DOCUMENTS = 64
 MIN_DOCUMENTS = 20
 _CHUNK = (16, 128)  # the chunk is a quarter of the model's limit, between these
 _MOST_TOKENS = 1024
+_UNMOVED = "Positions were not looked at: they cannot be moved in a model of this kind (no table of them is at hand)."
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class AveragingRow:
 
     `full`: the first `tokens` tokens in one input; `averaged`: the mean of the vectors of `chunks` independent inputs;
     `placed`: the same, each chunk at its own position in the document (None without absolute positions). `excess` is
-    full − averaged, with its interval over documents. `beyond`: longer than the model's own limit.
+    full − averaged, with its interval over documents. `beyond`: longer than the limit in force.
     """
 
     tokens: int
@@ -59,8 +60,10 @@ class PositionRow:
 class LengthNulls:
     """Both null models on the same documents; `positions` is None for a model without absolute positions.
 
-    `explained` is the share of the rise from one chunk to the longest input within the model's limit that averaging
-    gives too (None where nothing rises), `explained_placed` the same with positions.
+    `limit` is the limit in force, at which this run cuts its texts. `explained` is the share of the rise from one chunk
+    to the longest input within the limit that averaging gives too (None where nothing rises), `explained_placed` the
+    same with positions. `other` is that longest input again, in chunks of another length: what averaging explains must
+    not hang on the choice (None where no other chunk fits).
     """
 
     model: str
@@ -70,13 +73,13 @@ class LengthNulls:
     averaging: tuple[AveragingRow, ...]
     positions: tuple[PositionRow, ...] | None
     encoded_tokens: int
+    other: AveragingRow | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def last(self) -> AveragingRow:
-        """The longest input within the model's limit."""
-        within = [row for row in self.averaging if not row.beyond]
-        return within[-1] if within else self.averaging[-1]
+        """The longest input within the limit."""
+        return next(row for row in reversed(self.averaging) if not row.beyond)
 
     @property
     def explained(self) -> float | None:
@@ -105,6 +108,11 @@ class LengthNulls:
         ]
         if self.explained is not None:
             found.append(f"Plain averaging gives {_percent(self.explained)} of that rise.")
+        if self.other is not None:
+            found.append(
+                f"In chunks of {self.other.tokens // self.other.chunks} tokens instead of {self.chunk}, averages of "
+                f"{self.other.chunks}: {self.other.averaged.value:.3f}."
+            )
         if self.positions:
             most = max(self.positions, key=lambda row: row.cosine.value or 0.0)
             start = self.positions[0]
@@ -137,7 +145,8 @@ def length_nulls(
 
     `chunk` is the length of a chunk in tokens, special ones included (default: a quarter of the model's limit). Total
     lengths double from one chunk up to what the model's positions allow (at most 1,024 tokens) and at least 20 texts
-    reach; those beyond the model's declared limit are marked. These inputs are encoded on top of the texts themselves.
+    reach; those beyond the limit in force are marked. The longest within it is also averaged in chunks of twice (or
+    half) the length. These inputs are encoded on top of the texts themselves.
     """
     inputs = TokenInputs(encoder)
     size = _chunk_size(inputs) if chunk is None else chunk
@@ -146,19 +155,26 @@ def length_nulls(
             f"chunk: received {size} tokens; allowed are {inputs.added + 1} (with special tokens) to "
             f"{inputs.positions or 'any number'}."
         )
+    if inputs.limit is not None and inputs.limit < 2 * size:
+        raise InputError(
+            f"max_length: received a limit of {inputs.limit} tokens, in which two chunks of {size} have no room: "
+            f"{2 * size} or more are needed. Raise the limit, or give a shorter chunk."
+        )
     rows = inputs.content(texts)
     totals = _totals(inputs, [len(row) for row in rows], size)
     chosen = draw([row for row in rows if len(row) >= _needed(inputs, totals[-1], size)], documents, seed=seed)
     run = _Run(inputs, chosen, size, progress)
+    movable = bool(inputs.position_tables())
     return LengthNulls(
         model=encoder.card.name,
         documents=len(chosen),
         chunk=size,
-        limit=inputs.limit if encoder.card.max_length is None else encoder.card.max_length,
+        limit=inputs.limit,
         averaging=run.averaging(totals),
-        positions=run.positions() if inputs.position_tables() else None,
+        other=run.other(max(total for total in totals if not run.beyond(total))),
+        positions=run.positions() if movable else None,
         encoded_tokens=run.tokens,
-        notes=() if inputs.position_tables() else ("The model has no absolute positions to move.",),
+        notes=() if movable else (_UNMOVED,),
     )
 
 
@@ -195,33 +211,26 @@ class _Run:
         self.chunk = chunk
         self.tokens = 0
         self._progress = progress
-        self._own = chunk - inputs.added
+        self._whole: dict[int, PairCosine] = {}
 
     def averaging(self, totals: Sequence[int]) -> tuple[AveragingRow, ...]:
         """Every total length, read whole and as averages."""
         most = totals[-1] // self.chunk
-        free = [self._chunk_vectors(k, offset=0) for k in range(most)]
-        tables = bool(self.inputs.position_tables())
-        placed = [free[0], *(self._chunk_vectors(k, offset=k * self._own) for k in range(1, most))] if tables else None
-        found = []
-        for total in totals:
-            chunks = total // self.chunk
-            averaged = _averaged(free[:chunks])
-            full = averaged
-            if chunks > 1:
-                full = _averaged([self._encode([self.inputs.cut(row, total) for row in self.rows])])
-            found.append(
-                AveragingRow(
-                    tokens=total,
-                    chunks=chunks,
-                    full=full.estimate,
-                    averaged=averaged.estimate,
-                    placed=None if placed is None else _averaged(placed[:chunks]).estimate,
-                    excess=full.minus(averaged),
-                    beyond=self._beyond(total),
-                )
-            )
-        return tuple(found)
+        free = [self._chunk_vectors(k) for k in range(most)]
+        placed = None
+        if self.inputs.position_tables():
+            step = self.chunk - self.inputs.added
+            placed = [free[0], *(self._chunk_vectors(k, offset=k * step) for k in range(1, most))]
+        self._whole[self.chunk] = _averaged(free[:1])
+        counts = {total: total // self.chunk for total in totals}
+        return tuple(self._row(total, free[:n], placed and placed[:n]) for total, n in counts.items())
+
+    def other(self, total: int) -> AveragingRow | None:
+        """One total length in chunks of twice the length, or of half where that is the whole."""
+        size = 2 * self.chunk if 2 * self.chunk < total else self.chunk // 2
+        if size <= self.inputs.added:
+            return None
+        return self._row(total, [self._chunk_vectors(k, size=size) for k in range(total // size)], None)
 
     def positions(self) -> tuple[PositionRow, ...]:
         """The first chunk at the start and further on, in steps of a chunk that double."""
@@ -229,20 +238,36 @@ class _Run:
         offsets = [0, *(self.chunk * 2**k for k in range(20) if self.chunk * 2**k <= most)]
         if offsets[-1] != most and most > 0:
             offsets.append(most)
-        start = _averaged([self._chunk_vectors(0, offset=0)])
+        start = self._whole[self.chunk]
         found = []
         for offset in offsets:
             cosine = start if offset == 0 else _averaged([self._chunk_vectors(0, offset=offset)])
-            beyond = self._beyond(offset + self.chunk)
+            beyond = self.beyond(offset + self.chunk)
             found.append(PositionRow(offset, cosine.estimate, cosine.minus(start), beyond))
         return tuple(found)
 
-    def _beyond(self, tokens: int) -> bool:
-        limit = self.inputs.encoder.card.max_length
-        return limit is not None and tokens > limit
+    def beyond(self, tokens: int) -> bool:
+        """Longer than the limit in force?"""
+        return self.inputs.limit is not None and tokens > self.inputs.limit
 
-    def _chunk_vectors(self, number: int, *, offset: int) -> Array:
-        rows = [row[number * self._own : (number + 1) * self._own] for row in self.rows]
+    def _row(self, total: int, free: Sequence[Array], placed: Sequence[Array] | None) -> AveragingRow:
+        """One total length, and the averages of the vectors of its chunks."""
+        if total not in self._whole:
+            self._whole[total] = _averaged([self._encode([self.inputs.cut(row, total) for row in self.rows])])
+        whole, averaged = self._whole[total], _averaged(free)
+        return AveragingRow(
+            tokens=total,
+            chunks=len(free),
+            full=whole.estimate,
+            averaged=averaged.estimate,
+            placed=None if placed is None else _averaged(placed).estimate,
+            excess=whole.minus(averaged),
+            beyond=self.beyond(total),
+        )
+
+    def _chunk_vectors(self, number: int, *, offset: int = 0, size: int | None = None) -> Array:
+        own = (size or self.chunk) - self.inputs.added
+        rows = [row[number * own : (number + 1) * own] for row in self.rows]
         if offset == 0:
             return self._encode(rows)
         with self.inputs.moved(offset):

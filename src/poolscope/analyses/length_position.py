@@ -46,12 +46,15 @@ class SegmentRow:
 class PositionProbe:
     """A relevant segment of `segment` tokens within documents of `tokens` tokens, otherwise filled with other texts.
 
-    The rank is among the same documents without any segment, one for every query. Intervals are over queries.
+    The rank is among the same documents without any segment, one for every query; those that hold a document that is
+    relevant to the query are no foils for it. `among` is the mean number of documents that take part in a
+    ranking, the one with the segment included. Intervals are over queries.
     """
 
     queries: int
     segment: int
     tokens: int
+    among: float
     rows: tuple[SegmentRow, ...]
     encoded_tokens: int
 
@@ -65,7 +68,7 @@ class PositionProbe:
         where = _place(worst.position)
         evidence = tuple(
             f"Segment at the {_place(row.position)}: cosine {row.similarity.value:.3f}, mean rank {row.rank.value:.1f} "
-            f"of {self.queries + 1}, first for {row.first.value:.0%}."
+            f"of {self.among:.0f}, first for {row.first.value:.0%}."
             for row in self.rows
         )
         certain = change.interval is not None and change.interval.high < 0
@@ -120,19 +123,10 @@ def position_probe(
             f"positions: received {list(positions)}; needed are two or more between 0 (start) and 1 (end)."
         )
     inputs = TokenInputs(encoder)
-    total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
-    if total < _LEAST_TOKENS:
-        raise InputError(
-            f"max_length: received a limit of {total + inputs.added} tokens, of which the model adds {inputs.added} "
-            f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
-            f"Raise the limit."
-        )
-    size = total // 4 if segment is None else segment
-    if not 0 < size < total:
-        raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
+    total, size = _sizes(inputs, segment)
     documents = inputs.content(pairs.documents.texts)
-    usable = [(q, d) for q, d in _one_a_query(pairs) if len(documents[d]) >= size]
-    if len(usable) < MIN_QUERIES or sum(map(len, documents)) < 2 * total:
+    usable = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
+    if len(usable) < MIN_QUERIES:
         raise InputError(
             f"pairs: received {len(pairs)}, of which {len(usable)} have a document of {size} tokens or more; at least "
             f"{MIN_QUERIES} are needed. Give more or longer documents, or a shorter segment."
@@ -140,7 +134,10 @@ def position_probe(
     random = np.random.default_rng(seed)
     if len(usable) > queries:
         usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
-    fillers = [_filler(documents, d, total, random) for _, d in usable]
+    fill = _Filler(pairs, documents, total)
+    filled = [fill(q, random) for q, _ in usable]
+    fillers = [filler for filler, _ in filled]
+    foreign = np.array([[fill.foreign(q, held) for _, held in filled] for q, _ in usable])
     asked = TokenInputs(query_encoder or encoder)
     questions = asked.content([pairs.queries[q] for q, _ in usable])
     questions = [row[: (asked.limit or len(row)) - asked.added] for row in questions]
@@ -152,32 +149,67 @@ def position_probe(
         held = [_inserted(filler, documents[d][:size], place) for filler, (_, d) in zip(fillers, usable, strict=True)]
         vectors = unit_rows(inputs.encode(held, progress=progress), "documents")
         similarity = np.einsum("ij,ij->i", units, vectors)
-        rank = 1.0 + (units @ foils.T > similarity[:, None]).sum(axis=1)
+        rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
         rows.append(_row(place, similarity, rank, base))
     encoded = len(usable) * (len(positions) + 1) * (total + inputs.added) + sum(map(len, questions))
-    return PositionProbe(len(usable), size, total + inputs.added, tuple(rows), encoded)
+    among = 1 + float(foreign.sum(axis=1).mean())
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), encoded)
 
 
-def _one_a_query(pairs: Pairs) -> list[tuple[int, int]]:
-    """The first document of every query; with labels, the first that is relevant (label above 0)."""
-    found: dict[int, int] = {}
+def _sizes(inputs: TokenInputs, segment: int | None) -> tuple[int, int]:
+    """Tokens of a document and of its segment, without what the model adds."""
+    total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
+    if total < _LEAST_TOKENS:
+        raise InputError(
+            f"max_length: received a limit of {total + inputs.added} tokens, of which the model adds {inputs.added} "
+            f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
+            f"Raise the limit."
+        )
+    size = total // 4 if segment is None else segment
+    if not 0 < size < total:
+        raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
+    return total, size
+
+
+def _relevant(pairs: Pairs) -> dict[int, list[int]]:
+    """The documents of every query in their order; with labels, those that are relevant (label above 0)."""
+    found: dict[int, list[int]] = {}
     for row, (query, document) in enumerate(pairs.index.tolist()):
         if pairs.labels is None or pairs.labels[row] > 0:
-            found.setdefault(query, document)
-    return list(found.items())
+            found.setdefault(query, []).append(document)
+    return found
 
 
-def _filler(documents: Sequence[Ids], own: int, size: int, random: np.random.Generator) -> Ids:
-    """That many tokens of other documents, one after the other, in random order."""
-    parts, held = [], 0
-    for other in random.permutation(len(documents)):
-        if other != own:
-            parts.append(documents[other])
-            held += len(documents[other])
-        if held >= size:
-            break
-    return np.concatenate(parts)[:size]
+class _Filler:
+    """Text around a segment: so many tokens of documents that are not relevant to its query, in random order."""
+
+    def __init__(self, pairs: Pairs, documents: Sequence[Ids], size: int) -> None:
+        self._documents = documents
+        self._size = size
+        self._relevant = {query: set(found) for query, found in _relevant(pairs).items()}
+
+    def __call__(self, query: int, random: np.random.Generator) -> tuple[Ids, set[int]]:
+        """The filler for a query, and the documents it is made of."""
+        parts: list[Ids] = []
+        used: set[int] = set()
+        held = 0
+        for other in random.permutation(len(self._documents)).tolist():
+            if other not in self._relevant[query]:
+                parts.append(self._documents[other])
+                used.add(other)
+                held += len(self._documents[other])
+            if held >= self._size:
+                return np.concatenate(parts)[: self._size], used
+        raise InputError(
+            f"pairs: received documents of which those that are not relevant to query {query} have {held:,} tokens "
+            f"together; {self._size:,} are needed to fill a document around its segment. Give more documents, or a "
+            f"shorter max_length."
+        )
+
+    def foreign(self, query: int, used: set[int]) -> bool:
+        """Is nothing in a filler relevant to the query?"""
+        return self._relevant[query].isdisjoint(used)
 
 
 def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:

@@ -84,8 +84,9 @@ def judge(profile: LengthProfile, nulls: LengthNulls | None, probes: Sequence[Le
     """The verdict of a profile, with what the null models explain taken off it.
 
     Averaging explains a rise if whole documents exceed averages of their independently encoded chunks by less than a
-    quarter of it, at the upper end of the interval. Then the verdict is `watch` at most, and says that shorter chunks
-    help where a repair of the model would not. An excess that is merely uncertain takes nothing back.
+    quarter of it, at the upper end of the interval, in chunks of two lengths. Then the verdict is `watch` at most, and
+    says that shorter chunks help where a repair of the model would not. An excess that is merely uncertain, or hangs on
+    the length of the chunks, takes nothing back.
     """
     found = profile.verdict
     evidence = list(found.evidence)
@@ -101,19 +102,31 @@ def judge(profile: LengthProfile, nulls: LengthNulls | None, probes: Sequence[Le
 
 
 def _against_averaging(level: Level, nulls: LengthNulls) -> tuple[Level, str]:
-    """The level of a rise that is not `ok`, and what plain averaging has to do with it."""
-    excess, last = nulls.last.excess, nulls.last
-    measured = f"whole minus averaged {excess.value:+.3f} {excess.interval} at {last.tokens} tokens"
-    if excess.interval is not None and excess.interval.low > 0:
+    """The level of a rise that is not `ok`, and what plain averaging has to do with it, in chunks of both lengths."""
+    last = nulls.last
+    rows = [last] if nulls.other is None else [last, nulls.other]
+    ends = [
+        (-np.inf, np.inf) if row.excess.interval is None else (row.excess.interval.low, row.excess.interval.high)
+        for row in rows
+    ]
+    lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
+    measured = " and ".join(
+        f"{row.excess.value:+.3f} {row.excess.interval} in chunks of {row.tokens // row.chunks}" for row in rows
+    )
+    measured = f"whole minus averaged {measured}, at {last.tokens} tokens"
+    if lowest > 0:
         share = "" if nulls.explained is None else f", which explains {min(max(nulls.explained, 0), 1):.0%} of it"
-        return level, f" That is {excess.value:.3f} more than plain averaging gives{share}."
+        return level, f" That is {last.excess.value:.3f} more than plain averaging gives{share}."
     rise = (last.full.value or 0.0) - (nulls.averaging[0].full.value or 0.0)
-    if excess.interval is not None and excess.interval.high < NEGLIGIBLE_EXCESS * max(rise, 0.0):
+    if nulls.other is not None and highest < NEGLIGIBLE_EXCESS * max(rise, 0.0):
+        alike = "more alike than" if highest < 0 else "about as alike as"
         return "watch", (
-            f" Plain averaging explains it: independently encoded chunks, averaged, are as alike as whole texts "
-            f"({measured}, less than {NEGLIGIBLE_EXCESS:.0%} of the rise of {rise:.3f}). Shorter chunks help; a repair "
+            f" Plain averaging explains it: averages of independently encoded chunks are {alike} whole texts "
+            f"({measured}; less than {NEGLIGIBLE_EXCESS:.0%} of the rise of {rise:.3f}). Shorter chunks help; a repair "
             f"of the model's attention has little to win here."
         )
+    if max(low for low, _ in ends) > min(high for _, high in ends):
+        return level, f" How much of it is plain averaging hangs on the length of the chunks ({measured})."
     return level, f" It cannot be told from plain averaging on {nulls.documents} documents ({measured})."
 
 
@@ -187,7 +200,9 @@ def _search(
     relevant = np.unique(relevant, axis=0)
     retrieval = _attempt(
         "Retrieval by length was",
-        lambda: retrieval_by_length(queries.vectors, documents.vectors, relevant, documents.lengths, **settings),
+        lambda: retrieval_by_length(
+            queries.vectors, documents.vectors, relevant, documents.lengths, truncated=documents.truncated, **settings
+        ),
         notes,
     )
     position = _attempt(

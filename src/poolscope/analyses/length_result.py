@@ -101,6 +101,8 @@ class LengthProfile:
                 f"Long texts look no more alike than short ones (slope {slope:+.3f} per doubling, within chance).",
             )
         grows = f"the mean cosine grows by {slope:.3f} per doubling of length"
+        if slope < 0.0005:  # in a narrow cone, where all cosines are near 1
+            grows = f"the mean cosine grows by {slope:.1e} per doubling of length"
         size = f"{rise:.2g} standard deviations of the cosine from the shortest to the longest tenth"
         if rise < watch:
             return "ok", f"Long texts look a little more alike: {grows}, only {size}."

@@ -61,7 +61,9 @@ class RetrievalRow:
 class LengthRetrieval:
     """Retrieval by document length; `shortest` and `longest` are the fifths of the documents, rows like the bins.
 
-    `hit_gap` is the hit rate of the queries whose answer is in the shortest fifth minus that of the longest.
+    `hit_gap` is the hit rate of the queries whose answer is in the shortest fifth minus that of the longest. `unjudged`
+    says why a bias cannot be judged here (all documents of one length, or no answer that is not relevant), and is empty
+    where it can.
     """
 
     k: int
@@ -72,11 +74,14 @@ class LengthRetrieval:
     longest: RetrievalRow
     hit_gap: Estimated
     notes: tuple[str, ...]
+    unjudged: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """Are short documents (or long ones) in the first places more often than their number explains?"""
         short, long = self.shortest.ratio, self.longest.ratio
+        if self.unjudged:
+            return Verdict("ok", f"Whether short or long documents win cannot be judged here: {self.unjudged}.")
         if _over(short) >= _over(long):
             who, found, other = "Short", short, self.shortest
         else:
@@ -144,13 +149,16 @@ def retrieval_by_length(
     bins: int | Sequence[float] | None = None,
     min_texts: int = MIN_TEXTS,
     k: int = 10,
+    truncated: ArrayLike | None = None,
     shuffles: int = SHUFFLES,
     seed: int = 0,
 ) -> LengthRetrieval:
     """Rank all documents for every query by cosine, and ask what the length of a document has to do with its place.
 
-    queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N). Intervals
-    are bootstraps over queries; floors come from shuffling the lengths among the documents.
+    queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N) and, where
+    known, how many tokens were cut off each (`truncated`): the shortest and the longest fifth go by the whole length,
+    bins by what the model saw. Intervals are bootstraps over queries; floors come from shuffling the lengths among the
+    documents.
     """
     ranking = rank_documents(queries, documents, relevant, k=k)
     count = len(np.asarray(documents))
@@ -159,8 +167,16 @@ def retrieval_by_length(
         raise InputError(f"documents: received {count} for the first k = {k} places; more documents than k are needed.")
     by_bin = length_bins(found, bins, min_texts=min_texts)
     tally = _Tally(ranking, count, shuffles=shuffles, seed=seed)
-    low, high = np.quantile(found, [FIFTH, 1 - FIFTH])
-    short, long = found <= low, found >= high
+    whole = found if truncated is None else found + as_lengths(truncated, count, "truncated")
+    low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])
+    short, long = whole <= low, whole >= high
+    unjudged = ""
+    if (short & long).any():
+        unjudged = (
+            f"{(whole == low).mean():.0%} of the documents have one length, {low:g}, so that no fifth is the shortest"
+        )
+    elif not tally.answers:
+        unjudged = f"none of the first {k} places is taken by a document that is not relevant"
     gap = difference_of_means(tally.hits(short), tally.hits(long), unit="queries")
     return LengthRetrieval(
         k=k,
@@ -171,6 +187,7 @@ def retrieval_by_length(
         longest=tally.row(f"≥ {high:g}", long),
         hit_gap=gap,
         notes=by_bin.notes(),
+        unjudged=unjudged,
     )
 
 
@@ -189,6 +206,11 @@ class _Tally:
         random = np.random.default_rng(seed)
         self._orders = [random.permutation(documents) for _ in range(shuffles)]
 
+    @property
+    def answers(self) -> int:
+        """How many of the first k places of all queries hold a document that is not relevant."""
+        return int(self._wrong.sum())
+
     def hits(self, member: NDArray[np.bool_]) -> Array:
         """Found within the first k, one number a query with a relevant document in the set."""
         return self._by_query(member, (self.rank <= self.k).astype(np.float64))
@@ -202,7 +224,7 @@ class _Tally:
         share = query_estimate(shares)
         # Where all of the first k are relevant for every query, there is nothing to share out, and no chance to show.
         orders = self._orders if len(shares) else []
-        chance = np.array([self._shares(member[order]).mean() for order in orders]) / expected
+        chance = np.array([self._shares(member[order]).mean() for order in orders]) / (expected or np.nan)
         return RetrievalRow(
             label=label,
             documents=int(member.sum()),
@@ -223,9 +245,11 @@ class _Tally:
         return np.asarray(inside[answers > 0] / answers[answers > 0])
 
     def _expected(self, member: NDArray[np.bool_]) -> float:
-        """Its share among all documents that are not relevant, mean over queries."""
+        """Its share among all documents that are not relevant, mean over the queries that have such; 0 for none."""
         own = np.bincount(self.ranking.query, member[self.ranking.document], self.ranking.queries)
-        return float(((member.sum() - own) / (self.documents - self._per_query)).mean())
+        others = self.documents - self._per_query
+        asked = others > 0
+        return float(((member.sum() - own)[asked] / others[asked]).mean()) if asked.any() else 0.0
 
     def _by_query(self, member: NDArray[np.bool_], values: Array) -> Array:
         """Mean of the values of a query's relevant documents in the set; queries without one are left out."""

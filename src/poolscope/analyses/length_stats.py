@@ -23,6 +23,7 @@ _TEXTS = "the population of texts"
 _LEVEL = 0.95
 # Groups of texts left out in turn where leaving out every single one would cost a decomposition each.
 _GROUPS = 20
+_ROWS = 4096  # vectors that are held in float64 at a time
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,13 @@ class Estimated:
     floor_high: float | None = None
 
 
-def leave_one_out_interval(value: float, without: Array, *, method: str = "jackknife over texts") -> Interval | None:
-    """Interval of a statistic from its values without each text (or group) in turn.
+def leave_one_out_interval(
+    value: float, without: Array, *, texts: int | None = None, size: int = 1, method: str = "jackknife over texts"
+) -> Interval | None:
+    """Interval of a statistic from its values without each text in turn, or without groups of `size` of `texts` texts.
 
-    Var = (N − 1)/N Σ (θ₋ᵢ − θ̄)²; for a mean this is the t interval. None for fewer than three.
+    Var = (N − s)²/(N s) · variance of the values; for a mean this is the t interval. All groups must have one size.
+    None for fewer than three.
 
     >>> x = np.array([1.0, 2.0, 4.0, 5.0])
     >>> print(leave_one_out_interval(3.0, (12 - x) / 3))
@@ -52,7 +56,8 @@ def leave_one_out_interval(value: float, without: Array, *, method: str = "jackk
     count = len(without)
     if count < 3 or not np.isfinite(without).all():
         return None
-    error = np.sqrt((count - 1) / count * float(((without - without.mean()) ** 2).sum()))
+    whole = count if texts is None else texts
+    error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
     reach = float(stats.t.ppf((1 + _LEVEL) / 2, count - 1)) * float(error)
     return Interval(value - reach, value + reach, _LEVEL, _TEXTS, method)
 
@@ -142,7 +147,7 @@ def mean_cosines(sums: Array, sizes: Array) -> Array:
         return np.asarray(np.where(sizes > 1, (squares - sizes) / (sizes * (sizes - 1)), np.nan))
 
 
-def group_sums(unit: Units, assignments: Index, count: int, *, dtype: type = np.float32) -> Array:
+def group_sums(unit: NDArray[np.floating], assignments: Index, count: int, *, dtype: type = np.float32) -> Array:
     """Sums of the vectors by group for several assignments (a × N) at once: a × count × d, in blocks of texts.
 
     A product with a matrix of zeros and ones: for a few dozen groups faster than picking the rows apart.
@@ -162,17 +167,29 @@ def group_sums(unit: Units, assignments: Index, count: int, *, dtype: type = np.
 def cosine_deviation(unit: Units) -> float:
     """Standard deviation of the cosine over all pairs of different texts, from the d × d (or N × N, the smaller) Gram.
 
+    With e = c + x, c the mean of all, a cosine is ‖c‖² + t with t = c·x + c·x' + x·x', and over all pairs, equal texts
+    too, Σ t = 0 and Σ t² = 2N Σ (c·x)² + ‖Gram of x‖². So nothing of the size of the mean cosine is ever subtracted.
+
     >>> round(cosine_deviation(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)), 4)
     0.4714
     """
     count = len(unit)
     if count < 2:
         return 0.0
-    gram = (unit.T @ unit if unit.shape[1] < count else unit @ unit.T).astype(np.float64)
+    centre = unit.mean(axis=0, dtype=np.float64)
+    along, equal = np.empty(count), np.empty(count)  # c·x of every text, and t of every text with itself
+    tall = unit.shape[1] < count
+    step = _ROWS if tall else count
+    gram = np.zeros((min(unit.shape), min(unit.shape)))
+    for start in range(0, count, step):
+        rows = np.s_[start : start + step]
+        centred = unit[rows] - centre
+        gram += centred.T @ centred if tall else centred @ centred.T
+        along[rows] = centred @ centre
+        equal[rows] = 2 * along[rows] + np.einsum("ij,ij->i", centred, centred)
     pairs = count * (count - 1)
-    total = unit.sum(axis=0, dtype=np.float64)
-    mean = (float(total @ total) - count) / pairs
-    return float(np.sqrt(max((float((gram**2).sum()) - count) / pairs - mean**2, 0.0)))
+    squares = 2 * count * float(along @ along) + float(np.vdot(gram, gram)) - float(equal @ equal)
+    return float(np.sqrt(max(squares / pairs - (float(equal.sum()) / pairs) ** 2, 0.0)))
 
 
 def effective_rank(unit: NDArray[np.floating]) -> float:
@@ -196,13 +213,17 @@ def effective_rank(unit: NDArray[np.floating]) -> float:
 
 
 def rank_estimate(unit: Units) -> Estimated:
-    """Effective rank with an interval from leaving out one of (at most) 20 groups of texts in turn."""
-    value = effective_rank(unit)
-    number = min(_GROUPS, len(unit))
-    groups = np.arange(len(unit)) % number
-    without = np.array([effective_rank(unit[groups != group]) for group in range(number)])
-    method = f"jackknife over {number} groups of texts"
-    return Estimated(value, leave_one_out_interval(value, without, method=method))
+    """Effective rank with an interval from leaving out one of 20 groups of texts in turn, single ones of up to 40.
+
+    It grows with the number of texts, so that every group must have the same size: the few texts that are left over
+    where 20 does not divide their number are in no group and stay.
+    """
+    value, count = effective_rank(unit), len(unit)
+    number = count if count <= 2 * _GROUPS else _GROUPS
+    size = count // number
+    without = np.array([effective_rank(np.delete(unit, np.s_[k * size : (k + 1) * size], 0)) for k in range(number)])
+    method = "jackknife over texts" if size == 1 else f"jackknife over {number} groups of {size} texts"
+    return Estimated(value, leave_one_out_interval(value, without, texts=count, size=size, method=method))
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,25 @@ class FlatCloud:
 class PairProjection:
     """Two clouds, scaled to unit mean, in the plane that keeps most of them; and their distances in full dimension.
 
-    `kept` is the share of the squared norms of all tokens that lies in the plane.
+    `kept` is the share of the squared norms of all tokens that lies in the plane. `traces` are tr Σ of both clouds at
+    unit mean: d_Σ and SOCM stay below 1 only while neither is above 2.
     """
 
     left: FlatCloud
     right: FlatCloud
     kept: float
     distances: SocmPair
+    traces: tuple[float, float]
+
+    @property
+    def above_trace(self) -> int:
+        """How many of the two clouds break tr Σ ≤ 2."""
+        return sum(trace > 2 for trace in self.traces)
+
+    @property
+    def d_sigma_trace(self) -> float:
+        """BW²/(tr Σ₁ + tr Σ₂), the covariance distance in [0, 1] always; 0 for two clouds without spread."""
+        return 4 * self.distances.covariance_distance / sum(self.traces) if sum(self.traces) > 0 else 0.0
 
 
 def project_pair(X: Any, Y: Any) -> PairProjection:
@@ -67,7 +79,9 @@ def project_pair(X: Any, Y: Any) -> PairProjection:
     left, right = (_flat(part) for part in np.split(points, [len(clouds[0])]))
     signs = np.where(left.mean + right.mean < 0, -1.0, 1.0)
     left, right = (_flat(cloud.points * signs) for cloud in (left, right))
-    return PairProjection(left, right, float((points**2).sum() / (tokens**2).sum()), distances)
+    kept = float((points**2).sum() / (tokens**2).sum())
+    traces = float(clouds[0].var(axis=0).sum()), float(clouds[1].var(axis=0).sum())
+    return PairProjection(left, right, kept, distances, traces)
 
 
 def _in_the_plane(tokens: Array) -> Array:

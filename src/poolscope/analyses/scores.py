@@ -26,9 +26,9 @@ class ScoreDistribution:
     """The cosines of all pairs of `texts` texts (a draw of the corpus where it is larger).
 
     `floor` is their mean and `deviation` their standard deviation; `cut_off` is passed by a share `false_hits` of the
-    pairs, `isotropic_cut_off` is what it would be for vectors without a preferred direction. Intervals are for the
-    population of texts. `nearest` is the median score of a text's nearest other text. `counts` and `edges` are a
-    histogram, `positions` the texts that were drawn.
+    pairs (the highest score where that is less than one pair), `isotropic_cut_off` is what it would be for vectors
+    without a preferred direction. Intervals are for the population of texts. `nearest` is the median score of a text's
+    nearest other text. `counts` and `edges` are a histogram, `positions` the texts that were drawn.
     """
 
     texts: int
@@ -44,6 +44,21 @@ class ScoreDistribution:
     counts: NDArray[np.int64] = field(repr=False)
     edges: Array = field(repr=False)
     positions: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def placed(self) -> bool:
+        """Are there pairs enough for the share? If not, the cut-off is the highest score seen, and no more."""
+        return _enough(self.pairs, self.false_hits)
+
+    @property
+    def share(self) -> str:
+        """The share of false hits in words, such as `0.1 %`."""
+        return f"{self.false_hits * 100:g} %"
+
+    @property
+    def cut_off_name(self) -> str:
+        """What the cut-off is, in words."""
+        return f"cut-off for {self.share} false hits" if self.placed else "highest score seen"
 
 
 def score_distribution(
@@ -68,7 +83,7 @@ def score_distribution(
     whole = cone(unit)
     cosines = unit @ unit.T
     scores = cosines[np.triu_indices(len(unit), 1)]
-    cut_off = float(np.quantile(scores, 1 - false_hits))
+    cut_off = float(np.quantile(scores, 1 - false_hits) if _enough(len(scores), false_hits) else scores.max())
     np.fill_diagonal(cosines, -np.inf)
     counts, edges = np.histogram(scores, _BINS)
     return ScoreDistribution(
@@ -86,6 +101,11 @@ def score_distribution(
         edges=edges.astype(np.float64),
         positions=positions,
     )
+
+
+def _enough(pairs: int, false_hits: float) -> bool:
+    """Does the share come to one pair or more?"""
+    return pairs * false_hits >= 1
 
 
 def isotropic_quantile(share: float, dimension: int) -> float:

@@ -12,13 +12,14 @@ from poolscope.analyses.layers_result import LayersResult
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import SocmResult
 from poolscope.analyses.socm_score import trace_scores
+from poolscope.audit.basis import OK
 from poolscope.audit.result import Action, Finding, not_applicable
 from poolscope.audit.subject import Subject
-from poolscope.audit.trials import Trial, cloud_trial
+from poolscope.audit.trials import Trial, cloud_trial, judged_by
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.repairs.encoding import can_be_scaled
-from poolscope.verdicts import Level, Verdict
+from poolscope.verdicts import Verdict
 
 # Texts behind the floor, and behind the curves by layer, which take a pass through the model of their own.
 _FLOOR_TEXTS, _LAYER_TEXTS = 80, 10
@@ -27,16 +28,17 @@ WORST = 50
 
 def answer_averaging(subject: Subject) -> Finding:
     """8. Does averaging hide something that matters here? Show me the pairs."""
-    if len(subject) < 3 or subject.clouds.lengths.max() == 1:
-        why = "there are fewer than three texts" if len(subject) < 3 else "every text is a single token"
+    few = len(subject.distinct) < 3
+    if few or subject.clouds.lengths.max() == 1:
+        why = "there are fewer than three different texts" if few else "every text is a single token"
         return not_applicable(f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
-    high = near.mean >= subject.thresholds["socm_watch"]
-    trial = cloud_trial(subject) if high else None
-    level = _level(subject, high=high, trial=trial)
+    passed = near.mean >= subject.thresholds["socm_watch"]
+    trial = cloud_trial(subject) if passed and _beyond(near, floor) else None
+    judged = OK if trial is None else judged_by([trial], subject.thresholds["socm_gain"])
     verdict = Verdict(
-        level,
-        _sentence(near, floor, high, trial),
+        judged.level,
+        _sentence(near, floor, passed, trial),
         near.mean,
         near.interval,
         floor,
@@ -69,7 +71,13 @@ def answer_averaging(subject: Subject) -> Finding:
     if curves is not None:
         tables["layers"] = curves.to_table()
         more["layers"] = lambda: _draw_layers(curves)
-    return Finding(verdict, numbers, tables, lambda: _draw(every, near), action, more)
+    return Finding(verdict, numbers, tables, lambda: _draw(every, near), action, more, basis=judged.basis)
+
+
+def _beyond(near: SocmResult, floor: float | None) -> bool:
+    """Do neighbours differ by more than one text from itself with other tokens, with the whole interval?"""
+    surely = near.mean if near.interval is None else near.interval.low
+    return floor is None or surely > floor
 
 
 def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
@@ -78,13 +86,6 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
         return None
     pairs, traces = result.pairs, subject.moments.traces
     return float(trace_scores(pairs.d_mu, pairs.d_sigma, traces[pairs.i] + traces[pairs.j]).mean())
-
-
-def _level(subject: Subject, *, high: bool, trial: Trial | None) -> Level:
-    """High SOCM is worth a look; it is to be repaired where using the clouds is shown to find more."""
-    if not high:
-        return "ok"
-    return "repair" if trial is not None and trial.gain >= subject.thresholds["socm_gain"] else "watch"
 
 
 def layer_curves(subject: Subject) -> LayersResult | None:
@@ -113,12 +114,14 @@ def token_sampling_floor(subject: Subject) -> float | None:
     return socm(*drawn, pairs=np.stack([np.arange(len(clouds))] * 2, axis=1)).mean
 
 
-def _sentence(near: SocmResult, floor: float | None, high: bool, trial: Trial | None) -> str:
+def _sentence(near: SocmResult, floor: float | None, passed: bool, trial: Trial | None) -> str:
     number = f"SOCM {near.mean:.2f} between texts and their nearest neighbours"
-    if not high:
-        above = "" if floor is None else f", {floor:.2f} for one text against itself with other tokens"
-        return f"Averaging hides little that tells neighbours apart ({number}{above})."
-    return f"Averaging hides how the tokens of neighbours differ ({number}); {trial.sentence if trial else ''}".strip()
+    if trial is not None:
+        return f"Averaging hides how the tokens of neighbours differ ({number}); {trial.sentence}"
+    if passed:
+        return f"Neighbours differ no more than one text from itself with other tokens ({number}, {floor:.2f} so)."
+    above = "" if floor is None else f", {floor:.2f} for one text against itself with other tokens"
+    return f"Averaging hides little that tells neighbours apart ({number}{above})."
 
 
 def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Trial | None) -> tuple[str, ...]:
@@ -136,7 +139,7 @@ def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Tria
         )
     if subject.pooling != "mean":
         notes.append(f"The model pools by {subject.pooling}: this is what averaging would hide if it were used.")
-    return tuple(notes)
+    return (*notes, *subject.repeats())
 
 
 def _worst_table(every: SocmResult, near: SocmResult) -> pa.Table:

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from poolscope.audit.compare_names import audit_names, differing_facts
 from poolscope.audit.differences import DifferenceRow, Record, differences
-from poolscope.audit.result import JSON, TABLES, Audit, check_folder
+from poolscope.audit.result import JSON, TABLES, Audit
 from poolscope.errors import InputError, StoreError
-from poolscope.files import atomic_path, write_json
+from poolscope.files import atomic_path, check_folder, write_json
 from poolscope.results import plain
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
@@ -23,24 +24,32 @@ COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Audits of one corpus beside each other; differences are those of each later audit with the first."""
+    """Audits of one corpus beside each other; differences are those of each later audit with the first.
+
+    `folders` are those that the audits were read from (None for one that was given as an object).
+    """
 
     records: tuple[Record, ...]
     differences: tuple[DifferenceRow, ...]
+    folders: tuple[str | None, ...]
 
     @property
     def names(self) -> list[str]:
         """The names of the audits."""
         return [record.name for record in self.records]
 
+    def facts(self) -> dict[str, list[Any]]:
+        """What tells the audits apart, one value an audit: folder, model, settings and thresholds that differ."""
+        return differing_facts([record.document for record in self.records], self.folders)
+
     def table(self) -> list[dict[str, Any]]:
-        """One row a question and audit: level, number, interval, floor and sentence."""
+        """One row a question and audit: level, number and what it is, interval, floor and sentence."""
         rows = []
         for answers in zip(*(record.answers for record in self.records), strict=True):
             for record, answer in zip(self.records, answers, strict=True):
                 interval = answer["interval"] or {}
                 row = {"number": answer["number"], "key": answer["key"], "audit": record.name}
-                row |= {name: answer[name] for name in ("level", "value", "floor", "sentence")}
+                row |= {name: answer[name] for name in ("level", "number_name", "value", "floor", "sentence")}
                 rows.append({**row, "low": interval.get("low"), "high": interval.get("high")})
         return rows
 
@@ -49,6 +58,7 @@ class Comparison:
         return {
             "audits": [{"name": record.name, "model": record.document["model"]["name"]} for record in self.records],
             "corpus": self.records[0].document["corpus"],
+            "facts": plain(self.facts()),
             "answers": plain(self.table()),
             "differences": plain(list(self.differences)),
         }
@@ -73,17 +83,24 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
     """Two or more audits of the same corpus, as objects or as folders that `Audit.save` wrote."""
     if len(audits) < 2:
         raise InputError(f"received {len(audits)} audits; a comparison needs two or more of the same corpus.")
-    records = _renamed([_record(audit) for audit in audits])
+    folders = [None if isinstance(audit, Audit) else _folder(audit) for audit in audits]
+    records = [_record(audit) for audit in audits]
+    shown = [None if folder is None else str(folder) for folder in folders]
+    names = audit_names([record.name for record in records], shown)
+    records = [Record(name, record.document, record.read) for name, record in zip(names, records, strict=True)]
     _check_corpora(records)
     rows = [row for other in records[1:] for row in differences(records[0], other)]
-    return Comparison(tuple(records), tuple(rows))
+    return Comparison(tuple(records), tuple(rows), tuple(shown))
+
+
+def _folder(audit: str | os.PathLike[str]) -> Path:
+    return Path(audit).parent if Path(audit).name == JSON else Path(audit)
 
 
 def _record(audit: Audit | str | os.PathLike[str]) -> Record:
     if isinstance(audit, Audit):
         return Record(str(audit.model["name"]), audit.to_dict(), audit.tables.get)
-    folder = Path(audit)
-    folder = folder.parent if folder.name == JSON else folder
+    folder = _folder(audit)
     try:
         document = json.loads((folder / JSON).read_text(encoding="utf-8"))
         name = document["model"]["name"]
@@ -104,15 +121,6 @@ def _record(audit: Audit | str | os.PathLike[str]) -> Record:
 def _table(folder: Path, name: str) -> pa.Table | None:
     path = folder / TABLES / f"{name}.parquet"
     return pq.read_table(path) if path.exists() else None
-
-
-def _renamed(records: Sequence[Record]) -> list[Record]:
-    """Names that tell the audits apart: runs of one model are numbered."""
-    names = [record.name for record in records]
-    return [
-        Record(f"{name} ({number})" if names.count(name) > 1 else name, record.document, record.read)
-        for number, (name, record) in enumerate(zip(names, records, strict=True), 1)
-    ]
 
 
 def _check_corpora(records: Sequence[Record]) -> None:

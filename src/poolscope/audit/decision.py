@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from poolscope.audit.result import KINDS, Action, Answer, Finding
+from poolscope.audit.basis import Basis
+from poolscope.audit.result import KINDS, NOT_APPLICABLE, Action, Answer, Finding
+from poolscope.audit.standings import standings
 from poolscope.audit.subject import Subject
+from poolscope.charts.audit import standings_figure
 from poolscope.verdicts import LEVELS, Verdict, worst_level
 
 # So many answers to repair, and no single repair is likely to make the model right for these texts.
 CHANGE_FROM = 5
+
+# How sure a step is: what the level of its answer rests on, in words.
+CERTAINTY: Mapping[Basis, str] = {
+    "counted": "certain: counted over these texts",
+    "interval": "high: all of the 95 % interval lies beyond the threshold",
+    "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
+    "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
+    "beyond chance": "moderate: that there is an excess is beyond chance, its size is an estimate",
+    "trial": "high: the repair won on held-out texts, and the 99 % interval of the gain excludes none",
+    "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
+    "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
+    "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
+    "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
+    "declared": "a sign: read from what the model declares, not measured",
+}
+_OF_KEEPING = "no number lies beyond its threshold"
+_OF_LITTLE = "none: most questions could not be asked"
+_OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of them none"
 
 
 def answer_decision(subject: Subject, answers: Sequence[Answer]) -> Finding:
     """10. Keep, repair, re-chunk or change the model: what first, what does it cost, how sure?"""
     open_answers = ranked(answers)
     level = worst_level([answer.verdict for answer in answers])
-    action, sentence = _keep(subject, answers) if not open_answers else _first(subject, open_answers)
-    asked = [answer for answer in answers if answer.verdict.value is not None]
+    action, sentence, sure = _first(open_answers) if open_answers else _keep(subject, answers)
+    asked, left = _asked(answers)
+    if 2 * len(asked) < len(answers) and open_answers:
+        sentence = f"{sentence} {_little(answers)}"
     evidence = (
         f"{len(asked)} of {len(answers)} questions could be measured on these texts.",
         *(
@@ -28,27 +51,19 @@ def answer_decision(subject: Subject, answers: Sequence[Answer]) -> Finding:
             for answer in open_answers
             if answer.action
         ),
+        *(f"{answer.number}. {answer.verdict.sentence}" for answer in left),
     )
     verdict = Verdict(level, sentence, float(len(open_answers)), None, None, evidence)
     numbers = {"decision": action.kind, "decision_command": action.command, "decision_cost": action.cost}
-    return Finding(
-        verdict,
-        {**numbers, "certainty": certainty(open_answers[0], subject.thresholds) if open_answers else _KEEP_CERTAINTY},
-        {"actions": _table(open_answers, subject.thresholds)},
-        lambda: _draw(answers),
-        action,
-    )
-
-
-# Answers that are `repair` only where a trial on held-out texts won.
-_TRIED = ("cone", "long", "averaging")
-_KEEP_CERTAINTY = "no number lies beyond its threshold"
+    tables = {"actions": _table(open_answers)}
+    return Finding(verdict, {**numbers, "certainty": sure}, tables, _draw(answers, subject.thresholds), action)
 
 
 def ranked(answers: Sequence[Answer]) -> list[Answer]:
     """The answers that ask for something: most serious first, then what is cheapest to do, then by number.
 
-    A wrong pooling comes before everything else: all other numbers describe the right one.
+    A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
+    as they are in all other numbers.
     """
 
     def place(answer: Answer) -> tuple[int, int, int]:
@@ -58,70 +73,75 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     return sorted((answer for answer in answers if answer.verdict.level != "ok"), key=place)
 
 
-def certainty(answer: Answer, limits: Mapping[str, float]) -> str:
-    """How sure a step is, in words: what the level of the answer rests on."""
-    if answer.verdict.level == "repair" and answer.key in _TRIED:
-        return "high: the repair won on held-out texts, and the 99 % interval of the gain excludes none"
-    if answer.verdict.level == "repair" and answer.key == "hubs":
-        return "moderate: the share of texts that a hub reaches is an estimate; that there are hubs is beyond chance"
-    if answer.key == "truncation" and (answer.numbers["truncation_twins"] or 0) >= limits["twins_repair"]:
-        return "certain: a count, not an estimate"
-    if answer.verdict.interval is None:
-        return (
-            "certain: a count, not an estimate" if answer.verdict.level == "repair" else "a sign, not measured further"
-        )
-    if answer.verdict.level == "repair":
-        return "high: all of the 95 % interval lies beyond the threshold"
-    return "moderate: the estimate is beyond the first threshold, its interval is not all beyond the second"
+def certainty(answer: Answer) -> str:
+    """How sure the step of an answer is, in words."""
+    return _OF_KEEPING if answer.basis is None else CERTAINTY[answer.basis]
 
 
-def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str]:
-    cost = "nothing"
-    asked = sum(answer.verdict.value is not None for answer in answers)
-    sentence = f"Keep {subject.card.name} as it is: nothing to repair on these {len(subject):,} texts."
-    if asked < len(answers) / 2:
-        sentence = (
-            f"Too little to tell: {asked} of {len(answers)} questions could be asked of these {len(subject):,} texts, "
-            f"and they found nothing to repair."
-        )
-    return Action("keep", "keep the model and the chunks", subject.command("audit", "--fail-on watch"), cost), sentence
+def _asked(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """The answers with a number, and the others."""
+    asked = [answer for answer in answers if answer.verdict.value is not None]
+    return asked, [answer for answer in answers if answer.verdict.value is None]
 
 
-def _first(subject: Subject, found: Sequence[Answer]) -> tuple[Action, str]:
+def _little(answers: Sequence[Answer]) -> str:
+    """How many questions could be asked, and why the first of the others could not."""
+    asked, left = _asked(answers)
+    why = left[0].verdict.sentence.removeprefix(NOT_APPLICABLE)
+    return (
+        f"Only {len(asked)} of {len(answers)} questions could be asked of these texts; number {left[0].number} could "
+        f"not, because {why}"
+    )
+
+
+def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str, str]:
+    texts = "this one text" if len(subject) == 1 else f"these {len(subject):,} texts"
+    if 2 * len(_asked(answers)[0]) < len(answers):
+        action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
+        return action, f"Too little to tell, and nothing to repair found on {texts}. {_little(answers)}", _OF_LITTLE
+    action = Action("keep", "keep the model and the chunks", subject.command("audit", fail_on="watch"), "nothing")
+    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts}.", _OF_KEEPING
+
+
+def _first(found: Sequence[Answer]) -> tuple[Action, str, str]:
     first = found[0]
-    action = first.action or Action("repair", "look at this answer", subject.command("audit"), "not known")
+    action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [answer for answer in found if answer.verdict.level == "repair"]
-    sure = certainty(first, subject.thresholds)
-    # Numbers of a wrong pooling say nothing against the model.
-    if len(broken) >= CHANGE_FROM and action.kind != "configure":
-        sure = "moderate: each of these answers has its own evidence, the sum of them none"
+    sure = certainty(first)
+    # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
+    if len(broken) >= CHANGE_FROM and action.kind not in ("configure", "merge"):
+        sure = _OF_CHANGE
         action = Action(
             "change",
             f"try another model: {len(broken)} of 9 answers ask for a repair",
-            "poolscope compare AUDIT AUDIT",
-            "encode all texts with the other model, audit it, and compare both",
+            None,
+            "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
         )
-    verb = {"configure": "Correct the runtime first", "repair": "Repair first", "re-chunk": "Re-chunk first"}
+    verb = {
+        "configure": "Correct the runtime first",
+        "merge": "Clean the texts first",
+        "repair": "Repair first",
+        "re-chunk": "Re-chunk first",
+    }
     head = verb.get(action.kind, "Change the model")
     if first.verdict.level == "watch":
         head = f"Keep the model, and watch one thing ({head.lower().removesuffix(' first')})"
-    sentence = f"{head}: {action.step}. Cost: {action.cost}. Certainty: {sure}."
-    return action, sentence
+    return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.", sure
 
 
-def _table(found: Sequence[Answer], limits: Mapping[str, float]) -> pa.Table:
+def _table(found: Sequence[Answer]) -> pa.Table:
     kept = [answer for answer in found if answer.action is not None]
     columns: dict[str, Any] = {
         "question": pa.array([answer.number for answer in kept], pa.int64()),
         "level": pa.array([answer.verdict.level for answer in kept], pa.string()),
-        "certainty": pa.array([certainty(answer, limits) for answer in kept], pa.string()),
+        "certainty": pa.array([certainty(answer) for answer in kept], pa.string()),
     }
     for name in ("kind", "step", "command", "cost"):
         columns[name] = pa.array([getattr(answer.action, name) for answer in kept], pa.string())
     return pa.table(columns)
 
 
-def _draw(answers: Sequence[Answer]) -> Any:
-    from poolscope.charts.audit import levels_figure
-
-    return levels_figure([f"{answer.number}. {answer.key}" for answer in answers], [a.verdict.level for a in answers])
+def _draw(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Callable[[], Any] | None:
+    """Draws where the numbers stand; None where none of them is judged on its own scale."""
+    found = standings(answers, thresholds)
+    return (lambda: standings_figure(found)) if found else None

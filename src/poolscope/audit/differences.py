@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.analyses.hubs import percentile_interval, skewness_draws
+from poolscope.analyses.hubs import skewness_draws
 from poolscope.analyses.socm_score import trace_scores
 from poolscope.evaluate import compare_scores
-from poolscope.intervals import Interval, bootstrap_interval, dyadic_interval, jackknife_interval
+from poolscope.intervals import (
+    Interval,
+    bootstrap_interval,
+    bootstrap_sums,
+    dyadic_interval,
+    jackknife_interval,
+    percentile_interval,
+)
 
 NOT_PAIRED = "not paired: both intervals as if independent"
 
@@ -79,10 +86,14 @@ Paired = tuple[Interval | None, str]
 def _mean_cosine(first: Record, second: Record) -> Paired | None:
     """Mean cosine: a mean over pairs of texts, so texts are left out one at a time, in both at once."""
     sides = [record.column("texts", "mean_cosine") for record in (first, second)]
-    if any(side is None for side in sides) or len(sides[0]) < 3:
+    if any(side is None for side in sides):
         return None
-    count = len(sides[0])
-    sums = (sides[1] - sides[0]) * (count - 1)
+    change = sides[1] - sides[0]
+    change = change[~np.isnan(change)]  # texts that repeat an earlier one have none
+    count = len(change)
+    if count < 3:
+        return None
+    sums = change * (count - 1)
     interval = jackknife_interval([sums], [count - 1], float(sums.sum() / 2), count * (count - 1) // 2)
     return interval, "paired over texts (jackknife)"
 
@@ -96,16 +107,15 @@ def _concentration(first: Record, second: Record) -> Paired | None:
 
 
 def _cut(first: Record, second: Record) -> Paired | None:
-    """Share of the tokens that was cut: a ratio, by how each text moves it."""
-    influences = []
+    """Share of the tokens that was cut: both ratios of sums over the same drawn texts."""
+    columns = []
     for record in (first, second):
         kept, cut = record.column("truncation", "tokens"), record.column("truncation", "cut")
-        if kept is None:
+        if kept is None or len(kept) < 2:
             return None
-        total = kept + cut
-        share = cut.sum() / total.sum()
-        influences.append(share + (cut - share * total) / total.mean())
-    return bootstrap_interval(influences[1] - influences[0]), "paired over texts (bootstrap)"
+        columns += [cut, kept + cut]
+    sums = bootstrap_sums(np.stack(columns, axis=1).astype(np.float64))
+    return percentile_interval(sums[:, 2] / sums[:, 3] - sums[:, 0] / sums[:, 1]), "paired over texts (bootstrap)"
 
 
 def _socm(first: Record, second: Record) -> Paired | None:

@@ -12,22 +12,25 @@ from poolscope.analyses.length_inputs import TokenInputs
 from poolscope.analyses.length_position import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.analyses.length_result import LengthProfile
 from poolscope.analyses.length_retrieval import LengthRetrieval, RetrievalRow, retrieval_by_length
+from poolscope.audit.basis import OK, Judgement
 from poolscope.audit.result import Action, Finding, not_applicable
 from poolscope.audit.subject import Subject
 from poolscope.audit.thresholds import Thresholds
-from poolscope.audit.trials import Trial, chunk_trial, temperature_trial
+from poolscope.audit.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError
 from poolscope.evaluate import split_half
 from poolscope.intervals import Interval
 from poolscope.texts import Pairs, read_texts
-from poolscope.verdicts import LEVELS, Level, Verdict
+from poolscope.verdicts import LEVELS, Verdict
 
 _K = 10
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
 _LONG, _QUANTILE_BINS = 100, 5
 # The probe of the position encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
+# Chunks that are advised to be half as long as the longest tenth now, but no shorter than a sentence.
+_SMALLEST_CHUNK = 32
 
 
 def answer_short(subject: Subject) -> Finding:
@@ -40,10 +43,12 @@ def answer_short(subject: Subject) -> Finding:
     if len(documents) <= _K or np.ptp(lengths) == 0:
         return not_applicable("all texts are of one length, or there are not more than ten")
     found = retrieval_by_length(task.vectors[0], documents, task.halves.relevant, lengths, k=_K, seed=subject.seed)
-    level, side = _crowding(subject.thresholds, found)
+    if found.unjudged:
+        return not_applicable(found.unjudged)
+    judged, side = _crowding(subject.thresholds, found)
     row = found.shortest if side == "shortest" else found.longest
     ratio, evidence = row.ratio, found.verdict.evidence
-    verdict = Verdict(level, _short_sentence(found), ratio.value, ratio.interval, ratio.floor, evidence)
+    verdict = Verdict(judged.level, _short_sentence(found), ratio.value, ratio.interval, ratio.floor, evidence)
     numbers = {
         "short_share": found.shortest.ratio.value,
         "short_share_interval": found.shortest.ratio.interval,
@@ -59,26 +64,26 @@ def answer_short(subject: Subject) -> Finding:
     )
     tables = {"retrieval_by_length": pa.Table.from_pylist(found.table())}
     name = f"{side} fifth among wrong answers, over its share"
-    return Finding(verdict, numbers, tables, lambda: _draw_short(found), action, number_name=name)
+    return Finding(verdict, numbers, tables, lambda: _draw_short(found), action, number_name=name, basis=judged.basis)
 
 
-def _crowding(limits: Thresholds, found: LengthRetrieval) -> tuple[Level, str]:
-    """The level, and which fifth it is about: the longest where only that one stands out.
+def _crowding(limits: Thresholds, found: LengthRetrieval) -> tuple[Judgement, str]:
+    """The judgement, and which fifth it is about: the longest where only that one stands out.
 
     `watch` where a fifth is in the way beyond chance; `repair` where the other one is found less often for it.
     """
     gap = found.hit_gap.interval
     losses = {"shortest": gap is not None and gap.low > 0, "longest": gap is not None and gap.high < 0}
-    levels: dict[str, Level] = {}
+    sides: dict[str, Judgement] = {}
     for side, row in (("shortest", found.shortest), ("longest", found.longest)):
-        ratio, levels[side] = row.ratio, "ok"
+        ratio, sides[side] = row.ratio, OK
         if ratio.value is None or ratio.interval is None or ratio.interval.low <= 1:
             continue
         if ratio.floor_high is None or ratio.value > ratio.floor_high:
-            level = limits.level("short", ratio.value, ratio.interval)
-            levels[side] = "watch" if level == "repair" and not losses[side] else level
-    side = max(levels, key=lambda name: LEVELS.index(levels[name]))
-    return levels[side], side
+            judged = limits.judge("short", ratio.value, ratio.interval)
+            sides[side] = judged if losses[side] else judged.at_most_watch("harmless")
+    side = max(sides, key=lambda name: LEVELS.index(sides[name].level))
+    return sides[side], side
 
 
 def _short_sentence(found: LengthRetrieval) -> str:
@@ -102,13 +107,14 @@ def _draw_short(found: LengthRetrieval) -> Any:
 
 def answer_long(subject: Subject) -> Finding:
     """6. Do long chunks all look alike; would a temperature or smaller chunks help?"""
-    if len(subject) < 3:
-        return not_applicable("a profile by length needs three texts or more")
-    limits = subject.thresholds
+    distinct = subject.distinct
+    if len(distinct) < 3:
+        return not_applicable("a profile by length needs three different texts or more")
+    limits, lengths = subject.thresholds, subject.clouds.lengths[distinct]
     profile = length_profile(
-        subject.raw_vectors,
-        subject.clouds.lengths,
-        bins=None if np.quantile(subject.clouds.lengths, 0.9) >= _LONG else _QUANTILE_BINS,
+        subject.raw_vectors[distinct],
+        lengths,
+        bins=None if np.quantile(lengths, 0.9) >= _LONG else _QUANTILE_BINS,
         seed=subject.seed,
         watch=limits["length_watch"],
         repair=limits["length_repair"],
@@ -117,12 +123,11 @@ def answer_long(subject: Subject) -> Finding:
     if profile.slope is None:
         return not_applicable("all texts are of about one length, or too few to part by length")
     trials = [] if found.level == "ok" else [temperature_trial(subject), chunk_trial(subject)]
-    helped = any(trial.gain >= limits["length_gain"] for trial in trials)
-    level: Level = "watch" if found.level == "repair" and not helped else found.level
+    judged = _long_judgement(profile, trials, limits["length_gain"])
     advice = " ".join(f"{trial.sentence[0].upper()}{trial.sentence[1:]}" for trial in trials)
-    evidence = (*found.evidence, *(note for trial in trials for note in trial.evidence))
+    evidence = (*found.evidence, *(note for trial in trials for note in trial.evidence), *subject.repeats())
     sentence = f"{found.sentence} {advice}".strip()
-    verdict = Verdict(level, sentence, found.value, found.interval, found.floor, evidence)
+    verdict = Verdict(judged.level, sentence, found.value, found.interval, found.floor, evidence)
     numbers: dict[str, Any] = {
         "length_slope": profile.slope,
         "length_slope_interval": profile.slope_interval,
@@ -132,7 +137,19 @@ def answer_long(subject: Subject) -> Finding:
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
         tables |= trial.table(name, subject)
-    return Finding(verdict, numbers, tables, lambda: _draw_profile(profile), _long_action(subject, trials))
+    action = _long_action(subject, trials)
+    return Finding(verdict, numbers, tables, lambda: _draw_profile(profile), action, basis=judged.basis)
+
+
+def _long_judgement(profile: LengthProfile, trials: list[Trial], least: float) -> Judgement:
+    """The profile's level, and what it rests on; `repair` only where a trial has shown a cure."""
+    level = profile.verdict.level
+    if level == "ok":
+        return OK
+    if level == "repair":
+        return judged_by(trials, least)
+    surely = profile.slope_interval is not None and profile.rise(profile.slope_interval.low) >= profile.thresholds[0]
+    return Judgement("watch", "interval" if surely else "estimate")
 
 
 def _long_action(subject: Subject, trials: list[Trial]) -> Action:
@@ -141,7 +158,10 @@ def _long_action(subject: Subject, trials: list[Trial]) -> Action:
     helps = {trial.name for trial in trials if trial.gain >= least}
     if "smaller chunks" in helps:
         cost = "cut the texts again and encode them all; the index grows"
-        return Action("re-chunk", "use smaller chunks: on trial they are found better", subject.command("length"), cost)
+        lengths = subject.clouds.lengths
+        tokens = min(max(int(np.quantile(lengths, 0.9)) // 2, _SMALLEST_CHUNK), int(lengths.max()))
+        command = subject.rechunk_command(tokens=tokens)
+        return Action("re-chunk", "use smaller chunks: on trial they are found better", command, cost)
     if helps:
         cost = "encode all texts again with the temperature; no new model"
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
@@ -176,14 +196,14 @@ def answer_position(subject: Subject) -> Finding:
     )
     start, end = found.rows[0], found.rows[-1]
     drop, interval = _drop(start, end)
-    level = _position_level(subject.thresholds, end, drop, interval)
+    judged = _position_judgement(subject.thresholds, end, drop, interval)
     sentence = (
         f"An answer of {found.segment} tokens at the end of {found.tokens} tokens is {abs(drop):.0%} "
         f"{'less' if drop > 0 else 'more'} similar to its question than at the start; it comes first for "
         f"{end.first.value:.0%} of {found.queries} questions, {start.first.value:.0%} from the start."
     )
     notes = () if subject.pooling == "mean" else ("Measured on the mean of the tokens, which this model does not use.",)
-    verdict = Verdict(level, sentence, drop, interval, 0.0, (*found.verdict.evidence, *notes))
+    verdict = Verdict(judged.level, sentence, drop, interval, 0.0, (*found.verdict.evidence, *notes))
     numbers = {
         "position_drop": drop,
         "position_drop_interval": interval,
@@ -197,7 +217,7 @@ def answer_position(subject: Subject) -> Finding:
         subject.command("length"),
         "cut the texts again and encode them; no new model",
     )
-    return Finding(verdict, numbers, tables, lambda: _draw_position(found), action)
+    return Finding(verdict, numbers, tables, lambda: _draw_position(found), action, basis=judged.basis)
 
 
 def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
@@ -213,7 +233,7 @@ def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
     room = min(inputs.limit or 512, 512) - inputs.added
     wanted = min(_PROBE_QUERIES, len(sizes))
     segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
-    if segment < _LEAST_SEGMENT or sizes.sum() < 2 * room:
+    if segment < _LEAST_SEGMENT or sizes[1:].sum() < room:  # the others fill the document around each segment
         return None
     sides = [read_texts(side) for side in (halves.queries, halves.documents)]
     return Pairs(sides[0], sides[1], halves.relevant), segment
@@ -230,14 +250,14 @@ def _drop(start: SegmentRow, end: SegmentRow) -> tuple[float, Interval | None]:
     return -change.value / base, found
 
 
-def _position_level(limits: Thresholds, end: SegmentRow, drop: float, interval: Interval | None) -> Level:
+def _position_judgement(limits: Thresholds, end: SegmentRow, drop: float, interval: Interval | None) -> Judgement:
     """A loss that chance does not explain; `repair` only where the ranks fall with it."""
     if interval is None or interval.low <= 0:
-        return "ok"
-    level = limits.level("position", drop, interval)
+        return OK
+    judged = limits.judge("position", drop, interval)
     rank = end.rank_change.interval
     falls = rank is not None and rank.low > 0
-    return "watch" if level == "repair" and not falls else level
+    return judged if falls else judged.at_most_watch("harmless")
 
 
 def _position_table(found: PositionProbe) -> pa.Table:

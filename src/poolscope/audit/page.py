@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from threadpoolctl import threadpool_limits
 
+from poolscope.audit.averaging import WORST
+from poolscope.audit.page_tables import SHOWN
 from poolscope.audit.questions import QUESTIONS
 from poolscope.audit.result import Answer, Audit
-from poolscope.report import PairExplorer, ReportSection, ReportTable, pair_explorer, render_page
+from poolscope.report import PairExplorer, ReportAction, ReportSection, ReportTable, pair_explorer, render_page
 
-# Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few.
-EXPLORED = {"worst": 50, "nearest": 30, "random": 60}
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How a table stands in the page: its title, and how many of its rows; the Parquet file has all of them."""
-
-    title: str
-    rows: int
-    searchable: bool = False
-
-
-# Tables of the page; the others go to files only.
-SHOWN: Mapping[str, Shown] = {
-    "poolings": Shown("Poolings", 20),
-    "truncation": Shown("Texts that were cut", 100, searchable=True),
-    "retrieval_by_length": Shown("Answers by length", 40),
-    "length": Shown("Profile by length", 40),
-    "position": Shown("Position of the answer", 10),
-    "worst_pairs": Shown("Worst pairs", 100, searchable=True),
-    "hubs": Shown("Texts that come back most", 50, searchable=True),
-    "duplicates": Shown("Near-duplicates and equal texts", 100, searchable=True),
-    "actions": Shown("What to do, in order", 10),
-}
+# Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few. All pairs of the table
+# of worst pairs are among them.
+EXPLORED = {"worst": WORST, "nearest": WORST, "random": 40}
 
 
 def audit_page(audit: Audit) -> str:
@@ -53,8 +30,8 @@ def audit_page(audit: Audit) -> str:
 
 
 def answer_section(answer: Answer) -> ReportSection:
-    """One answer as a section: verdict, figure, tables and the page that explains it."""
-    question = QUESTIONS[answer.number - 1]
+    """One answer as a section: verdict, what to do, figure, tables and the page that explains it."""
+    question, action = QUESTIONS[answer.number - 1], answer.action
     return ReportSection(
         key=answer.key,
         title=f"{answer.number}. {question.title}",
@@ -64,18 +41,11 @@ def answer_section(answer: Answer) -> ReportSection:
             (question.title if name == answer.key else name.capitalize(), drawn) for name, drawn in answer.figures()
         ],
         tables=[_shown(name, table) for name, table in answer.tables.items() if name in SHOWN and len(table)],
-        notes=_notes(answer),
+        action=None if action is None else ReportAction(action.step, action.cost, action.command),
         explained_by=answer.page,
         number_name=answer.number_name,
         number_format=answer.number_format,
     )
-
-
-def _notes(answer: Answer) -> list[str]:
-    if answer.action is None:
-        return []
-    action = answer.action
-    return [f"What to do: {action.step}. Cost: {action.cost}.", f"Command: {action.command}"]
 
 
 def _shown(name: str, table: pa.Table) -> ReportTable:
@@ -87,7 +57,14 @@ def _shown(name: str, table: pa.Table) -> ReportTable:
     cells = zip(*(column.to_pylist() for column in rows.columns), strict=True)
     left = len(table) - len(rows)
     title = f"{kind.title} (the first {len(rows):,} of {len(table):,}; all in {name}.parquet)" if left else kind.title
-    return ReportTable(title, rows.column_names, [list(row) for row in cells], searchable=kind.searchable)
+    return ReportTable(
+        title,
+        rows.column_names,
+        [list(row) for row in cells],
+        searchable=kind.searchable,
+        view=kind.view(rows.column_names),
+        pair=kind.pair,
+    )
 
 
 def _explorer(audit: Audit) -> PairExplorer | None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.audit.basis import OK, Judgement
 from poolscope.audit.result import Action, Finding, not_applicable
+from poolscope.audit.runtime import Match, compare_runtime
 from poolscope.audit.subject import Subject
+from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
-from poolscope.errors import InputError
-from poolscope.intervals import Interval, bootstrap_interval
+from poolscope.intervals import bootstrap_interval
 from poolscope.moments import mean
-from poolscope.ranking import nearest_neighbours, unit_rows
+from poolscope.ranking import nearest_neighbours
 from poolscope.repairs.pooling import pool
-from poolscope.verdicts import Level, Verdict
+from poolscope.verdicts import Verdict
 
 Array = NDArray[np.float64]
 
@@ -28,17 +29,6 @@ CONTENT = "mean without special tokens"
 _NEIGHBOURS = 10
 # Texts whose neighbours are compared; more would not move the share.
 _MOST_TEXTS = 2000
-_UNIT = 1e-3
-
-
-@dataclass(frozen=True)
-class Match:
-    """How near one pooling of the clouds comes: the mean over texts, its interval, and what wrong texts would give."""
-
-    pooling: str
-    value: float
-    interval: Interval | None
-    floor: float
 
 
 def answer_pooling(subject: Subject) -> Finding:
@@ -51,18 +41,18 @@ def answer_pooling(subject: Subject) -> Finding:
         return not_applicable("texts of a single token, or fewer than three texts, are the same in every pooling")
     matches = [_kept_neighbours(subject, name, table) for name, table in poolings.items() if name != subject.pooling]
     likely = next(m for m in matches if m.pooling == ("cls" if subject.pooling == "mean" else "mean"))
-    level: Level = "watch" if _unclear(subject.pooling_report) else "ok"
+    judged = Judgement("watch", "declared") if _unclear(subject.pooling_report) else OK
     declared = "declares" if subject.card.pooling else "declares no pooling; taken as"
     sentence = (
         f"The model {declared} {subject.pooling} pooling; a runtime that pools by {likely.pooling} instead would keep "
         f"{likely.value:.0%} of the ten nearest neighbours. Hand in its vectors (--vectors) to see what it does."
     )
-    verdict = Verdict(level, sentence, likely.value, likely.interval, likely.floor, notes)
+    verdict = Verdict(judged.level, sentence, likely.value, likely.interval, likely.floor, notes)
     numbers = {"pooling": subject.pooling, "wrong_pooling_keeps": likely.value}
     action = Action(
         "configure",
         "check prompt and pooling of your runtime against what the model declares",
-        subject.command("audit", "--vectors FILE"),
+        _with_prompt(subject),
         "a setting of the runtime; vectors made with a wrong one must be made again",
     )
     title = f"Neighbours that survive another pooling than {subject.pooling}"
@@ -73,6 +63,7 @@ def answer_pooling(subject: Subject) -> Finding:
         lambda: _draw(matches, title),
         action,
         number_name=f"neighbours left if pooled by {likely.pooling}",
+        basis=judged.basis,
     )
 
 
@@ -80,6 +71,33 @@ def _unclear(report: PoolingReport) -> bool:
     """Does the declaration leave something open that changes the vectors?"""
     further = any(module != "Normalize" for module in report.after)
     return not report.declared or len(report.declared) > 1 or further or (bool(report.prompts) and not report.prompt)
+
+
+def _with_prompt(subject: Subject) -> str | None:
+    """The audit with the prompt that the model declares for documents; None if it has none, or one was chosen."""
+    chosen = {"prompt", "prompt_name", "role"} & set(subject.named.options) or subject.pooling_report.prompt
+    if chosen or not resolve_prompt(subject.card, EncoderOptions(role="document")):
+        return None
+    return subject.command("audit", role="document")
+
+
+def _runtime_finding(subject: Subject, poolings: Mapping[str, Array]) -> Finding:
+    """The answer where the runtime's own vectors are at hand."""
+    found = compare_runtime(subject, poolings)
+    own, cause = found.own, found.cause
+    verdict = Verdict(cause.judged.level, cause.sentence, own.value, own.interval, own.floor, found.evidence)
+    numbers = {
+        "pooling": subject.pooling,
+        "runtime_pooling": found.fits,
+        "runtime_cosine": own.value,
+        "runtime_best_cosine": found.best.value,
+        "runtime_normalised": found.normalised,
+    }
+    again = subject.command("audit") if "vectors" in subject.named.settings else None
+    action = Action("configure", cause.step, again, cause.cost)
+    title = "Cosine of your runtime's vectors with each pooling of the tokens"
+    tables = {"poolings": _table(found.matches)}
+    return Finding(verdict, numbers, tables, lambda: _draw(found.matches, title), action, basis=cause.judged.basis)
 
 
 def pooled_ways(subject: Subject) -> dict[str, Array]:
@@ -113,114 +131,7 @@ def _kept_neighbours(subject: Subject, name: str, table: Array) -> Match:
     return Match(name, float(shared.mean()), bootstrap_interval(shared, seed=subject.seed), k / (len(some) - 1))
 
 
-# -- with the runtime's own vectors -------------------------------------------------------------------------------
-
-
-def _runtime_finding(subject: Subject, poolings: Mapping[str, Array]) -> Finding:
-    given = _checked_runtime(subject)
-    matches = [_match(given, table, name, subject.seed) for name, table in poolings.items()]
-    best = max(matches, key=lambda match: match.value)
-    own = next(match for match in matches if match.pooling == subject.pooling)
-    level, sentence = _judged(subject, given, best, own)
-    verdict = Verdict(level, sentence, own.value, own.interval, own.floor, _runtime_evidence(subject, given, matches))
-    lengths = np.linalg.norm(given, axis=1)
-    numbers = {
-        "pooling": subject.pooling,
-        "runtime_pooling": best.pooling if best.value >= subject.thresholds["pooling_match"] else None,
-        "runtime_cosine": own.value,
-        "runtime_best_cosine": best.value,
-        "runtime_normalised": bool(np.abs(lengths - 1).max() < _UNIT),
-    }
-    action = Action(
-        "configure",
-        f"set the pooling of your runtime to {subject.pooling}, then encode again",
-        subject.command("audit", "--vectors FILE"),
-        f"encode {len(subject):,} texts again with the right setting; no new model",
-    )
-    title = "Cosine of your runtime's vectors with each pooling of the tokens"
-    return Finding(verdict, numbers, {"poolings": _table(matches)}, lambda: _draw(matches, title), action)
-
-
-def _checked_runtime(subject: Subject) -> Array:
-    given = np.asarray(subject.runtime, dtype=np.float64)
-    if len(given) != len(subject) or given.shape[1] > subject.clouds.dimension:
-        raise InputError(
-            f"vectors: received {given.shape[0]} vectors of dimension {given.shape[1]}; needed: one for each of the "
-            f"{len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one is "
-            f"that of another model, or of several poolings joined."
-        )
-    unit_rows(given, "vectors")  # names a row without direction
-    return given
-
-
-def _match(given: Array, table: Array, name: str, seed: int) -> Match:
-    """Mean cosine row by row (of the first dimensions, where the runtime keeps fewer), and with the next text's row."""
-    theirs, ours = unit_rows(given, "vectors"), unit_rows(table[:, : given.shape[1]], name)
-    cosines = np.einsum("ij,ij->i", theirs, ours).astype(np.float64)
-    wrong = np.einsum("ij,ij->i", theirs, np.roll(ours, 1, axis=0)).astype(np.float64)
-    return Match(name, float(cosines.mean()), bootstrap_interval(cosines, seed=seed), float(wrong.mean()))
-
-
-def _judged(subject: Subject, given: Array, best: Match, own: Match) -> tuple[Level, str]:
-    least = subject.thresholds["pooling_match"]
-    kept = "" if given.shape[1] == subject.clouds.dimension else f" (its first {given.shape[1]} dimensions)"
-    if own.value >= least:
-        scale = _scale_note(subject, given)
-        level: Level = "watch" if scale else "ok"
-        return (
-            level,
-            f"Your runtime pools as the model declares, by {own.pooling}{kept}: cosine {own.value:.4f}.{scale}",
-        )
-    if best.value >= least:
-        return "repair", (
-            f"Your runtime pooled by {best.pooling}{kept} (cosine {best.value:.4f}); the model was trained with "
-            f"{own.pooling} pooling, and with that its vectors agree to {own.value:.2f} only."
-        )
-    why = _why_nothing_fits(subject, given, best)
-    return (
-        "repair",
-        f"Your runtime's vectors are no pooling of this model's tokens (nearest: {best.pooling}, {best.value:.2f}). "
-        f"{why}",
-    )
-
-
-def _scale_note(subject: Subject, given: Array) -> str:
-    """A model that declares Normalize, and vectors of other lengths: dot products then rank by length."""
-    if "Normalize" not in subject.card.after or np.abs(np.linalg.norm(given, axis=1) - 1).max() < _UNIT:
-        return ""
-    return " But the model normalises its vectors and your runtime does not: search by cosine, not by dot product."
-
-
-def _why_nothing_fits(subject: Subject, given: Array, best: Match) -> str:
-    """Rows in another order are found again among the texts; otherwise it is another model, prompt or further layer."""
-    from poolscope.ranking import rank_documents
-
-    ours = pool(subject.clouds, best.pooling if best.pooling != CONTENT else "mean")[:, : given.shape[1]]
-    own = np.stack([np.arange(len(given))] * 2, axis=1)
-    scores = rank_documents(given, ours, own, k=1).scores[:, 0]
-    if scores.mean() >= subject.thresholds["pooling_match"]:
-        return "They are this model's vectors in another order: sort them as the texts are."
-    further = [module for module in subject.card.after if module != "Normalize"]
-    layers = f", the layers after pooling ({', '.join(further)})" if further else ""
-    return f"Check the model and its revision, the prompt{layers}, and the order of the texts."
-
-
-def _runtime_evidence(subject: Subject, given: Array, matches: list[Match]) -> tuple[str, ...]:
-    ranked = sorted(matches, key=lambda match: -match.value)
-    lengths = np.linalg.norm(given, axis=1)
-    normalised = np.abs(lengths - 1).max() < _UNIT
-    scale = (
-        "They have length 1." if normalised else f"Their lengths run from {lengths.min():.3g} to {lengths.max():.3g}."
-    )
-    cosines = ", ".join(f"{match.pooling} {match.value:.4f}" for match in ranked)
-    return (
-        f"Cosines: {cosines}; with the vector of another text {ranked[0].floor:.3f}.",
-        scale,
-        *subject.pooling_report.notes(),
-    )
-
-
-def _table(matches: list[Match]) -> pa.Table:
+def _table(matches: Sequence[Match]) -> pa.Table:
     return pa.table(
         {
             "pooling": [match.pooling for match in matches],
@@ -232,7 +143,7 @@ def _table(matches: list[Match]) -> pa.Table:
     )
 
 
-def _draw(matches: list[Match], title: str) -> Any:
+def _draw(matches: Sequence[Match], title: str) -> Any:
     from poolscope.charts.audit import bars_figure
 
     intervals = [match.interval for match in matches]

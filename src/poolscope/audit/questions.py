@@ -48,6 +48,7 @@ class Question:
             draw=found.draw,
             more=found.more,
             action=found.action if found.verdict.level != "ok" or self.from_answers else None,
+            basis=found.basis,
         )
 
 
@@ -59,7 +60,7 @@ QUESTIONS: tuple[Question, ...] = (
         "What does an unrelated pair score here?",
         answer_scores,
         "scores.md",
-        "cut-off for 1 % false hits",
+        "cut-off for unrelated pairs",
     ),
     Question(
         2,
@@ -141,7 +142,7 @@ QUESTIONS: tuple[Question, ...] = (
         "Keep, repair, re-chunk or change the model: what first, what does it cost, how sure?",
         answer_decision,
         "audit.md#what-comes-first-question-10",
-        "answers beyond a threshold",
+        "answers that ask for something",
         ".0f",
         from_answers=True,
     ),

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope import __version__
-from poolscope.errors import InputError
-from poolscope.files import atomic_path, write_json
+from poolscope.audit.basis import Basis
+from poolscope.files import atomic_path, check_folder, write_json
 from poolscope.results import plain
 from poolscope.verdicts import Level, Verdict, worst_level
 
@@ -24,16 +24,20 @@ if TYPE_CHECKING:
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
 
 # Kinds of actions, from the cheapest to the dearest.
-KINDS = ("keep", "configure", "repair", "re-chunk", "change")
+KINDS = ("keep", "undecided", "configure", "merge", "repair", "re-chunk", "change")
 
 
 @dataclass(frozen=True)
 class Action:
-    """What to do about an answer: its kind (one of KINDS), the step in words, a command, and what it costs."""
+    """What to do about an answer: its kind (one of KINDS), the step in words, what to run, and what it costs.
+
+    `command` runs as it stands: a command line, or a call in Python where the audit was of objects in memory; None
+    where no command does the step.
+    """
 
     kind: str
     step: str
-    command: str
+    command: str | None
     cost: str
 
 
@@ -43,7 +47,7 @@ class Finding:
 
     `numbers` are named once in a whole audit; `tables` go to Parquet; `draw` makes the figure when it is asked for, and
     `more` further ones by name; `action` is what the finding asks for where it is not `ok`; `number_name` says what the
-    number of the verdict is, where it is not what the question says.
+    number of the verdict is, where it is not what the question says; `basis` is what a level above `ok` rests on.
     """
 
     verdict: Verdict
@@ -53,6 +57,10 @@ class Finding:
     action: Action | None = None
     more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     number_name: str | None = None
+    basis: Basis | None = None
+
+
+NOT_APPLICABLE = "Not applicable, because "
 
 
 def not_applicable(reason: str, **numbers: Any) -> Finding:
@@ -61,14 +69,15 @@ def not_applicable(reason: str, **numbers: Any) -> Finding:
     >>> not_applicable("there is one text only").verdict.sentence
     'Not applicable, because there is one text only.'
     """
-    return Finding(Verdict("ok", f"Not applicable, because {reason}."), numbers)
+    return Finding(Verdict("ok", f"{NOT_APPLICABLE}{reason}."), numbers)
 
 
 @dataclass(frozen=True)
 class Answer:
     """One question and its answer; `page` is the page of the documentation that explains it.
 
-    `number_name` says what the number of the verdict is, and `number_format` how it is written.
+    `number_name` says what the number of the verdict is, `number_format` how it is written, and `basis` what its level
+    rests on (None for `ok`).
     """
 
     number: int
@@ -83,6 +92,7 @@ class Answer:
     draw: Callable[[], Any] | None = field(default=None, repr=False)
     more: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False)
     action: Action | None = None
+    basis: Basis | None = None
 
     def figure(self) -> Any | None:
         """The figure (plotly), or None where there is nothing to draw."""
@@ -103,6 +113,7 @@ class Answer:
             "number_name": self.number_name,
             "numbers": plain(self.numbers),
             "action": plain(self.action),
+            "basis": self.basis,
             "page": self.page,
             "tables": sorted(self.tables),
         }
@@ -200,15 +211,6 @@ class Audit:
         )
         title = f"{self.model['name']} · {self.corpus['texts']:,} texts of {self.corpus['source']}"
         return f"<p><b>{html.escape(title)}</b></p><table>{rows}</table>"
-
-
-def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder to write into, there or not; an error where a file stands in its place."""
-    target = Path(folder)
-    for part in (target, *target.parents):
-        if part.exists() and not part.is_dir():
-            raise InputError(f"output: received {target}, but {part} is a file; allowed is a folder. Name another one.")
-    return target
 
 
 # Dark enough on white and light enough on black.

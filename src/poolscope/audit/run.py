@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from poolscope.audit.commands import PIPE, Named
 from poolscope.audit.questions import QUESTIONS
 from poolscope.audit.result import Answer, Audit
 from poolscope.audit.subject import StoredEncoder, Subject
@@ -40,6 +42,7 @@ def audit(
     cache: bool = False,
     progress: Progress | None = None,
     asked: Callable[[Answer], None] | None = None,
+    named: Named | None = None,
     **options: Any,
 ) -> Audit:
     """Ten questions about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
@@ -48,10 +51,13 @@ def audit(
     out). `texts` is anything `read_texts` takes; by default 1,000 of the built-in corpus. `thresholds` sets some of
     those in `poolscope.audit.thresholds` anew. `vectors` (texts × d) are what your own runtime gave for the same texts:
     then question 3 names the pooling that it did. `trial_texts` is how many texts trials encode anew (by default a
-    twentieth, 40 to 200). `progress` is called while encoding, `asked` after every answer. `options` are those of the
-    encoder.
+    twentieth, 40 to 200). `progress` is called while encoding, `asked` after every answer. `named` is how the command
+    line called all this, for the commands that answers suggest. `options` are those of the encoder.
     """
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
+    seed = _whole("seed", seed)
+    trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
+    runtime = None if vectors is None else _runtime(vectors)
     began = time.perf_counter()
     encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
     encoding = time.perf_counter() - began
@@ -61,10 +67,11 @@ def audit(
         thresholds=limits,
         source=source,
         notes=notes,
-        runtime=None if vectors is None else np.asarray(vectors),
+        runtime=runtime,
         trial_texts=trial_texts,
         seed=seed,
-        names=(_named(model, "MODEL"), "" if texts is None else _named(texts, "TEXTS")),
+        named=named
+        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
     return ask(subject, seconds={"encoding": encoding}, asked=asked)
 
@@ -104,7 +111,7 @@ def _material(
                 f"received ready clouds and the options {sorted(options)}; clouds are taken as they are. Leave the "
                 f"options out, or name a model."
             )
-        return _stored(ready), ready, _named(model, "ready clouds"), ()
+        return _stored(ready), ready, _name(model) or "ready clouds", ()
     corpus = _corpus(texts, seed)
     encoder = as_encoder(model if ready is None else ready, **options)
     clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
@@ -119,9 +126,11 @@ def _corpus(texts: Any, seed: int) -> Texts:
 
 def _opened(model: Any) -> TokenClouds | None:
     """Clouds, if the name is that of a cloud file or a store."""
-    if not isinstance(model, str | os.PathLike) or not (Path(model).suffix == ".arrow" or is_store(model)):
-        return None
-    return open_clouds(model)
+    return open_clouds(model) if _is_clouds(model) else None
+
+
+def _is_clouds(model: Any) -> bool:
+    return isinstance(model, str | os.PathLike) and (Path(model).suffix == ".arrow" or is_store(model))
 
 
 def _stored(clouds: TokenClouds) -> StoredEncoder:
@@ -138,7 +147,32 @@ def _stored(clouds: TokenClouds) -> StoredEncoder:
 _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
-def _named(value: Any, otherwise: str) -> str:
-    """A name for commands: what the user wrote, where it was a name."""
-    value = value.source if isinstance(value, Texts) and value.source != "memory" else value
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else otherwise
+def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
+    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+    clouds = texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))
+    return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+
+
+def _name(value: Any) -> str | None:
+    return os.fspath(value) if isinstance(value, str | os.PathLike) and os.fspath(value) != PIPE else None
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(f"{name}: received {value!r}; allowed is a whole number, 0 or more. Pass one, such as 40.")
+    return int(value)
+
+
+def _runtime(vectors: Any) -> NDArray[Any]:
+    """Vectors of a runtime as a table of numbers; how many and how long they must be is known after encoding."""
+    try:
+        table = np.asarray(vectors)
+    except ValueError:  # rows of different lengths
+        table = np.empty(0, dtype=object)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
+        shape = "rows of different lengths" if table.dtype == object else f"{table.dtype} of shape {table.shape}"
+        raise InputError(
+            f"vectors: received {shape}; allowed is a table of numbers, one row a text (texts × dimensions). Stack the "
+            f"vectors of your runtime in the order of the texts."
+        )
+    return table

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.analyses.hubs import first_of_equal
 from poolscope.analyses.socm import socm
 from poolscope.analyses.socm_result import SocmResult
+from poolscope.audit.commands import Named
 from poolscope.audit.thresholds import Thresholds
 from poolscope.audit.trials import HalvesTask, cut_halves
 from poolscope.bures.factors import ReducedCache
@@ -23,7 +25,7 @@ from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import ModelError
 from poolscope.moments import TextMoments, text_moments
-from poolscope.ranking import unit_rows
+from poolscope.ranking import nearest_neighbours, unit_rows
 from poolscope.repairs.pooling import declared_pooling, pool
 from poolscope.texts import Texts
 
@@ -50,7 +52,8 @@ class Subject:
 
     `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
     `runtime` are the vectors that the user's own runtime gave for the same texts. `trial_texts` are the
-    texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from.
+    texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
+    `named` how all that is called on the command line.
     """
 
     clouds: TokenClouds
@@ -61,7 +64,7 @@ class Subject:
     runtime: Array | None = None
     trial_texts: int | None = None
     seed: int = 0
-    names: tuple[str, str] = field(default=("MODEL", "TEXTS"), repr=False)
+    named: Named = field(default_factory=Named, repr=False)
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -81,6 +84,17 @@ class Subject:
         """The texts in memory, or None if the clouds came without them."""
         found = self.clouds.texts
         return None if found is None else list(found)
+
+    @cached_property
+    def distinct(self) -> NDArray[np.int64]:
+        """Positions of the texts that equal no earlier one: what repeats another is no draw of its own."""
+        return np.arange(len(self)) if self.texts is None else first_of_equal(self.texts)
+
+    def repeats(self) -> tuple[str, ...]:
+        """A sentence about the texts that `distinct` leaves out, where there are any."""
+        left = len(self) - len(self.distinct)
+        verb = "text that equals" if left == 1 else "texts that equal"
+        return (f"Left out: {left:,} {verb} an earlier one but for letter case and blanks.",) if left else ()
 
     @cached_property
     def ids(self) -> list[str]:
@@ -137,8 +151,16 @@ class Subject:
 
     @cached_property
     def neighbours(self) -> SocmResult:
-        """SOCM of each text with its nearest by mean vector."""
-        return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1), reduced=self._reduced)
+        """SOCM of each text with its nearest by mean vector; texts that repeat another are nobody's neighbours."""
+        texts = self.distinct
+        if len(texts) == len(self):
+            return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1), reduced=self._reduced)
+        found, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
+        pairs = np.stack([np.repeat(texts, found.shape[1]), texts[found.ravel()]], axis=1)
+        pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
+        return replace(
+            socm(self.clouds, pairs=pairs, reduced=self._reduced), kind="each different text with its nearest neighbour"
+        )
 
     @cached_property
     def _reduced(self) -> tuple[ReducedCache, ReducedCache]:
@@ -151,10 +173,13 @@ class Subject:
         found = getattr(self.encoder, "vocabulary", None)
         return found if isinstance(found, Vocabulary) else None
 
-    def command(self, verb: str, *options: str, texts: str | None = None) -> str:
-        """A command line about this model and these texts, or others."""
-        model, own = self.names
-        return " ".join(part for part in ("poolscope", verb, model, texts or own, *options) if part)
+    def command(self, verb: str, **more: Any) -> str | None:
+        """What to run about this model and these texts, with further options; None where it could not run."""
+        return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
+
+    def rechunk_command(self, **more: Any) -> str | None:
+        """What to run to cut the texts to fit this model and audit them again."""
+        return self.named.rechunk(**more)
 
     def corpus(self) -> dict[str, Any]:
         """What is known of the texts; the digest tells two corpora apart (None where the texts are unknown)."""

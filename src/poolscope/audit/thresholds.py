@@ -1,8 +1,8 @@
 """Every threshold of the audit, in one place, each with its reason.
 
 A number is `watch` when its estimate reaches the first threshold, and `repair` only when its whole interval lies beyond
-the second, or a repair that was tried has won on held-out texts: what is not sure is not called broken. All of them can
-be set, because what is tolerable depends on the use.
+the second, when it is a count over these texts, or when a repair that was tried has won on held-out texts: what is not
+sure is not called broken. All of them can be set, because what is tolerable depends on the use.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from poolscope.analyses.length import REPAIR_RISE, WATCH_RISE
 from poolscope.analyses.length_position import REPAIR_DROP, WATCH_DROP
 from poolscope.analyses.length_retrieval import REPAIR_RATIO, WATCH_RATIO
+from poolscope.audit.basis import OK, Judgement
 from poolscope.errors import InputError
 from poolscope.intervals import Interval
-from poolscope.verdicts import Level
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ TABLE: tuple[Threshold, ...] = (
         "socm_watch",
         0.25,
         8,
-        "SOCM among nearest neighbours. Published averages on hard negatives: encoders trained for retrieval 0.02 to "
-        "0.13, the raw BERT backbone 0.48.",
+        "SOCM among nearest neighbours, while its interval lies above the floor. Published averages on hard negatives: "
+        "encoders trained for retrieval 0.02 to 0.13, the raw BERT backbone 0.48.",
     ),
     Threshold(
         "socm_gain", 0.01, 8, "Points of nDCG@10 that using the clouds must win on held-out halves: then it matters."
@@ -126,6 +126,9 @@ TABLE: tuple[Threshold, ...] = (
     ),
     Threshold("duplicate_cosine", 0.99, 9, "Two vectors this near are one to a ranking: their order is rounding."),
     Threshold("duplicate_watch", 0.05, 9, "Every twentieth text has a near-duplicate that takes its place in answers."),
+    Threshold(
+        "duplicate_repair", 0.3, 9, "Almost every third text equals another: answers fill with copies of one text."
+    ),
 )
 DEFAULTS: Mapping[str, float] = {threshold.name: threshold.value for threshold in TABLE}
 
@@ -140,7 +143,12 @@ class Thresholds(Mapping[str, float]):
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         values = {} if values is None else values
-        if unknown := sorted(set(values) - set(DEFAULTS)):
+        if not isinstance(values, Mapping):
+            raise InputError(
+                f"thresholds: received {type(values).__name__}; allowed is a mapping of names to numbers, such as "
+                f"{{'cut_off_watch': 0.8}}."
+            )
+        if unknown := sorted(str(name) for name in values if name not in DEFAULTS):
             raise InputError(f"thresholds: received {', '.join(unknown)}; known are {', '.join(DEFAULTS)}.")
         self._values = {**DEFAULTS, **{name: _number(name, value) for name, value in values.items()}}
 
@@ -165,16 +173,24 @@ class Thresholds(Mapping[str, float]):
         """These thresholds with some set anew."""
         return Thresholds({**self._values, **values})
 
-    def level(self, name: str, value: float, interval: Interval | None = None) -> Level:
+    def judge(self, name: str, value: float, interval: Interval | None = None) -> Judgement:
         """`watch` from NAME_watch on; `repair` where all of the interval is at NAME_repair or above.
 
-        >>> Thresholds().level("cut_off", 0.75), Thresholds().level("cut_off", 0.95)
+        >>> Thresholds().judge("cut_off", 0.75).level, Thresholds().judge("cut_off", 0.95).level
         ('watch', 'repair')
         """
         surely = value if interval is None else interval.low
         if f"{name}_repair" in self._values and surely >= self[f"{name}_repair"]:
-            return "repair"
-        return "watch" if value >= self[f"{name}_watch"] else "ok"
+            return Judgement("repair", "no interval" if interval is None else "interval")
+        watch = self[f"{name}_watch"]
+        if value < watch:
+            return OK
+        return Judgement("watch", "no interval" if interval is None else "interval" if surely >= watch else "estimate")
+
+    def count(self, name: str, value: float) -> Judgement:
+        """The same for a number that is counted, not estimated."""
+        level = self.judge(name, value).level
+        return OK if level == "ok" else Judgement(level, "counted")
 
 
 def read_thresholds(path: str | os.PathLike[str] | None = None, settings: Iterable[str] = ()) -> Thresholds:

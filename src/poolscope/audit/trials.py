@@ -7,7 +7,7 @@ the other texts on trial and all texts that are not on trial. The repair is fitt
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.audit.basis import Judgement
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.evaluate import Difference, Evaluation, Halves, compare_scores, split_half
@@ -116,15 +117,16 @@ def cut_halves(subject: Subject) -> HalvesTask | str:
         return "the halves of the texts would have to be encoded, and only ready clouds are at hand"
     if subject.texts is None:
         return "the texts themselves are not at hand"
-    order = np.random.default_rng(subject.seed).permutation(len(subject))
-    chosen = np.sort(order[: min(_trial_size(subject), len(subject) // 2)])
+    distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
+    order = np.random.default_rng(subject.seed).permutation(distinct)
+    chosen = np.sort(order[: min(_trial_size(subject), len(distinct) // 2)])
     try:
         halves = split_half([subject.texts[k] for k in chosen])
     except InputError:
         halves = Halves([], [], np.zeros((0, 2), np.int64))
     if len(halves.queries) < MIN_QUERIES:
         return f"{len(halves.queries)} of the texts on trial can be cut in two, and {MIN_QUERIES} are needed"
-    others = np.setdiff1d(np.arange(len(subject)), chosen)
+    others = np.setdiff1d(distinct, chosen)
     return HalvesTask(subject, halves, subject.vectors[others], subject.clouds.lengths[others])
 
 
@@ -159,7 +161,18 @@ def compared(name: str, before: Evaluation, after: Evaluation, *, doing: str) ->
         outcome = f"{doing} changes nothing that can be told from chance"
     sentence = f"{outcome} ({difference.mean:+.3f} nDCG@{_K} on {difference.count} held-out queries)."
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {difference} ({_LEVEL:.0%} interval)"
-    return Trial(name, sentence, before, after, difference, (f"Split-half self-retrieval, nDCG@{_K}: {scores}.",))
+    evidence = f"{name.capitalize()}, on split-half self-retrieval: nDCG@{_K} {scores}."
+    return Trial(name, sentence, before, after, difference, (evidence,))
+
+
+def judged_by(trials: Sequence[Trial], least: float) -> Judgement:
+    """`repair` where a trial won by at least so much; otherwise `watch`, and what that rests on."""
+    gain = max((trial.gain for trial in trials), default=0.0)
+    if gain >= least and gain > 0:
+        return Judgement("repair", "trial")
+    if gain > 0:
+        return Judgement("watch", "small gain")
+    return Judgement("watch", "no cure" if any(trial.difference is not None for trial in trials) else "untried")
 
 
 def temperature_trial(subject: Subject) -> Trial:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolscope.audit.basis import Judgement
 from poolscope.audit.result import Action, Finding, not_applicable
 from poolscope.audit.subject import Subject
 from poolscope.encoders.reports import TruncationReport, truncation_report
-from poolscope.intervals import bootstrap_interval
+from poolscope.intervals import Interval, bootstrap_sums, percentile_interval
 from poolscope.verdicts import Verdict
 
 
@@ -19,18 +20,10 @@ def answer_truncation(subject: Subject) -> Finding:
     if subject.card.kind in ("arrays", "function"):
         return not_applicable("the vectors were made elsewhere, and clouds do not tell what was cut off before")
     report = truncation_report(subject.clouds)
-    limits = subject.thresholds
-    lost, total = subject.clouds.truncated.astype(np.float64), subject.clouds.lengths + subject.clouds.truncated
-    # The bootstrap of a ratio, to first order: texts as they move it.
-    influence = report.share_lost + (lost - report.share_lost * total) / total.mean()
-    interval = bootstrap_interval(influence, seed=subject.seed) if report.cut_texts else None
     twins = sum(len(group) for group in report.identical) / report.texts
-    level = limits.level("cut", report.share_lost, interval)
-    if twins >= limits["twins_repair"]:
-        level = "repair"
-    elif twins:
-        level = "repair" if level == "repair" else "watch"
-    verdict = Verdict(level, " ".join(report.notes()), report.share_lost, interval, None, _limit_notes(subject))
+    judged = _judged(subject, report, twins)
+    interval = _population(subject) if report.cut_texts else None
+    verdict = Verdict(judged.level, " ".join(report.notes()), report.share_lost, interval, None, _limit_notes(subject))
     numbers = {
         "share_cut": report.share_lost,
         "share_cut_interval": interval,
@@ -38,7 +31,25 @@ def answer_truncation(subject: Subject) -> Finding:
         "truncation_twins": twins,
     }
     tables = {"truncation": _cut_table(subject, report)}
-    return Finding(verdict, numbers, tables, lambda: _draw_lengths(subject), _cut_action(subject, report))
+    action = _cut_action(subject, report)
+    return Finding(verdict, numbers, tables, lambda: _draw_lengths(subject), action, basis=judged.basis)
+
+
+def _judged(subject: Subject, report: TruncationReport, twins: float) -> Judgement:
+    """The level goes by what was cut of these texts, which is counted; the interval is for others like them."""
+    judged = subject.thresholds.count("cut", report.share_lost)
+    if twins and twins >= subject.thresholds["twins_repair"]:
+        return Judgement("repair", "counted")
+    return Judgement("watch", "counted") if twins and judged.level == "ok" else judged
+
+
+def _population(subject: Subject) -> Interval | None:
+    """The share for the population of texts: a ratio of sums in every bootstrap draw, so within 0 and 1."""
+    if len(subject) < 2:
+        return None
+    cut = subject.clouds.truncated.astype(np.float64)
+    lost, total = bootstrap_sums(np.stack([cut, subject.clouds.lengths + cut], axis=1), seed=subject.seed).T
+    return percentile_interval(lost / total)
 
 
 def _limit_notes(subject: Subject) -> tuple[str, ...]:
@@ -53,7 +64,7 @@ def _cut_action(subject: Subject, report: TruncationReport) -> Action:
     return Action(
         "re-chunk",
         f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
-        subject.command("audit", texts="CHUNKS"),
+        subject.rechunk_command(),
         f"encode {report.tokens_lost:,} more tokens "
         f"({report.tokens_lost / max(report.tokens_kept, 1):.0%} of what was encoded); no new model",
     )

@@ -11,10 +11,12 @@ import pyarrow as pa
 from poolscope.analyses.cone import Cone, cone
 from poolscope.analyses.hubs import HubResult, hubs
 from poolscope.analyses.scores import ScoreDistribution, score_distribution
+from poolscope.audit.basis import OK, Judgement
 from poolscope.audit.result import Action, Finding, not_applicable
 from poolscope.audit.subject import Subject
-from poolscope.audit.trials import Trial, mean_removal_trial
-from poolscope.verdicts import Level, Verdict, worst_level
+from poolscope.audit.thresholds import Thresholds
+from poolscope.audit.trials import Trial, judged_by, mean_removal_trial
+from poolscope.verdicts import LEVELS, Verdict
 
 # Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
 _HUB_TEXTS = 30
@@ -22,20 +24,19 @@ _HUB_TEXTS = 30
 
 def answer_scores(subject: Subject) -> Finding:
     """1. What does an unrelated pair score here?"""
-    if len(subject) < 3:
-        return not_applicable("a distribution of scores needs three texts or more")
+    if len(subject.distinct) < 3:
+        return not_applicable("a distribution of scores needs three different texts or more")
     limits = subject.thresholds
-    found = score_distribution(subject.vectors, false_hits=limits["false_hits"], seed=subject.seed)
-    level = limits.level("cut_off", found.cut_off, found.cut_off_interval)
-    if found.cut_off_interval is None and level == "repair":
-        level = "watch"  # too few pairs to be sure of so rare a share
-    sentence = (
-        f"Two unrelated texts score {found.floor:.2f} on average (spread {found.deviation:.2f}); cut at "
-        f"{found.cut_off:.2f}, and {found.false_hits:.0%} of unrelated pairs still pass."
-    )
-    if level != "ok":
-        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: use this one."
-    verdict = Verdict(level, sentence, found.cut_off, found.cut_off_interval, found.isotropic_cut_off, _evidence(found))
+    found = score_distribution(subject.vectors[subject.distinct], false_hits=limits["false_hits"], seed=subject.seed)
+    judged = limits.judge("cut_off", found.cut_off, found.cut_off_interval)
+    if found.cut_off_interval is None:
+        judged = judged.at_most_watch("no interval")  # too few pairs to be sure of so rare a share
+    sentence = _score_sentence(found)
+    if judged.level != "ok":
+        instead = "use this one" if found.placed else "audit more texts to place one"
+        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: {instead}."
+    evidence = (*_evidence(found), *subject.repeats())
+    verdict = Verdict(judged.level, sentence, found.cut_off, found.cut_off_interval, found.isotropic_cut_off, evidence)
     numbers = {
         "floor": found.floor,
         "floor_interval": found.floor_interval,
@@ -47,13 +48,27 @@ def answer_scores(subject: Subject) -> Finding:
         "score_pairs": found.pairs,
     }
     histogram = pa.table({"low": found.edges[:-1], "high": found.edges[1:], "pairs": found.counts})
-    action = Action(
-        "repair",
-        f"set the cut-off of your search to {found.cut_off:.2f}, or remove the mean to widen the band",
-        subject.command("tune"),
-        "no re-encoding: one subtraction a vector",
+    step = f"set the cut-off of your search to {found.cut_off:.2f}, or remove the mean to widen the band"
+    action = Action("repair", step, subject.command("tune"), "no re-encoding: one subtraction a vector")
+    if not found.placed:
+        action = Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
+    return Finding(
+        verdict,
+        numbers,
+        {"scores": histogram},
+        lambda: _draw_scores(found),
+        action,
+        number_name=found.cut_off_name,
+        basis=judged.basis,
     )
-    return Finding(verdict, numbers, {"scores": histogram}, lambda: _draw_scores(found), action)
+
+
+def _score_sentence(found: ScoreDistribution) -> str:
+    scores = f"Two unrelated texts score {found.floor:.2f} on average (spread {found.deviation:.2f})"
+    if found.placed:
+        return f"{scores}; cut at {found.cut_off:.2f}, and {found.share} of unrelated pairs still pass."
+    few = f"{found.pairs:,} pairs are too few to place a cut-off for {found.share} of them"
+    return f"{scores}; {few}: the highest scores {found.cut_off:.2f}."
 
 
 def _evidence(found: ScoreDistribution) -> tuple[str, ...]:
@@ -73,13 +88,14 @@ def _draw_scores(found: ScoreDistribution) -> Any:
 
 def answer_cone(subject: Subject) -> Finding:
     """2. Is everything in one cone, and does removing the mean help on my data?"""
-    if len(subject) < 3:
-        return not_applicable("a mean over pairs needs three texts or more")
-    found, trial = cone(subject.vectors), mean_removal_trial(subject)
-    level: Level = "repair" if trial.gain >= subject.thresholds["cone_gain"] else "watch" if trial.gain > 0 else "ok"
+    if len(subject.distinct) < 3:
+        return not_applicable("a mean over pairs needs three different texts or more")
+    found, trial = cone(subject.vectors[subject.distinct]), mean_removal_trial(subject)
+    judged = judged_by([trial], subject.thresholds["cone_gain"]) if trial.gain > 0 else OK
     shared = f"A vector shares {found.mean_norm:.0%} of its length with the mean of all"
     where = f"{shared} (mean cosine {found.mean_cosine:.2f})"
-    verdict = Verdict(level, f"{where}; {trial.sentence}", found.mean_cosine, found.interval, 0.0, trial.evidence)
+    evidence = (*trial.evidence, *subject.repeats())
+    verdict = Verdict(judged.level, f"{where}; {trial.sentence}", found.mean_cosine, found.interval, 0.0, evidence)
     numbers = {
         "anisotropy": found.mean_cosine,
         "anisotropy_interval": found.interval,
@@ -87,7 +103,12 @@ def answer_cone(subject: Subject) -> Finding:
         "split_half": None if trial.before is None else trial.before.value,
         **trial.numbers("mean_removal"),
     }
-    columns = {"mean_cosine": found.per_text, "concentration_ratio": subject.moments.traces}
+    mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
+    mean_cosines[subject.distinct] = found.per_text
+    columns = {
+        "mean_cosine": pa.array(mean_cosines, from_pandas=True),
+        "concentration_ratio": subject.moments.traces,
+    }
     tables = {"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)}
     action = Action(
         "repair",
@@ -95,7 +116,7 @@ def answer_cone(subject: Subject) -> Finding:
         subject.command("tune"),
         "no re-encoding: one projection a vector, of the index and of every query",
     )
-    return Finding(verdict, numbers, tables, lambda: _draw_cone(found, trial), action)
+    return Finding(verdict, numbers, tables, lambda: _draw_cone(found, trial), action, basis=judged.basis)
 
 
 def _draw_cone(found: Cone, trial: Trial) -> Any:
@@ -111,28 +132,49 @@ def answer_hubs(subject: Subject) -> Finding:
     limits = subject.thresholds
     found = hubs(subject.vectors, texts=subject.texts, duplicate_cosine=limits["duplicate_cosine"], seed=subject.seed)
     tables = {"hubs": _hub_table(subject, found), "duplicates": _group_table(subject, found)}
-    numbers = _hub_numbers(found)
+    numbers = {**_hub_numbers(found), "equal_texts": sum(len(group) for group in found.twins) / len(subject)}
     if len(subject) < _HUB_TEXTS:
         few = not_applicable(f"{len(subject)} texts are too few to tell hubs from chance ({_HUB_TEXTS} are needed)")
         return Finding(few.verdict, numbers, tables)
-    beyond = found.interval is not None and found.interval.low > found.floor_skewness
-    verdicts = {
-        "hubs": Verdict(limits.level("hub", found.largest - found.floor_largest) if beyond else "ok", ""),
-        "antihubs": Verdict(limits.level("antihub", found.antihubs - found.floor_antihubs), ""),
-        "duplicates": Verdict(limits.level("duplicate", found.duplicate_share), ""),
-    }
-    level = worst_level(list(verdicts.values()))
+    judged, merge = _hub_judgement(limits, found, equal=numbers["equal_texts"])
     verdict = Verdict(
-        level, _hub_sentence(found), found.skewness, found.interval, found.floor_skewness, _hub_evidence(found)
+        judged.level, _hub_sentence(found), found.skewness, found.interval, found.floor_skewness, _hub_evidence(found)
     )
-    action = Action(
+    action = _merge_action(found) if merge else _hub_action(found)
+    return Finding(verdict, numbers, tables, lambda: _draw_hubs(found), action, basis=judged.basis)
+
+
+def _hub_judgement(limits: Thresholds, found: HubResult, *, equal: float) -> tuple[Judgement, bool]:
+    """The most serious of hubs, antihubs and duplicates, and whether it is about the latter, which make hubs.
+
+    Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
+    """
+    beyond = found.interval is not None and found.interval.low > found.floor_skewness
+    hub = limits.judge("hub", found.largest - found.floor_largest) if beyond else OK
+    hub = Judgement(hub.level, "beyond chance") if hub != OK else OK
+    near = limits.count("duplicate", found.duplicate_share).at_most_watch("counted")
+    each = (
+        Judgement("repair", "counted") if equal >= limits["duplicate_repair"] else near,
+        hub,
+        limits.judge("antihub", found.antihubs - found.floor_antihubs),
+    )
+    worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
+    return worst, worst is each[0]
+
+
+def _merge_action(found: HubResult) -> Action:
+    equal, near = (sum(len(group) for group in groups) for groups in (found.twins, found.duplicates))
+    step = f"merge the duplicates: {equal:,} texts are equal to another, {near:,} near-duplicates by their vectors"
+    return Action("merge", f"{step} (table duplicates)", None, "no encoding; the index shrinks")
+
+
+def _hub_action(found: HubResult) -> Action:
+    return Action(
         "re-chunk",
-        "merge near-duplicates and look at the first hubs: boilerplate chunks come back for everything",
-        subject.command("audit", texts="CHUNKS"),
-        f"the work on {sum(len(group) for group in found.duplicates):,} near-duplicate and "
-        f"{len(found.first())} hub texts; encode those that change",
+        "look at the first hubs: boilerplate chunks come back for everything (table hubs)",
+        None,
+        f"the work on {len(found.first())} hub texts; encode those that change",
     )
-    return Finding(verdict, numbers, tables, lambda: _draw_hubs(found), action)
 
 
 def _hub_sentence(found: HubResult) -> str:

@@ -52,6 +52,11 @@ class OpenModel:
         self._backend = encoder.backend
         self._model = encoder.backend.models[0]
         self.subject = f"{encoder.card.name} ({type(self._model).__name__})"
+        if any(module._compiled_call_impl is not None for module in self._model.modules()):
+            raise ModelError(
+                f"{self.subject}: received a model that was compiled in place, whose layers cannot be watched; allowed "
+                f"is the model as it was loaded. Load it again, and compile it afterwards."
+            )
         found = trace(self._model, self._forward, positions=encoder.card.positions)
         self.sites = find_sites(found, self._model, subject=self.subject)
         self.final_norm = has_final_norm(found, self.sites)

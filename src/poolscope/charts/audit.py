@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,15 +136,80 @@ def pairs_figure(every: SocmResult, near: SocmResult) -> Any:
     return figure
 
 
-def levels_figure(names: Sequence[str], levels: Sequence[str]) -> Any:
-    """One bar an answer, in the colour of its level."""
-    heights = {"ok": 1.0, "watch": 2.0, "repair": 3.0}
-    figure = bars_figure(
-        names,
-        [heights[level] for level in levels],
-        [None] * len(levels),
-        title="All answers",
-        colours=[LEVEL_COLOURS[level] for level in levels],
-    )
-    figure.update_xaxes(tickvals=list(heights.values()), ticktext=list(heights), range=[0, 3.2])
+@dataclass(frozen=True)
+class Standing:
+    """The number of an answer and what it is judged by: its floor (0 where there is none) and its thresholds."""
+
+    name: str
+    value: float
+    interval: Interval | None
+    floor: float
+    watch: float
+    repair: float | None
+    level: str
+
+    def place(self, number: float) -> float:
+        """On the common scale: 0 at the floor, 1 at the first threshold, 2 at the second, and in proportion between."""
+        if number <= self.watch or self.repair is None:
+            return (number - self.floor) / (self.watch - self.floor)
+        return 1 + (number - self.watch) / (self.repair - self.watch)
+
+
+_LEAST, _MOST = -0.5, 3.0  # the ends of the common scale; what lies beyond is drawn as a triangle
+
+
+def standings_figure(standings: Sequence[Standing]) -> Any:
+    """Where the numbers lie between their floors and their thresholds: one row an answer, all on one scale."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for level, colour in LEVEL_COLOURS.items():
+        rows = [standing for standing in standings if standing.level == level]
+        if not rows:
+            continue
+        places = [row.place(row.value) for row in rows]
+        shown = [min(max(place, _LEAST), _MOST) for place in places]
+        ends = [
+            (x, x) if row.interval is None else _ends(row, row.interval) for row, x in zip(rows, shown, strict=True)
+        ]
+        figure.add_trace(
+            go.Scatter(
+                x=shown,
+                y=[row.name for row in rows],
+                mode="markers",
+                name=level,
+                marker={
+                    "color": colour,
+                    "size": 13,
+                    "symbol": [
+                        "triangle-right" if place > _MOST else "triangle-left" if place < _LEAST else "circle"
+                        for place in places
+                    ],
+                },
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [max(high - x, 0) for x, (_, high) in zip(shown, ends, strict=True)],
+                    "arrayminus": [max(x - low, 0) for x, (low, _) in zip(shown, ends, strict=True)],
+                    "color": colour,
+                    "thickness": 3,
+                    "width": 0,
+                },
+                customdata=[[row.value, row.floor, row.watch] for row in rows],
+                hovertemplate="%{y}: %{customdata[0]:.4g}<br>floor %{customdata[1]:.4g}, "
+                "first threshold %{customdata[2]:.4g}<extra></extra>",
+            )
+        )
+    for place in (0, 1, 2):
+        figure.add_vline(place, line={"color": GREY, "width": 1, "dash": "dash"}, layer="below")
+    title = "Numbers that thresholds judge, between floor and thresholds; bars: 95 % intervals"
+    figure = style(figure, title=title, width=_WIDTH, height=200 + 40 * len(standings))
+    names = [standing.name for standing in standings]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
+    marks = ["floor", "watch", "repair"]
+    figure.update_xaxes(tickvals=[0, 1, 2], ticktext=marks, range=[_LEAST - 0.1, _MOST + 0.1], showgrid=False)
     return figure
+
+
+def _ends(row: Standing, interval: Interval) -> tuple[float, float]:
+    low, high = (min(max(row.place(end), _LEAST), _MOST) for end in (interval.low, interval.high))
+    return low, high

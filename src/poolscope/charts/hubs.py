@@ -20,7 +20,7 @@ def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = N
         figure.add_trace(_curve(go, counts, name, COLOURS[number % len(COLOURS)], dash))
     figure = style(figure, title=f"How often a text is among the {k} nearest of another", width=860, height=420)
     figure.update_xaxes(title_text="times found (+ 1)", type="log")
-    figure.update_yaxes(title_text="share of texts found so often or more", type="log", tickformat=".1%")
+    figure.update_yaxes(title_text="share of texts found so often or more", type="log", tickformat=".3~%", dtick="D2")
     return figure
 
 

@@ -64,6 +64,7 @@ def _frequency(result: LayersResult) -> list[Curve]:
         *_measured("high_frequency", label="layer")(result),
         *_measured("high_frequency_branch", dash="dash", label="attention branch")(result),
         *_measured("high_frequency_bound", dash="dot", label="bound of the branch")(result),
+        *_measured("high_frequency_published", dash="dashdot", label="published bound")(result),
     ]
 
 
@@ -80,7 +81,10 @@ PANELS = {
         "Largest singular value of PA", "σ<sub>a</sub>, mean over heads", _measured("sigma_a"), reference=1.0
     ),
     "high_frequency": Panel(
-        "Deviations: layer (—), branch (– –), its bound (···)", "log of the ratio of norms", _frequency, reference=0.0
+        "Deviations: layer (—), branch (– –), bound (···), published (–·)",
+        "log of the ratio of norms",
+        _frequency,
+        reference=0.0,
     ),
 }
 PAPER = ("lambda", "r", "C", "concentration_ratio")
@@ -140,9 +144,9 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
     row, column = cell[0] + 1, cell[1] + 1
     axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])
     floor = 10.0 ** axis["range"][0] if panel.log and axis else -np.inf
-    for result, colour in zip(results, _colours(len(results)), strict=True):
+    for result, name, colour in zip(results, _names(results), _colours(len(results)), strict=True):
         for curve in panel.curves(result):
-            for trace in _traces(curve, short_name(result.model), colour, result.states, floor=floor, legend=legend):
+            for trace in _traces(curve, name, colour, result.states, floor=floor, legend=legend):
                 figure.add_trace(trace, row, column)
     if panel.reference is not None:
         figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
@@ -188,6 +192,16 @@ def _vertical(panel: Panel, curves: Sequence[Curve]) -> dict[str, Any]:
 def _finite(parts: Sequence[Any], *, above: float = -np.inf) -> Any:
     joined = np.concatenate([np.zeros(0), *(np.asarray(part, dtype=np.float64) for part in parts)])
     return joined[np.isfinite(joined) & (joined > above)]
+
+
+def _names(results: Sequence[LayersResult]) -> list[str]:
+    """One name a model in the legend: its last part, the whole where two end alike, numbered where two are the same."""
+    short = [short_name(result.model) for result in results]
+    whole = [name if short.count(name) == 1 else result.model for name, result in zip(short, results, strict=True)]
+    return [
+        name if whole.count(name) == 1 else f"{name} ({whole[:place].count(name) + 1})"
+        for place, name in enumerate(whole)
+    ]
 
 
 def _colours(count: int) -> list[str]:

@@ -103,7 +103,7 @@ def length_sheet(report: LengthReport) -> Any:
     ]
     panels = [panel for part, draw in parts if part for panel in draw(part)]
     name = "" if report.model is None else f" · {short_name(report.model['name'])}"
-    return _figure(f"Length{name} · {report.profile.texts:,} texts · bars: 95 % intervals", panels)
+    return _figure(f"Length{name} · {report.profile.texts:,} texts · bars: 95 % intervals · grey: chance", panels)
 
 
 # -- panels -------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def _position_panels(probe: PositionProbe) -> list[Panel]:
         Panel(
             "Is it still found?",
             across,
-            f"mean rank of {probe.queries + 1}",
+            f"mean rank of {probe.among:.0f}",
             [Series("measured", places, [row.rank for row in probe.rows])],
         ),
     ]
@@ -276,7 +276,7 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
         axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
         if panel.limit is not None and places[-1] > panel.limit:
             figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)
-            across = f"{across} (dotted: the model's limit, {panel.limit:g})"
+            across = f"{across} (dotted: the limit, {panel.limit:g})"
     figure.update_xaxes(title_text=across, title_standoff=4, row=row, col=column, **axis)
     figure.update_yaxes(title_text=panel.up, title_standoff=8, row=row, col=column)
 

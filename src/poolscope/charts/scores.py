@@ -42,8 +42,9 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
     if len(results) == 1:
         isotropic = results[0].isotropic_cut_off
         figure.add_trace(_line(go, isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
-    share = results[0].false_hits
-    figure = style(figure, title=f"What unrelated pairs score; {share:.0%} of them lie above the cut-off", **_SIZE)
+    named = {result.cut_off_name for result in results}
+    cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their cut-offs"
+    figure = style(figure, title=f"What unrelated pairs score, {cut_offs}", **_SIZE)
     figure.update_xaxes(title_text="cosine")
     figure.update_yaxes(title_text="density of pairs", rangemode="tozero")
     return figure

@@ -37,9 +37,7 @@ def audit(
     ] = Path("poolscope-audit"),
     no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
     no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the audit as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     fail_on: Annotated[
         str | None, typer.Option(metavar="watch|repair", help="Exit with 1 if an answer is that serious, for CI.")
     ] = None,
@@ -71,9 +69,11 @@ def audit(
     """
     from rich.console import Console
 
-    from poolscope.audit.result import check_folder
+    from poolscope.audit.commands import PIPE, Named
     from poolscope.audit.thresholds import read_thresholds
+    from poolscope.cli.inputs import is_clouds
     from poolscope.cli.outputs import name_written, put_json
+    from poolscope.files import check_folder
 
     if fail_on not in (None, *FAIL_ON):
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
@@ -85,16 +85,20 @@ def audit(
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
-    result = _run(
+    settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
+    again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    named = Named(
         model,
-        texts,
+        None if texts == PIPE else texts or "",
         reading,
         options,
-        {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)},
+        {name: value for name, value in again.items() if value is not None},
+        clouds=is_clouds(model),
     )
+    result = _run(model, texts, reading, options, {**settings, "named": named})
+    print_audit(result, screen)
     if not no_files:
         result.save(output, page=not no_page)
-    print_audit(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
@@ -166,8 +170,9 @@ def print_audit(result: Audit, screen: Console) -> None:
     last = result.answers[-1]
     verdict = Text.assemble((f"{last.number} ", ""), _level(last), f"  {last.verdict.sentence}")
     screen.print(verdict)
-    if last.action is not None:
-        screen.print(f"   next: {last.action.command}", highlight=False, markup=False, style="bold")
+    if last.action is not None and last.action.command is not None:
+        # In one line: a command that is broken in two does not run.
+        screen.print(f"   next: {last.action.command}", highlight=False, markup=False, style="bold", soft_wrap=True)
 
 
 def _level(answer: Answer) -> Any:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+
+from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json, to_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from poolscope.audit.compare import Comparison
     from poolscope.audit.differences import DifferenceRow
@@ -23,19 +29,14 @@ def compare(
     audits: Annotated[
         list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")
     ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write comparison.json and comparison.html.")
-    ] = None,
+    output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no comparison.html.")] = False,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the comparison as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
     from rich.console import Console
 
     from poolscope.audit.compare import compare as compare_audits
-    from poolscope.cli.outputs import name_written, put_json
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     result = compare_audits(*audits)
@@ -48,34 +49,70 @@ def compare(
 
 
 def _print(result: Comparison, screen: Console) -> None:
+    from poolscope.audit.compare_names import LETTERS
+
+    marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
+    ways = list(dict.fromkeys(row.how for row in result.differences))
+    _print_audits(result, marks, screen)
+    _print_levels(result, marks, screen)
+    for name in result.names[1:]:
+        screen.print(_differences([row for row in result.differences if row.second == name], marks, ways))
+    for number, way in enumerate(ways, 1):
+        screen.print(f"how {number}: {way}", style="dim")
+
+
+def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+    """A letter for each audit, and below it what tells it apart."""
+    from rich.padding import Padding
+
+    facts = result.facts()
+    told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
+    for place, (name, mark) in enumerate(marks.items()):
+        screen.print(f"{mark}  [bold]{escape(name)}[/bold]")
+        notes = [f"{fact} {facts[fact][place]}" for fact in told if facts[fact][place] is not None]
+        if notes:
+            screen.print(Padding(escape(", ".join(notes)), (0, 0, 0, 3)), style="dim")
+    screen.print()
+
+
+def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+    """Questions × audits: the level and the number."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     from poolscope.audit.questions import QUESTIONS
     from poolscope.cli.audit import LEVEL_STYLES
 
-    levels = Table("", *result.names, title="levels", title_justify="left")
+    levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
+    levels.title_justify = "left"
     rows = result.table()
     for question in QUESTIONS:
-        answers = [row for row in rows if row["number"] == question.number]
-        cells = [Text(row["level"], style=LEVEL_STYLES[row["level"]]) for row in answers]
+        cells = []
+        for row in (row for row in rows if row["number"] == question.number):
+            value = "" if row["value"] is None else f" {row['value']:{question.number_format or '.3g'}}"
+            cells.append(Text.assemble((row["level"], LEVEL_STYLES[row["level"]]), value))
         levels.add_row(f"{question.number}. {question.title}", *cells)
     screen.print(levels)
-    title = f"differences to {result.names[0]}"
-    differences = Table("number", "audit", "first", "its own", "difference", "95 % interval", title=title)
-    differences.title_justify = "left"
-    for row in result.differences:
-        differences.add_row(*_cells(row))
-    screen.print(differences)
 
 
-def _cells(row: DifferenceRow) -> list[str]:
-    interval = row.how if row.interval is None else f"[{row.interval.low:+.4f}, {row.interval.high:+.4f}] {row.how}"
-    return [
-        row.number,
-        row.second,
-        f"{row.first_value:.4f}",
-        f"{row.second_value:.4f}",
-        f"{row.difference:+.4f}",
-        interval,
-    ]
+def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: Sequence[str]) -> Table:
+    """One audit minus the first; how each interval was found is a number that is explained once."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from poolscope.audit.compare_names import excludes_zero
+
+    first, second = (marks[name] for name in (rows[0].first, rows[0].second)) if rows else ("first", "second")
+    title = f"{second} minus {first} (*: the interval excludes 0)"
+    table = Table("number", first, second, "difference", "95 % interval", "how", box=SIMPLE_HEAD, title=title)
+    table.title_justify, table.pad_edge = "left", False
+    for column in table.columns:
+        column.no_wrap = True
+        column.justify = "left" if column is table.columns[0] else "right"
+    for row in rows:
+        interval = "" if row.interval is None else f"[{row.interval.low:+.4f}, {row.interval.high:+.4f}]"
+        mark = "*" if excludes_zero(row.interval) else " "
+        values = (f"{row.first_value:.4f}", f"{row.second_value:.4f}", f"{row.difference:+.4f}{mark}")
+        table.add_row(row.number, *values, escape(interval), str(ways.index(row.how) + 1))
+    return table

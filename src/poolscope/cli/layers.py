@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.layers_result import LayersResult
+    from poolscope.analyses.layers_result import LayersResult, StateSocm
     from poolscope.texts import Texts
 
 # Texts drawn from the embedded corpus when the user names no texts.
@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 @given.encoder_options()
 def layers(
-    model: given.Model = given.MODEL,
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="A transformer on torch: hub name, folder or built-in model.")
+    ] = given.MODEL,
     texts: given.Texts = None,
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
     column: given.Column = None,
@@ -40,8 +42,8 @@ def layers(
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
     ] = 100,
     json: given.Json = None,
-    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every text and layer as Parquet.")] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the panels: .html, .png, .svg.")] = None,
+    parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the panels: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -55,7 +57,8 @@ def layers(
     from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    _check_outputs(figure, parquet, compare)
+    if parquet is not None and compare is not None:
+        raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
     for note in corpus.report.notes():
@@ -65,16 +68,6 @@ def layers(
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
     _write(results, json=json, parquet=parquet, figure=figure)
     name_written(screen, json, parquet, figure)
-
-
-def _check_outputs(figure: Path | None, parquet: Path | None, compare: str | None) -> None:
-    """Refuse what cannot be written before any work is done."""
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)
-    if parquet is not None and compare is not None:
-        raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
 
 
 def _measure(
@@ -105,6 +98,11 @@ def notes(result: LayersResult) -> list[str]:
         found.append(f"{cut:,} of the texts were too long; {result.truncated.sum():,} tokens were cut off.")
     if single := int((result.lengths == 1).sum()):
         found.append(f"{single:,} texts have a single token, for which C and the logarithms are not defined.")
+    if alike := int(result.constant.sum()):
+        found.append(
+            f"{alike:,} texts have tokens that are all alike, but for rounding, in some layer, for which C and the "
+            f"logarithms are not defined; the means leave them out there."
+        )
     if any(result.pre_norm):
         found.append("Pre-norm: attention reads U, a norm of the layer's input H; the files hold S(U) beside S(H).")
     if any(result.post_norm):
@@ -149,8 +147,22 @@ def _print(result: LayersResult, screen: Console) -> None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)
     screen.print(table)
-    for line in _theorems(result):
+    for line in [_frequency_line(result), *_theorems(result)]:
         screen.print(line, highlight=False, markup=False)
+
+
+def _frequency_line(result: LayersResult) -> str:
+    """Growth of the high-frequency part over the layers, and over the attention branch beside its bounds."""
+
+    def span(name: str) -> str:
+        means = [mean for mean in result.means(name).mean if mean == mean]
+        return f"{min(means):+.2f} to {max(means):+.2f}" if means else "–"
+
+    return (
+        f"growth (log of ‖PX‖/‖PH‖) by layer {span('high_frequency')}; attention branch alone "
+        f"{span('high_frequency_branch')}, its bound {span('high_frequency_bound')}, the published bound (without W_O) "
+        f"{span('high_frequency_published')}"
+    )
 
 
 def _cell(mean: float, high: float | None, *, wide: bool) -> str:
@@ -167,9 +179,11 @@ def _theorems(result: LayersResult) -> list[str]:
         cases, holds = sum(check.texts for check in checks), sum(check.holds for check in checks)
         smallest = min(check.smallest_slack for check in checks if check.smallest_slack is not None)
         proven = sum(check.proven_holds for check in checks)
+        met, held = sum(check.premise for check in checks), sum(check.premise_holds for check in checks)
         lines.append(
-            f"theorem 1 (bound from λ) holds in {holds:,} of {cases:,} texts × layers, least slack {smallest:.2f} ×; "
-            f"its proven form (from σₐ) in {proven:,}"
+            f"theorem 1: its premise, λ < 1 in every head, is met in {met:,} of {cases:,} texts × layers; its bound "
+            f"(from λ) holds in {held:,} of these and in {holds:,} of all, least slack {smallest:.2f} ×; its proven "
+            f"form (from σₐ) in {proven:,}"
         )
     if result.socm is not None:
         pairs, broken = sum(state.pairs for state in result.socm), sum(state.violations for state in result.socm)
@@ -178,7 +192,21 @@ def _theorems(result: LayersResult) -> list[str]:
             f"theorem 2 (d_Σ ≤ (tr Σ₁ + tr Σ₂)/4) holds in {pairs - broken:,} of {pairs:,} pairs; the nearest reaches "
             f"{share:.0%} of the bound"
         )
+        if any(state.above_trace for state in result.socm):
+            lines.append(_trace_line(result.socm))
     return lines
+
+
+def _trace_line(states: Sequence[StateSocm]) -> str:
+    """Where tr Σ ≤ 2 is broken, which keeps SOCM below 1: in the worst state and in the last."""
+    worst, last = max(states, key=lambda state: state.above_trace), states[-1]
+    shown = [worst] if worst is last else [worst, last]
+    shares = " and ".join(f"{state.above_trace:.0%} of the texts at layer {state.state}" for state in shown)
+    scaled = " and ".join(f"{state.mean_d_sigma_trace:.3f}" for state in shown)
+    return (
+        f"tr Σ ≤ 2, which keeps d_Σ and SOCM below 1, is broken by {shares}; d_Σ over the trace, always in [0, 1]: "
+        f"{scaled}"
+    )
 
 
 def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path | None, figure: Path | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json
+from poolscope.cli.outputs import name_written, put_json, to_figure
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from poolscope.analyses.length_report import LengthReport
     from poolscope.texts import Pairs, Texts
+    from poolscope.vectors import Vectors
 
 # Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
 DEFAULT_LIMIT = 500
@@ -52,14 +53,15 @@ def length(
     limit: given.Limit = None,
     seed: given.Seed = 0,
     json: given.Json = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw everything: .html, .png, .svg.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
 ) -> None:
     """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
 
     With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. With a file of VECTORS, which
-    needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths.
+    needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
+    TEXTS, the names of columns are those of the file.
     """
     from rich.console import Console
 
@@ -67,23 +69,19 @@ def length(
     from poolscope.vectors import is_vectors
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    if figure is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(figure)  # before the work, not after it
     reading = {"column": column, "id_column": id_column, "label_column": label_column}
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": seed}
     if is_vectors(model):
         named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-        _refuse({"--pairs": pairs, "--limit": limit, **named}, model)
+        _refuse({"--pairs": pairs, "--limit": limit, "--no-probes": None if probes else True, **named}, model)
         report = _of_vectors(model, texts, labels=labels, reading=reading, settings=settings, screen=screen)
     else:
         corpus, search = _read(texts, pairs, reading=reading, limit=limit, seed=seed, probes=probes)
         report = _of_model(
             model, corpus, search, labels=labels, probes=probes, settings=settings, options=options, screen=screen
         )
-    _write(report, json, figure)
     print_report(report, screen)
+    _write(report, json, figure)
     name_written(screen, json, figure)
 
 
@@ -123,16 +121,18 @@ def _of_vectors(
     from poolscope.analyses.length_labels import labels_by_length
     from poolscope.analyses.length_report import LengthReport
     from poolscope.texts import read_texts
-    from poolscope.vectors import read_vectors
+    from poolscope.vectors import WORDS, read_vectors
 
     corpus = None if texts is None else read_texts(texts, **reading)
-    held = read_vectors(path, texts=None if corpus is None else corpus.texts)
+    held = _held(path, corpus) if corpus is not None else read_vectors(path, **reading)
     if held.lengths is None:
         raise InputError(
             f"{path}: received vectors without texts or lengths; one of them is needed. Name the texts as the second "
             f"argument, or save an array 'lengths' beside the vectors."
         )
     names = held.labels or (None if corpus is None else corpus.labels)
+    if corpus is not None and held.unit != WORDS and not (labels and held.labels is None):
+        raise InputError(f"{path} holds lengths of its own, so TEXTS ({corpus.source}) cannot apply. Leave them out.")
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
     screen.print(f"{held} · lengths in {held.unit}", highlight=False, markup=False)
@@ -140,6 +140,18 @@ def _of_vectors(
     found = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, labels=found, notes=(note,))
+
+
+def _held(path: str, corpus: Texts) -> Vectors:
+    """The vectors with the texts beside them; where their numbers differ, what was left out in reading is said."""
+    from poolscope.vectors import read_vectors
+
+    try:
+        return read_vectors(path, texts=corpus.texts)
+    except InputError as error:
+        raise InputError(
+            " ".join([str(error), *(f"{corpus.source}: {note}" for note in corpus.report.notes())])
+        ) from error
 
 
 def _read(

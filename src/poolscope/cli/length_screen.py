@@ -110,7 +110,7 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
         )
     screen.print(table)
     if any(row.beyond for row in nulls.averaging):
-        screen.print(f"* beyond the model's own limit of {nulls.limit} tokens", style="dim", highlight=False)
+        screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim", highlight=False)
     for sentence in nulls.sentences():
         screen.print(sentence, highlight=False, markup=False)
 

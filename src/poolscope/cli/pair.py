@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.cli.outputs import put_json
+from poolscope.cli.outputs import name_written, put_json, to_figure
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from poolscope.analyses.pair import PairProjection
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
@@ -21,22 +23,18 @@ def register(app: typer.Typer) -> None:
     app.command("pair")(pair)
 
 
-@given.encoder_options()
+@given.encoder_options(without=("encoding",))
 def pair(
     first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
     second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
     model: Annotated[
         str, typer.Option("--model", "-m", metavar="MODEL", help="Hub name, folder, ONNX file or built-in model.")
     ] = given.MODEL,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Draw both clouds: .html, .png, .svg, .pdf.")
-    ] = None,
+    output: Annotated[Path | None, to_figure("Draw both clouds: .html, .png, .svg, .pdf.", "--output", "-o")] = None,
     layer: Annotated[
         int | None, typer.Option(metavar="N", help="A layer (0: embedding output), not the one that is pooled.")
     ] = None,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the numbers as JSON (-: to the screen).")
-    ] = None,
+    json: given.Json = None,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -44,25 +42,22 @@ def pair(
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
     """
+    from rich.console import Console
+
     from poolscope.analyses.pair import project_pair
-    from poolscope.charts import check_figure_path
     from poolscope.encoders import as_encoder
 
-    if output is not None:
-        check_figure_path(output)
     encoder = as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     found = project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
+    screen = Console(stderr=json == "-", soft_wrap=True)
+    _print(found, clouds, name, screen)
     if output is not None:
         _draw(found, clouds, [first, second], encoder, name, output)
     if json is not None:
         _write_json(found, clouds, encoder.card.name, layer, json)
-    if json != "-":
-        _print(found, clouds, name)
-        for path in (output, json):
-            if path is not None:
-                typer.echo(f"written: {path}")
+    name_written(screen, output, json)
 
 
 def _draw(
@@ -83,6 +78,9 @@ def _write_json(found: PairProjection, clouds: TokenClouds, model: str, layer: i
         "d_mu": found.distances.mean_distance,
         "d_sigma": found.distances.covariance_distance,
         "socm": found.distances.socm,
+        "traces": found.traces,
+        "above_trace": found.above_trace,
+        "d_sigma_trace": found.d_sigma_trace,
         "kept_in_plane": found.kept,
         "model": model,
         "layer": layer,
@@ -94,12 +92,19 @@ def _write_json(found: PairProjection, clouds: TokenClouds, model: str, layer: i
     put_json(plain(numbers), path)
 
 
-def _print(found: PairProjection, clouds: TokenClouds, name: str) -> None:
+def _print(found: PairProjection, clouds: TokenClouds, name: str, screen: Console) -> None:
     (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
-    typer.echo(f"{name} · {n} and {m} tokens")
-    if cut or cut_too:
-        typer.echo(f"  too long: {cut} and {cut_too} tokens were cut off")
     pair = found.distances
-    typer.echo(
+    lines = [f"{name} · {n} and {m} tokens"]
+    if cut or cut_too:
+        lines.append(f"  too long: {cut} and {cut_too} tokens were cut off")
+    lines.append(
         f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
     )
+    if found.above_trace:
+        lines.append(
+            f"  tr Σ {found.traces[0]:.2f} and {found.traces[1]:.2f}: above 2, d_Σ and SOCM may exceed 1; d_Σ over the "
+            f"trace, always in [0, 1]: {found.d_sigma_trace:.4f}"
+        )
+    for line in lines:
+        screen.print(line, highlight=False, markup=False)

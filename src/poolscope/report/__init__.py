@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from poolscope.report.page import render_page, save_page
 from poolscope.report.pairs import PairExplorer, pair_explorer
-from poolscope.report.sections import ReportSection, ReportTable
+from poolscope.report.sections import ReportAction, ReportColumn, ReportSection, ReportTable
 
-__all__ = ["PairExplorer", "ReportSection", "ReportTable", "pair_explorer", "render_page", "save_page"]
+__all__ = [
+    "PairExplorer",
+    "ReportAction",
+    "ReportColumn",
+    "ReportSection",
+    "ReportTable",
+    "pair_explorer",
+    "render_page",
+    "save_page",
+]

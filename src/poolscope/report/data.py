@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.errors import InputError
-from poolscope.report.sections import ReportTable
+from poolscope.report.sections import ReportColumn, ReportTable
 from poolscope.results import plain
 
 # Characters of one text that a page keeps; of longer texts the page says how long they are.
@@ -50,25 +50,39 @@ def readable(text: str) -> str:
     return _SURROGATE.sub("�", shown)
 
 
-def kept_text(text: str, limit: int = KEPT_CHARACTERS) -> str | dict[str, Any]:
-    """The text, or its beginning with its full length where it is longer than `limit` characters.
+def kept_text(text: str, limit: int = KEPT_CHARACTERS, *, start: int = 0) -> str | dict[str, Any]:
+    """The text, or `limit` characters of it from `start` on, with its full length, where it is longer than that.
 
-    >>> kept_text("abc"), kept_text("abcdef", 4)
-    ('abc', {'text': 'abcd', 'length': 6})
+    >>> kept_text("abc"), kept_text("abcdef", 4, start=1)
+    ('abc', {'text': 'bcde', 'length': 6, 'start': 1})
     """
-    return text if len(text) <= limit else {"text": text[:limit], "length": len(text)}
+    if len(text) <= limit:
+        return text
+    return {"text": text[start : start + limit], "length": len(text), "start": start}
 
 
 def table_data(table: ReportTable) -> dict[str, Any]:
-    """A table for the page: which columns are numbers, and the cells."""
+    """A table for the page: its cells, and which columns are shown together, under which heading."""
     rows = [[plain(cell) for cell in row] for row in table.rows]
-    numeric = [_numeric([row[k] for row in rows]) for k in range(len(table.columns))]
+    place = {name: k for k, name in enumerate(table.columns)}
+    view = table.view if table.view is not None else [ReportColumn(name, name) for name in table.columns]
     return {
         "name": table.name,
         "columns": list(table.columns),
-        "numeric": numeric,
         "searchable": table.searchable,
+        "view": [_column(shown, place, rows) for shown in view],
+        "pair": None if table.pair is None else [place[name] for name in table.pair],
         "rows": [[_cell(cell) for cell in row] for row in rows],
+    }
+
+
+def _column(shown: ReportColumn, place: dict[str, int], rows: list[list[Any]]) -> dict[str, Any]:
+    parts = {name: getattr(shown, name) for name in ("low", "high", "level", "below")}
+    return {
+        "heading": shown.heading,
+        "column": place[shown.column],
+        "numeric": _numeric([row[place[shown.column]] for row in rows]),
+        **{name: None if column is None else place[column] for name, column in parts.items()},
     }
 
 

@@ -22,7 +22,7 @@ from poolscope.results import plain
 from poolscope.verdicts import LEVELS, Verdict, worst_level
 
 # In the order they run: each uses what those before it define.
-_SCRIPTS = ("text.js", "exports.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "page.js")
+_SCRIPTS = ("text.js", "exports.js", "panels.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "page.js")
 _PROVENANCE_CHARACTERS = 300
 
 

@@ -15,17 +15,43 @@ _SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
+class ReportColumn:
+    """How the page shows a column of a table: under a heading in plain words, together with columns that belong to it.
+
+    `low` and `high` name the columns with the ends of an interval: "0.52 [0.41, 0.63]". `level` names the column with
+    the level of a verdict, shown as its badge. `below` names the column whose text stands small below the cell, such as
+    an id below its text.
+    """
+
+    column: str
+    heading: str
+    low: str | None = None
+    high: str | None = None
+    level: str | None = None
+    below: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that it shows."""
+        return [name for name in (self.column, self.low, self.high, self.level, self.below) if name is not None]
+
+
+@dataclass(frozen=True)
 class ReportTable:
     """A table of the page: sortable, and searchable where that helps.
 
     A cell is a text, a number, True or False, or None for "not known". A column is one of numbers if every cell that is
-    known is a number.
+    known is a number. `view` says what is shown (by default every column under its own name); the CSV file has all
+    columns by their names. `pair` names two columns with ids of texts: a row whose pair is in the explorer of the page
+    gets a button that shows it there.
     """
 
     name: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     searchable: bool = False
+    view: Sequence[ReportColumn] | None = field(default=None, kw_only=True)
+    pair: tuple[str, str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for position, row in enumerate(self.rows):
@@ -34,6 +60,21 @@ class ReportTable:
                     f"table '{self.name}': row {position} has {len(row)} cells; the table has {len(self.columns)} "
                     f"columns ({', '.join(self.columns)}). Pass one cell a column, None where nothing is known."
                 )
+        wanted = [name for shown in self.view or () for name in shown.names] + list(self.pair or ())
+        if unknown := [name for name in wanted if name not in self.columns]:
+            raise InputError(
+                f"table '{self.name}': received a view of {', '.join(unknown)}; the columns are "
+                f"{', '.join(self.columns)}. Name only those."
+            )
+
+
+@dataclass(frozen=True)
+class ReportAction:
+    """What to do about an answer: the step in words, what it costs, and the command that does it or helps."""
+
+    step: str
+    cost: str | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,10 +83,10 @@ class ReportSection:
 
     `key` names the section in addresses (small letters, digits, _ and -). `verdict` makes a tile at the top of the
     page; a section without one has none. `figures` are pairs of a name and a plotly figure. `notes` are further
-    sentences. `explained_by` names the page of poolscope's documentation that explains the analysis ("socm.md", or a
-    heading of it, "socm.md#limits"): the report brings it along. `link` leads to a page of your own instead: http(s),
-    or relative. `number_name` says what the number of the verdict is, and `number_format` how it is written (a format
-    specification such as ".0%"; by default three significant digits).
+    sentences, and `action` is what to do. `explained_by` names the page of poolscope's documentation that explains the
+    analysis ("socm.md", or a heading of it, "socm.md#limits"): the report brings it along. `link` leads to a page of
+    your own instead: http(s), or relative. `number_name` says what the number of the verdict is, and `number_format`
+    how it is written (a format specification such as ".0%"; by default three significant digits).
     """
 
     key: str
@@ -56,6 +97,7 @@ class ReportSection:
     tables: Sequence[ReportTable] = ()
     notes: Sequence[str] = ()
     link: str | None = None
+    action: ReportAction | None = field(default=None, kw_only=True)
     explained_by: str | None = field(default=None, kw_only=True)
     number_name: str = field(default="", kw_only=True)
     number_format: str | None = field(default=None, kw_only=True)

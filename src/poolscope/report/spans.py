@@ -21,11 +21,12 @@ def token_spans(text: str, names: Sequence[str]) -> list[tuple[int, int] | None]
     >>> token_spans("Café-au-lait!", ["[CLS]", "cafe", "-", "au", "-", "la", "##it", "!", "[SEP]"])
     [None, (0, 4), (4, 5), (5, 7), (7, 8), (8, 10), (10, 12), (12, 13), None]
     """
-    folded = "".join(map(_folded, text))
+    pieces = ["".join(map(_folded, _letters(name))) for name in names]
+    furthest = _REACH * (len(pieces) + 1) + sum(map(len, pieces))  # beyond it no token can stand
+    folded = "".join(map(_folded, text[:furthest]))
     spans: list[tuple[int, int] | None] = []
     position, missed = 0, 0
-    for name in names:
-        piece = "".join(map(_folded, _letters(name)))
+    for piece in pieces:
         reach = position + _REACH * (1 + missed) + len(piece)
         start = folded.find(piece, position, reach) if piece else -1
         if start < 0:

@@ -1,7 +1,7 @@
 "use strict";
 // Choosing a pair: by its point, by keys, by buttons; its numbers, texts and clouds follow.
 (function (poolscope) {
-  const { element, whole, chart, scatterFigure, scatterRows, pictureFigure, textCard } = poolscope;
+  const { element, whole, chart, scatterFigure, scatterRows, pictureFigure, textCard, isOf, kindsOf } = poolscope;
   const NAMED =
     "Marked are the tokens that add most to d_Σ: a token's share is its squared deviation from the mean of its text, " +
     "less what the best alignment of both clouds finds of it in the other text. The shares of all tokens of both " +
@@ -20,19 +20,28 @@
     );
   }
 
+  // A long text stands in a box that scrolls: if its first mark is out of sight, it is scrolled to.
+  function showMarks(box) {
+    const first = box.querySelector("mark.strong") || box.querySelector("mark");
+    if (first && first.offsetTop + first.offsetHeight > box.clientHeight) box.scrollTop = first.offsetTop - 60;
+  }
+
   function explorer(host, data, page) {
-    const { d_mu, d_sigma, kind } = data.pairs;
+    const { d_mu, d_sigma, reasons } = data.pairs;
     const state = { row: 0, kind: -1 }; // −1: pairs of all kinds
-    const rows = () => kind.map((_, row) => row).filter((row) => state.kind < 0 || kind[row] === state.kind);
+    const rows = () => reasons.map((_, row) => row).filter((row) => state.kind < 0 || isOf(data, row, state.kind));
 
     const kinds = element(
       "select",
       { "aria-label": "Which pairs" },
-      element("option", { value: "-1" }, "all pairs"),
-      ...data.kinds.map((name, k) => element("option", { value: k, disabled: !kind.includes(k) }, name)),
+      element("option", { value: "-1" }, "all pairs of this page"),
+      ...data.kinds.map((name, k) =>
+        element("option", { value: k, disabled: !reasons.some((_, row) => isOf(data, row, k)) }, name),
+      ),
     );
     const previous = element("button", { type: "button", class: "step", onclick: () => step(-1) }, "← Higher");
     const next = element("button", { type: "button", class: "step", onclick: () => step(1) }, "Lower →");
+    const back = element("button", { type: "button", class: "quiet back", hidden: true }, "Back to the table");
     const status = element("p", { class: "pair-status", role: "status" });
     const scatterHost = element("div", { class: "pair-scatter", tabindex: "0", role: "group", "aria-label": KEYS });
     const pictureHost = element("div", { class: "pair-picture" });
@@ -40,7 +49,7 @@
     const cards = element("div", { class: "pair-cards" });
     const figures = element("div", { class: "pair-figures" }, scatterHost, pictureHost);
     const hint = element("p", { class: "hint" }, data.words.length ? NAMED : NAMELESS);
-    host.append(element("div", { class: "pair-tools" }, kinds, previous, next, status), figures, numbers, cards, hint);
+    host.append(element("div", { class: "pair-tools" }, kinds, previous, next, back, status), figures, numbers, cards, hint);
 
     const scatter = chart(scatterHost, scatterFigure(data), { page, rows: () => scatterRows(data), drawn: listen });
     const picture = chart(pictureHost, pictureFigure(data, 0), { page });
@@ -86,11 +95,12 @@
       }
       const among = rows();
       const place = among.indexOf(row) + 1;
-      status.textContent = `Pair ${whole(place)} of ${whole(among.length)}, by SOCM · ${data.kinds[kind[row]]}`;
+      status.textContent = `Pair ${whole(place)} of ${whole(among.length)}, by SOCM · ${kindsOf(data, row).join("; ")}`;
       previous.disabled = place === 1;
       next.disabled = place === among.length;
       numbers.replaceChildren(...pairNumbers(data.pairs, row));
       cards.replaceChildren(textCard(data, row, 0), textCard(data, row, 1));
+      cards.querySelectorAll(".pair-text").forEach(showMarks);
       const ring = scatter.figure.data.length - 1;
       Object.assign(scatter.figure.data[ring], { x: [d_mu[row]], y: [d_sigma[row]] });
       picture.figure = pictureFigure(data, row);
@@ -99,7 +109,28 @@
       picture.draw();
     }
     choose(0);
+
+    // From a row of a table: its pair, and the way back to the row.
+    poolscope.openPair = (row, from) => {
+      choose(row);
+      back.hidden = false;
+      back.onclick = () => {
+        from.focus({ preventScroll: true });
+        from.scrollIntoView({ block: "center" });
+        back.hidden = true;
+      };
+      host.scrollIntoView({ block: "start" });
+      scatterHost.focus({ preventScroll: true });
+    };
   }
 
-  poolscope.explorer = explorer;
+  // Pairs by the ids of their texts, in either order; without an explorer there are none.
+  function indexPairs(data) {
+    const key = (a, b) => JSON.stringify([a, b].sort());
+    const found = new Map();
+    if (data) data.pairs.i.forEach((i, row) => found.set(key(data.texts[i].id, data.texts[data.pairs.j[row]].id), row));
+    poolscope.pairRow = (a, b) => found.get(key(a, b));
+  }
+
+  Object.assign(poolscope, { explorer, indexPairs });
 })(window.poolscope);

@@ -1,7 +1,7 @@
 "use strict";
 // Figures: drawn in the colours and the width of the page, downloaded as they were made.
 (function (poolscope) {
-  const { element, csv, download, fileName, figureRows, picture } = poolscope;
+  const { element, csv, download, fileName, figureRows, picture, arranged, axesOf, shortenNames, wrapped } = poolscope;
   const NARROW = 560; // below this width panels stand one under the other
   const LINE = 22; // height of a line of the legend, in pixels
   const CONFIG = { displayModeBar: false, showTips: false };
@@ -42,6 +42,8 @@
     const made = Array.isArray(part) ? [] : {};
     for (const [key, value] of Object.entries(part)) {
       if (/color$/i.test(key)) made[key] = turned(value);
+      else if (key === "text" && typeof value === "string")
+        made[key] = value.replace(/(color:\s*)(#[0-9a-f]{6})/gi, (_, head, colour) => head + turned(colour));
       else
         made[key] =
           value &&
@@ -54,45 +56,11 @@
     return made;
   }
 
-  const axesOf = (layout, letter) => Object.keys(layout).filter((key) => new RegExp(`^${letter}axis\\d*$`).test(key));
-
-  // The panels of a figure: for each vertical axis its own domain and that of the axis under it.
-  function panels(layout) {
-    return axesOf(layout, "y")
-      .map((y) => {
-        const x = "xaxis" + (layout[y].anchor || "x").slice(1);
-        return { x, y, wide: (layout[x] || {}).domain || [0, 1], high: layout[y].domain || [0, 1] };
-      })
-      .filter((panel) => layout[panel.x] && !layout[panel.y].overlaying);
-  }
-
-  // One column of panels instead of several; their titles (annotations placed on the paper) move with them.
-  function stacked(layout, found) {
-    const ordered = [...found].sort((a, b) => b.high[1] - a.high[1] || a.wide[0] - b.wide[0]);
-    const step = 1 / ordered.length;
-    const notes = layout.annotations || [];
-    ordered.forEach((panel, k) => {
-      const top = 1 - k * step - (k ? step * 0.1 : 0);
-      const bottom = 1 - (k + 1) * step + step * 0.16;
-      for (const note of notes) {
-        const inside =
-          note.xref === "paper" &&
-          note.yref === "paper" &&
-          !note.moved &&
-          note.x >= panel.wide[0] - 1e-6 &&
-          note.x <= panel.wide[1] + 1e-6 &&
-          note.y >= panel.high[0] - 1e-6 &&
-          note.y <= panel.high[1] + 0.06;
-        if (!inside) continue;
-        note.x = (note.x - panel.wide[0]) / (panel.wide[1] - panel.wide[0]);
-        note.y = top + (note.y - panel.high[1]);
-        note.moved = true;
-      }
-      layout[panel.x].domain = [0, 1];
-      layout[panel.y].domain = [bottom, top];
-    });
-    for (const note of notes) delete note.moved;
-    return 250 * ordered.length;
+  // Names of the legend that are wider than the figure, in several lines.
+  function withFittingNames(data, width) {
+    const letters = (width - 60) / 7;
+    const long = (trace) => trace.name && trace.showlegend !== false && trace.name.length > letters;
+    return data.map((trace) => (long(trace) ? { ...trace, name: wrapped(trace.name, letters) } : trace));
   }
 
   function legendLines(data, layout, width) {
@@ -102,35 +70,45 @@
     let lines = 1;
     let used = 0;
     for (const trace of named) {
-      const size = 48 + 7 * trace.name.length;
+      const parts = trace.name.split("<br>");
+      const size = 48 + 7 * Math.max(...parts.map((part) => part.length));
       if (used && used + size > width - 80) {
         lines += 1;
         used = 0;
       }
+      lines += parts.length - 1;
       used += size;
     }
     return lines;
+  }
+
+  // The height of a figure of one panel: lower where it is narrower, but rows of names keep theirs.
+  function soloHeight(data, layout, width) {
+    const wanted = (layout.height || 420) - (layout.title ? 60 : 0);
+    const narrow = width < NARROW;
+    const most = shortenNames(data, layout, narrow);
+    const named = data.flatMap((trace) => trace.y).filter((value) => typeof value === "string");
+    if (named.length) return wanted + 14 * (most - 1) * new Set(named).size;
+    const shrunk = layout.width ? wanted * Math.min(1, Math.max(0.66, width / layout.width)) : wanted;
+    return narrow ? Math.min(shrunk, 360) : shrunk;
   }
 
   // The figure as the page shows it: without its title (that is the caption), in the width that there is.
   function dressed(figure, width, look) {
     const source = look.dark ? recoloured(figure) : figure;
     const layout = structuredClone(source.layout);
-    const wanted = (layout.height || 420) - (layout.title ? 60 : 0);
-    const found = panels(layout);
     const narrow = width < NARROW;
-    const rows = new Set(found.map((panel) => panel.high[0])).size;
-    let height = layout.width ? wanted * Math.min(1, Math.max(rows > 1 ? 0.9 : 0.66, width / layout.width)) : wanted;
-    if (narrow && new Set(found.map((panel) => panel.wide[0])).size > 1) height = stacked(layout, found);
-    else if (narrow) height = Math.min(height, 360);
-    else height += 40 * (rows - 1); // air between rows of panels
-    const lines = legendLines(source.data, layout, width);
+    const grid = arranged(source.data, layout, width, narrow);
+    const data = withFittingNames(source.data, width);
+    const lines = legendLines(data, layout, width);
     const titled = (layout.annotations || []).some((note) => note.yref === "paper" && note.y >= 0.9);
+    const margin = { t: 10 + lines * LINE + (grid ? grid.above : titled ? 30 : 0), b: grid ? grid.below : 46 };
+    const height = grid ? grid.total + margin.t + margin.b : soloHeight(source.data, layout, width) + lines * LINE;
     delete layout.title;
     Object.assign(layout, {
       autosize: false,
       width,
-      height: Math.round(height + lines * LINE),
+      height: Math.round(height),
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: {
@@ -138,7 +116,7 @@
         size: narrow ? 12 : 13,
         color: look.ink,
       },
-      margin: { l: narrow ? 46 : 60, r: 12, t: 10 + lines * LINE + (titled ? 30 : 0), b: 46 },
+      margin: { l: narrow ? 46 : 60, r: 12, ...margin },
       hoverlabel: { bgcolor: look.card, bordercolor: look.line, font: { color: look.ink } },
       colorway: layout.colorway || poolscope.colorway,
       dragmode: matchMedia("(pointer: coarse)").matches ? false : layout.dragmode || "zoom",
@@ -153,17 +131,21 @@
       yref: "container",
       bgcolor: "rgba(0,0,0,0)",
     };
-    for (const key of [...axesOf(layout, "x"), ...axesOf(layout, "y")]) {
+    const axes = [...axesOf(layout, "x"), ...axesOf(layout, "y")];
+    // Where axes share a scale, another margin makes another range, other labels, and so another margin, without end.
+    const automargin = !axes.some((key) => layout[key].scaleanchor);
+    for (const key of axes) {
       Object.assign(layout[key], {
         gridcolor: look.grid,
         linecolor: look.line,
         tickcolor: look.line,
         zerolinecolor: look.grid,
-        automargin: true,
+        automargin,
       });
+      if (layout[key].title) layout[key].title = { ...layout[key].title, font: { size: layout.font.size } };
     }
     for (const note of layout.annotations || []) if (narrow && (note.font || {}).size > 14) note.font.size = 14;
-    return { data: source.data, layout };
+    return { data, layout };
   }
 
   // A figure with its caption and its downloads. `rows` gives the data as columns and rows where the traces do not say it.

@@ -4,6 +4,7 @@
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("pageData").textContent);
   poolscope.colorway = data.colorway;
+  poolscope.indexPairs(data.explorer);
 
   for (const [key, section] of Object.entries(data.sections)) {
     const host = document.getElementById(key);
@@ -12,6 +13,22 @@
     for (const table of section.tables) poolscope.table(host.querySelector(".tables"), table, data.title);
   }
   if (data.explorer) poolscope.explorer(document.querySelector(".explorer-body"), data.explorer, data.title);
+
+  // -- commands: copied, or selected where the browser refuses to
+  for (const button of document.querySelectorAll(".copy")) {
+    const command = button.parentElement.querySelector("code");
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(command.textContent);
+        button.textContent = "Copied";
+      } catch (error) {
+        getSelection().selectAllChildren(command);
+        button.textContent = "Selected: copy it";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 4000);
+    });
+  }
 
   // -- explanations: a link to one, or to a heading in one, opens it; the browser goes there
   function unfold(target) {

@@ -1,17 +1,23 @@
 "use strict";
 // What is shown of pairs: the scatter of d_μ and d_Σ, the picture of two clouds, the two texts with their marks.
 (function (poolscope) {
-  const { element, whole, readable, kept, cutMark } = poolscope;
+  const { element, whole, readable, kept, cutNote } = poolscope;
   const LOOKS = [
     [1, "diamond", 9],
     [0, "circle", 8],
     [null, "circle-open", 7],
   ];
-  const LABELLED = 3; // tokens of each cloud whose name stands in the picture
+  const LABELLED = 3; // tokens of each cloud whose name stands in the picture, if there is a free place for it
+  const SMALLEST = 300; // pixels that the picture has at least
+  const AROUND = { "top center": [0, 1], "bottom center": [0, -1], "middle right": [1, 0], "middle left": [-1, 0] };
 
   const inert = (label) => readable(label).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const unpacked = (text, Kind) => new Kind(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
   const percent = (thousandths) => `${(thousandths / 10).toFixed(1)} %`;
+
+  // A pair can have been chosen for several kinds: bit k of its reasons is that for kind k.
+  const isOf = (data, row, k) => Boolean(data.pairs.reasons[row] & (1 << k));
+  const kindsOf = (data, row) => data.kinds.filter((_, k) => isOf(data, row, k));
 
   // Curves of equal SOCM: (1 − d_μ)^a · d_Σ^b = s.
   function curves(data, right, top) {
@@ -35,13 +41,14 @@
   }
 
   function scatterFigure(data) {
-    const { d_mu, d_sigma, socm, kind } = data.pairs;
+    const { d_mu, d_sigma, socm } = data.pairs;
     const right = Math.min(Math.max(...d_mu) * 1.08 + 0.01, 0.999);
     const top = Math.max(...d_sigma) * 1.08 + 1e-6;
     const lines = curves(data, right, top);
     const points = data.kinds
       .map((name, k) => {
-        const rows = kind.map((_, row) => row).filter((row) => kind[row] === k);
+        const first = (row) => data.kinds.findIndex((_, other) => isOf(data, row, other)) === k; // drawn once
+        const rows = socm.map((_, row) => row).filter(first);
         const [colour, symbol, size] = LOOKS[k];
         const color = colour === null ? "#666666" : poolscope.colorway[colour];
         return {
@@ -105,7 +112,7 @@
   }
 
   function scatterRows(data) {
-    const { i, j, d_mu, d_sigma, socm, kind } = data.pairs;
+    const { i, j, d_mu, d_sigma, socm } = data.pairs;
     return [
       ["id_a", "id_b", "d_mu", "d_sigma", "socm", "kind"],
       i.map((left, row) => [
@@ -114,7 +121,7 @@
         d_mu[row],
         d_sigma[row],
         socm[row],
-        data.kinds[kind[row]],
+        kindsOf(data, row).join("; "),
       ]),
     ];
   }
@@ -145,8 +152,9 @@
         tokens.hovertemplate = "%{text}<extra></extra>";
       }
       Object.assign(figure.data[6 + k], { x: [0, mx], y: [0, my] });
-      figure.data.push(markedTrace(data, detail, k, tokens.marker));
     });
+    const labels = placedLabels(data, detail, figure.data);
+    [0, 1].forEach((k) => figure.data.push(markedTrace(labels, k, figure.data[3 * k + 2].marker)));
     const { d_mu, d_sigma, socm } = data.pairs;
     figure.layout.title.text = `<b>SOCM ${socm[row].toFixed(3)}</b>   d<sub>μ</sub> ${d_mu[row].toFixed(3)}   d<sub>Σ</sub> ${d_sigma[row].toFixed(3)}`;
     figure.layout.legend.orientation = "h";
@@ -157,15 +165,42 @@
     return figure;
   }
 
-  function markedTrace(data, detail, k, marker) {
-    const found = detail.marked[k].slice(0, LABELLED).filter((one) => one[0] >= 0);
+  // Labels of the tokens that matter most, the first ones first; one that finds no free place around its point is left out.
+  function placedLabels(data, detail, traces) {
+    const extent = (axis) => {
+      const values = traces.flatMap((trace) => trace[axis]);
+      return Math.max(...values) - Math.min(...values);
+    };
+    const pixel = Math.max(extent("x"), extent("y")) / SMALLEST;
+    const wanted = [0, 1]
+      .flatMap((k) => detail.marked[k].slice(0, LABELLED).map((one) => ({ k, one })))
+      .filter(({ one }) => one[0] >= 0)
+      .sort((a, b) => b.one[3] - a.one[3]);
+    const boxes = [];
+    return wanted.map(({ k, one }) => {
+      const [x, y] = [one[4] * detail.unit, one[5] * detail.unit];
+      const name = Array.from(data.words[one[0]]);
+      const word = name.length > 16 ? `${name.slice(0, 15).join("")}…` : name.join("");
+      const half = [(7 * Array.from(word).length + 6) / 2, 9];
+      const place = Object.entries(AROUND).find(([, [dx, dy]]) => {
+        const box = [x / pixel + dx * (half[0] + 8), y / pixel + dy * (half[1] + 8), ...half];
+        const free = boxes.every((o) => Math.abs(o[0] - box[0]) > o[2] + box[2] || Math.abs(o[1] - box[1]) > o[3] + box[3]);
+        if (free) boxes.push(box);
+        return free;
+      });
+      return { k, x, y, word: place ? inert(word) : "", place: place ? place[0] : "top center" };
+    });
+  }
+
+  function markedTrace(labels, k, marker) {
+    const found = labels.filter((label) => label.k === k);
     return {
       type: "scatter",
       mode: "markers+text",
-      x: found.map((one) => one[4] * detail.unit),
-      y: found.map((one) => one[5] * detail.unit),
-      text: found.map((one) => inert(data.words[one[0]])),
-      textposition: "top center",
+      x: found.map(({ x }) => x),
+      y: found.map(({ y }) => y),
+      text: found.map(({ word }) => word),
+      textposition: found.map(({ place }) => place),
       textfont: { size: 12 },
       marker: { ...marker, size: 12, opacity: 1 },
       name: `text ${"AB"[k]}: marked`,
@@ -177,11 +212,16 @@
   // The text with its marked tokens. Places count characters, as the text does when it is cut into them.
   function markedText(text, marked) {
     if (text.text === null) return element("p", { class: "unknown" }, "The clouds were made without their texts.");
-    const letters = Array.from(kept(text.text).text);
+    const { text: part, length, start: skipped } = kept(text.text);
+    const letters = Array.from(part);
     const body = element("bdi", { class: "corpus", dir: "auto" });
     let position = 0;
     const strongest = Math.max(1, ...marked.map((one) => one[3]));
-    for (const [, start, end, share] of marked.filter((one) => one[1] >= 0).sort((a, b) => a[1] - b[1])) {
+    const inside = marked
+      .filter((one) => one[1] >= skipped && one[2] <= skipped + letters.length)
+      .sort((a, b) => a[1] - b[1]);
+    for (const [, from, to, share] of inside) {
+      const [start, end] = [from - skipped, to - skipped];
       body.append(readable(letters.slice(position, start).join("")));
       const strength = share > 0.66 * strongest ? "strong" : share > 0.33 * strongest ? "middle" : "weak";
       body.append(
@@ -194,12 +234,13 @@
       position = end;
     }
     body.append(readable(letters.slice(position).join("")));
-    const mark = cutMark(text.text);
+    const after = length === null ? 0 : length - skipped - letters.length;
     return element(
       "div",
       { class: "pair-text", tabindex: "0", role: "region", "aria-label": "the text" },
+      ...(skipped ? [cutNote(`${whole(skipped)} characters before …`), " "] : []),
       body,
-      ...(mark ? [" ", mark] : []),
+      ...(after ? [" ", cutNote(`… ${whole(after)} characters after`)] : []),
     );
   }
 
@@ -233,5 +274,5 @@
     );
   }
 
-  Object.assign(poolscope, { scatterFigure, scatterRows, pictureFigure, textCard });
+  Object.assign(poolscope, { isOf, kindsOf, scatterFigure, scatterRows, pictureFigure, textCard });
 })(window.poolscope);

@@ -1,8 +1,10 @@
 "use strict";
 // Tables: sorted by their headings, searched, and folded to their first rows.
 (function (poolscope) {
-  const { element, whole, number, corpusText, csv, download, fileName } = poolscope;
+  const { element, whole, readable, number, numberWithInterval, corpusText, csv, download, fileName } = poolscope;
   const FIRST = 15; // rows shown before "show all"
+  const LEVELS = { ok: "OK", watch: "Watch", repair: "Repair" };
+  const DRAWING = "http://www.w3.org/2000/svg";
   const tables = [];
 
   const missing = (value) => value === null;
@@ -11,6 +13,7 @@
   // A cell as plain text: it is a number, true or false, a text, a text that was cut, or null.
   const asText = (value) => (value === null ? "" : String(value.text ?? value));
   const isLong = (value) => asText(value).length > 40;
+  const SHORT = 24; // characters of a text that is not broken over lines
 
   function compare(a, b) {
     return typeof a === "number" && typeof b === "number" ? a - b : words.compare(asText(a), asText(b));
@@ -19,6 +22,55 @@
   function content(value) {
     if (value === null || typeof value === "number") return number(value);
     return typeof value === "boolean" ? (value ? "yes" : "no") : corpusText(value);
+  }
+
+  function badge(level) {
+    const sign = document.createElementNS(DRAWING, "svg");
+    const use = document.createElementNS(DRAWING, "use");
+    use.setAttribute("href", `#Level-${level}`);
+    sign.setAttribute("viewBox", "0 0 16 16");
+    sign.setAttribute("aria-hidden", "true");
+    sign.append(use);
+    return element("span", { class: `badge ${level}` }, sign, LEVELS[level]);
+  }
+
+  // A cell as it is shown: the value, and whatever the view puts beside it.
+  function cell(row, view) {
+    const value = row[view.column];
+    const part = (name) => (view[name] === null ? null : row[view[name]]);
+    const inside = [];
+    if (part("level") in LEVELS) inside.push(badge(part("level")), " ");
+    if (view.level === view.column) inside.length = 1; // the badge says it all
+    else if (typeof value === "number") {
+      const [shown, interval] = numberWithInterval(value, part("low"), part("high"));
+      inside.push(shown);
+      if (interval) inside.push(" ", element("span", { class: "interval" }, interval));
+    } else inside.push(content(value));
+    if (part("below") !== null)
+      inside.push(element("bdi", { class: "below", dir: "auto" }, readable(asText(part("below")))));
+    const short = typeof value === "string" && value.length <= SHORT;
+    const kind =
+      view.numeric || typeof value === "number"
+        ? "numeric"
+        : value === null
+          ? "unknown"
+          : isLong(value)
+            ? "long"
+            : short
+              ? "short"
+              : null;
+    return element("td", { class: kind, "data-label": view.heading }, ...inside);
+  }
+
+  // A box that is wider than its place says so at its edge.
+  function scrolled(box, frame) {
+    const tell = () => {
+      const left = box.scrollWidth - box.clientWidth - Math.abs(box.scrollLeft);
+      frame.toggleAttribute("data-more", left > 2);
+    };
+    box.addEventListener("scroll", tell, { passive: true });
+    new ResizeObserver(tell).observe(box);
+    return tell;
   }
 
   function table(host, spec, page) {
@@ -40,7 +92,7 @@
       const wanted = state.search.trim().toLowerCase();
       const rows = spec.rows.map((_, k) => k).filter((k) => !wanted || searched[k].includes(wanted));
       if (state.column === null) return rows;
-      const value = (k) => spec.rows[k][state.column];
+      const value = (k) => spec.rows[k][spec.view[state.column].column];
       const sign = state.falling ? -1 : 1; // what is not known stands last either way
       return rows.sort(
         (a, b) =>
@@ -50,13 +102,26 @@
       );
     }
 
-    function cell(value, c) {
-      const kind = spec.numeric[c] ? "numeric" : value === null ? "unknown" : isLong(value) ? "long" : null;
-      return element("td", { class: kind, "data-label": spec.columns[c] }, content(value));
+    function opener(row) {
+      const known = poolscope.pairRow(...spec.pair.map((c) => asText(row[c])));
+      if (known === undefined) return element("td", { class: "unknown", "data-label": "Pair" }, "–");
+      const button = element(
+        "button",
+        {
+          type: "button",
+          class: "quiet open-pair",
+          "aria-label": "Show this pair in the explorer",
+          onclick: () => poolscope.openPair(known, button),
+        },
+        "Show",
+      );
+      return element("td", { class: "opener" }, button);
     }
 
     function line(k) {
-      if (!made.has(k)) made.set(k, element("tr", null, ...spec.rows[k].map((value, c) => cell(value, c))));
+      const row = spec.rows[k];
+      if (!made.has(k))
+        made.set(k, element("tr", null, spec.pair ? opener(row) : null, ...spec.view.map((view) => cell(row, view))));
       return made.get(k);
     }
 
@@ -66,7 +131,7 @@
       body.replaceChildren(...shown.map(line));
       if (!rows.length)
         body.append(
-          element("tr", null, element("td", { colspan: spec.columns.length, class: "unknown" }, "No row holds this.")),
+          element("tr", null, element("td", { colspan: spec.view.length + 1, class: "unknown" }, "No row holds this.")),
         );
       count.textContent =
         rows.length < spec.rows.length
@@ -77,25 +142,26 @@
       headings.forEach((heading, c) =>
         heading.setAttribute("aria-sort", state.column !== c ? "none" : state.falling ? "descending" : "ascending"),
       );
+      tell();
     }
 
     // Numbers fall first, because the largest is what people look for; a third press gives the order of the file.
     function sort(c) {
-      const first = spec.numeric[c];
+      const first = spec.view[c].numeric;
       if (state.column !== c) Object.assign(state, { column: c, falling: first });
       else if (state.falling === first) state.falling = !first;
       else state.column = null;
       show();
     }
 
-    const headings = spec.columns.map((name, c) =>
+    const headings = spec.view.map((view, c) =>
       element(
         "th",
-        { scope: "col", class: spec.numeric[c] ? "numeric" : null, "aria-sort": "none" },
+        { scope: "col", class: view.numeric ? "numeric" : null, "aria-sort": "none" },
         element(
           "button",
           { type: "button", onclick: () => sort(c) },
-          name,
+          `${view.heading}\u00a0`,
           element("span", { class: "arrow", "aria-hidden": "true" }),
         ),
       ),
@@ -131,24 +197,22 @@
       },
       "CSV",
     );
-    host.append(
+    const opens = spec.pair ? element("th", { scope: "col", class: "opener" }, "Pair") : null;
+    const withTexts = spec.rows.some((row) => spec.view.some((view) => isLong(row[view.column])));
+    const box = element(
+      "div",
+      { class: "table-scroll", tabindex: "0", role: "region", "aria-label": spec.name },
       element(
-        "div",
-        { class: "table" },
-        element("div", { class: "table-top" }, element("h3", null, spec.name), search, count, save),
-        element(
-          "div",
-          { class: "table-scroll", tabindex: "0", role: "region", "aria-label": spec.name },
-          element(
-            "table",
-            { class: spec.rows.some((row) => row.some(isLong)) ? "with-texts" : null },
-            element("thead", null, element("tr", null, ...headings)),
-            body,
-          ),
-        ),
-        more,
+        "table",
+        { class: withTexts ? "with-texts" : null },
+        element("thead", null, element("tr", null, opens, ...headings)),
+        body,
       ),
     );
+    const frame = element("div", { class: "table-frame" }, box);
+    const tell = scrolled(box, frame);
+    const top = element("div", { class: "table-top" }, element("h3", null, spec.name), search, count, save);
+    host.append(element("div", { class: "table" }, top, frame, more));
     let before = false; // whether the reader had all rows open, while the page is printed so
     tables.push((open) => {
       if (open) before = state.open;

@@ -24,19 +24,17 @@ window.poolscope = {};
 
   const whole = (value) => value.toLocaleString("en-US");
 
-  // A text of the corpus is a string or, where only its beginning is in the page, {text, length}.
+  // A text of the corpus is a string or, where only a part of it is in the page, {text, length, start}.
   function kept(value) {
-    return typeof value === "string" ? { text: value, length: null } : value;
+    return typeof value === "string" ? { text: value, length: null, start: 0 } : value;
   }
+
+  const cutNote = (words) => element("span", { class: "cut" }, words);
 
   function cutMark(value) {
     const { text, length } = kept(value);
     if (length === null) return null;
-    return element(
-      "span",
-      { class: "cut" },
-      `… cut: ${whole(Array.from(text).length)} of ${whole(length)} characters are in this page`,
-    );
+    return cutNote(`… cut: ${whole(Array.from(text).length)} of ${whole(length)} characters are in this page`);
   }
 
   // Isolated, so that right-to-left letters and marks in it cannot turn what stands around it.
@@ -46,7 +44,8 @@ window.poolscope = {};
     const body = element("bdi", { class: "corpus", dir: "auto" }, readable(text));
     const shown = element("div", { class: "cell-text" }, body);
     const mark = cutMark(value);
-    if (letters.length <= FOLDED) {
+    if (letters.length <= 1.4 * FOLDED) {
+      // so little more is not worth a button
       if (mark) shown.append(" ", mark);
       return shown;
     }
@@ -69,14 +68,24 @@ window.poolscope = {};
     return shown;
   }
 
-  function number(value) {
+  // Digits after the point, so that three digits or so are seen of a number of this size.
+  function digitsOf(size) {
+    return size >= 1000 ? 0 : size >= 1 ? 2 : size > 0 ? Math.min(3 - Math.floor(Math.log10(size)) - 1, 8) : 3;
+  }
+
+  function number(value, digits = null) {
     if (value === null) return "–";
-    if (Number.isInteger(value)) return whole(value);
-    const size = Math.abs(value);
-    const digits = size >= 1000 ? 0 : size >= 1 ? 2 : Math.min(3 - Math.floor(Math.log10(size)) - 1, 8);
+    const after = digits !== null ? digits : Number.isInteger(value) ? 0 : digitsOf(Math.abs(value));
     return value
-      .toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })
+      .toLocaleString("en-US", { minimumFractionDigits: after, maximumFractionDigits: after })
       .replace("-", "−");
+  }
+
+  // "0.52 [0.41, 0.63]": a number and the ends of its interval, all with the digits of the largest.
+  function numberWithInterval(value, low, high) {
+    if (low === null || high === null) return [number(value), null];
+    const digits = digitsOf(Math.max(...[value, low, high].map(Math.abs)));
+    return [number(value, digits), `[${number(low, digits)}, ${number(high, digits)}]`];
   }
 
   // A spreadsheet runs a cell that begins with one of these signs; an apostrophe before it makes it a text.
@@ -113,5 +122,18 @@ window.poolscope = {};
     return plain.filter(Boolean).join("-").slice(0, 90) || "poolscope";
   }
 
-  Object.assign(poolscope, { element, readable, whole, kept, cutMark, corpusText, number, csv, download, fileName });
+  Object.assign(poolscope, {
+    element,
+    readable,
+    whole,
+    kept,
+    cutNote,
+    cutMark,
+    corpusText,
+    number,
+    numberWithInterval,
+    csv,
+    download,
+    fileName,
+  });
 })(window.poolscope);
