@@ -245,6 +245,25 @@ def test_given_pairs_answer_in_the_callers_rows(route):
             assert bures == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.parametrize("many", [1, 10**6], ids=["a text with its partners", "pair by pair"])
+def test_both_ways_through_given_pairs_equal_all_pairs(route, monkeypatch, many):
+    monkeypatch.setattr(pairs, "_MANY_PARTNERS", many)
+    clouds = random_clouds(31, [1, 2, 30, 5, 17, 40, 1, 9, 26, 3], 20)
+    names = ("mean_distance", "bures", "trace_sum", "overlap", "error")
+    reference = {
+        (i, j): values
+        for piece in all_pairs(clouds)
+        for i, j, *values in zip(piece.i, piece.j, *(getattr(piece, name) for name in names), strict=True)
+    }
+    wanted = np.array([(i, j) if (i + j) % 3 else (j, i) for i, j in reference])
+    answered = 0
+    for rows, piece in given_pairs(clouds, wanted):
+        for row, *values in zip(rows, *(getattr(piece, name) for name in names), strict=True):
+            assert values == pytest.approx(reference[tuple(sorted(wanted[row].tolist()))], abs=2e-7)
+            answered += 1
+    assert answered == len(wanted)
+
+
 def test_a_pair_has_one_value_in_one_call(route):
     clouds = random_clouds(25, [3, 4, 5, 6, 7, 9] * 3, 64)
     wanted = np.random.default_rng(0).integers(len(clouds), size=(900, 2))

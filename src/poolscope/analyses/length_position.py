@@ -142,19 +142,24 @@ def position_probe(
     questions = asked.content([pairs.queries[q] for q, _ in usable])
     questions = [row[: (asked.limit or len(row)) - asked.added] for row in questions]
     units = unit_rows(asked.encode(questions, progress=progress), "queries").astype(np.float64)
-    foils = unit_rows(inputs.encode(fillers, progress=progress), "fillers").astype(np.float64)
+    held = [
+        _inserted(filler, documents[d][:size], place)
+        for place in positions
+        for filler, (_, d) in zip(fillers, usable, strict=True)
+    ]
+    # All at once: batches of equal length, and no core waits between the places.
+    encoded = unit_rows(inputs.encode([*fillers, *held], progress=progress), "documents").astype(np.float64)
+    foils, *placed = np.split(encoded, len(positions) + 1)
     rows: list[SegmentRow] = []
     base: tuple[Array, Array] | None = None
-    for place in positions:
-        held = [_inserted(filler, documents[d][:size], place) for filler, (_, d) in zip(fillers, usable, strict=True)]
-        vectors = unit_rows(inputs.encode(held, progress=progress), "documents")
+    for place, vectors in zip(positions, placed, strict=True):
         similarity = np.einsum("ij,ij->i", units, vectors)
         rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
         rows.append(_row(place, similarity, rank, base))
-    encoded = len(usable) * (len(positions) + 1) * (total + inputs.added) + sum(map(len, questions))
+    tokens = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
-    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), encoded)
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
 
 
 def _sizes(inputs: TokenInputs, segment: int | None) -> tuple[int, int]:

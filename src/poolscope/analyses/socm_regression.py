@@ -64,11 +64,12 @@ def _mean_overlap(left: Corpus, right: Corpus) -> float:
 def _pooled_covariance(clouds: TokenClouds) -> tuple[Array, float]:
     """Sum of the covariances (d × d) of all texts, scaled to unit mean, and the sum of their squared norms."""
     pooled, own = np.zeros((clouds.dimension, clouds.dimension)), 0.0
-    waiting: list[Array] = []
+    waiting: list[NDArray[np.float32]] = []
     for k, cloud in enumerate(clouds):
-        _, (factor,), _ = unit_mean_factors(np.asarray(cloud, dtype=np.float64)[None])
+        _, (exact,), _ = unit_mean_factors(np.asarray(cloud, dtype=np.float64)[None])
+        factor = exact.astype(np.float32)  # products in float32, as those of the sampled pairs
         small = factor @ factor.T if len(factor) < clouds.dimension else factor.T @ factor
-        own += float((small * small).sum())
+        own += float(np.square(small, dtype=np.float64).sum())
         waiting.append(factor)
         # One product for many texts: adding d × d matrices text by text would take longer than multiplying.
         if k == len(clouds) - 1 or sum(map(len, waiting)) > _ROWS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from threadpoolctl import threadpool_limits
 
 from poolscope.audit.averaging import WORST
 from poolscope.audit.page_tables import SHOWN
@@ -71,13 +70,12 @@ def _explorer(audit: Audit) -> PairExplorer | None:
     subject = audit.subject
     if subject is None or audit["averaging"].verdict.value is None:
         return None
-    with threadpool_limits(1, user_api="blas"):  # many small decompositions: threads would wait for each other
-        return pair_explorer(
-            subject.clouds,
-            subject.pairs,
-            neighbours=subject.neighbours,
-            vocabulary=subject.vocabulary,
-            seed=subject.seed,
-            section="averaging",
-            **EXPLORED,
-        )
+    return pair_explorer(
+        subject.clouds,
+        subject.pairs,
+        neighbours=subject.neighbours,
+        vocabulary=subject.vocabulary,
+        seed=subject.seed,
+        section="averaging",
+        **EXPLORED,
+    )

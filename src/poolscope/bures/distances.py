@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.bures import native
-from poolscope.bures.factors import Panel
+from poolscope.bures.factors import Panel, ReducedText
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -64,6 +65,35 @@ def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Arra
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
     error = _ERROR * np.outer(left.roughness, right.roughness)
+    return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
+
+
+def listed_distances(
+    lefts: Sequence[ReducedText], rights: Sequence[ReducedText]
+) -> tuple[Array, Array, Array, Array, Array]:
+    """The same five numbers of pairs, the k-th of `lefts` with the k-th of `rights`.
+
+    As many pairs as there are lanes go through the kernel together, each with its own product. Pairs in a row should be
+    of similar size: they are padded to the largest.
+    """
+    nuclear, squares = np.zeros((2, len(lefts)))
+    # A product and its transpose have the same norms, and the smaller side is what costs.
+    both = list(zip(lefts, rights, strict=True))
+    sides = [sorted((a.rows, b.rows), key=len) for a, b in both]
+    for start in range(0, len(sides), native.LANES):
+        group = sides[start : start + native.LANES]
+        height, width = (max(len(pair[side]) for pair in group) for side in (0, 1))
+        block = np.zeros((height, width, native.LANES), dtype=np.float32)
+        for lane, (small, large) in enumerate(group):
+            block[: len(small), : len(large), lane] = small @ large.T
+        found = _norms(block.reshape(height, width * native.LANES), np.array([0, height]), np.array([0, width]))
+        place = slice(start, start + len(group))
+        nuclear[place], squares[place] = (part[0, : len(group)] for part in found)
+    scale = np.array([a.scale * b.scale for a, b in both])
+    trace_sum = np.array([a.trace + b.trace for a, b in both])
+    error = np.array([_ERROR * a.roughness * b.roughness for a, b in both])
+    cosines = np.array([a.mean @ b.mean for a, b in both]).clip(-1, 1)
+    bures = np.maximum(trace_sum - 2 * nuclear * scale, 0.0)
     return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
 
 

@@ -14,11 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from poolscope.bures.distances import Distances, Index, grid_distances
+from poolscope.bures.distances import Distances, Index, grid_distances, listed_distances
 from poolscope.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
 from poolscope.bures.native import LANES
 from poolscope.bures.refine import refined
@@ -26,12 +27,15 @@ from poolscope.clouds import TokenClouds
 
 # A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
 _BLOCK_ROWS, _BLOCK_COLUMNS = 1024, 2048
-# Partners of one text that are treated together when the pairs are given.
-_PARTNERS = 64
+# Pairs that are treated together when they are given.
+_TOGETHER = 64
+# From so many partners on, one product of a text with all of them beats a product a pair.
+_MANY_PARTNERS = 32
 # Two panels of this size are in memory at a time.
 TILE_BYTES = 128 * 2**20
 
 Refinement = Callable[[Distances], Distances]
+Found = TypeVar("Found")
 
 
 def all_pairs(
@@ -48,7 +52,7 @@ def all_pairs(
     `rank`, only so many directions of each text enter the nuclear norm. That can only lower it, so BW² comes out as an
     upper bound, for a fraction of the cost.
     """
-    with _workers() as pool:
+    with workers() as pool:
         yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, pool))
 
 
@@ -72,14 +76,12 @@ def given_pairs(
     order = np.lexsort((asked[:, 1], right.clouds.lengths[asked[:, 1]], asked[:, 0]))
     starts = np.flatnonzero((np.diff(asked[order], axis=0, prepend=-1) != 0).any(axis=1))
     distinct, starts = asked[order[starts]], np.append(starts, len(order))
-    with _workers() as pool:
+    with workers() as pool:
         for chunk in _chunks(distinct, left.bytes.tolist(), right.bytes.tolist()):
-            done = chunk.start
-            for found in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
-                ends = starts[done : done + len(found) + 1]
-                rows = order[ends[0] : ends[-1]]
-                yield rows, found.repeated(np.diff(ends), pairs[rows])
-                done += len(found)
+            for positions, found in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
+                runs = [slice(*starts[k : k + 2]) for k in (chunk.start + positions).tolist()]
+                rows = np.concatenate([order[run] for run in runs])
+                yield rows, found.repeated(np.array([run.stop - run.start for run in runs]), pairs[rows])
 
 
 def _one_direction(pairs: Index, texts: int) -> Index:
@@ -102,15 +104,15 @@ def available_cores() -> int:
 
 
 @contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
+def workers() -> Iterator[ThreadPoolExecutor]:
     """One thread a core, each with a single-threaded BLAS: blocks in parallel beat parallel products."""
     with ThreadPoolExecutor(available_cores()) as pool, threadpool_limits(1, user_api="blas"):
         yield pool
 
 
-def _in_order(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], Distances]]) -> Iterator[Distances]:
+def _in_order(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], Found]]) -> Iterator[Found]:
     """Results of the jobs in their order, with a bounded number of them under way or waiting."""
-    waiting: deque[Future[Distances]] = deque()
+    waiting: deque[Future[Found]] = deque()
     try:
         for job in jobs:
             waiting.append(pool.submit(job))
@@ -178,31 +180,59 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
 
 def _given_pairs_jobs(
     left: ReducedCache, right: ReducedCache, pairs: Index, eps: float, pool: ThreadPoolExecutor
-) -> Iterator[Callable[[], Distances]]:
-    """One job for each left text and some of its partners; `pairs` are sorted by their left text."""
+) -> Iterator[Callable[[], tuple[Index, Distances]]]:
+    """Jobs for pairs that are sorted by their left text; each gives the positions of its pairs, and their distances."""
     if left is right:
         lefts = rights = left.fetch(np.unique(pairs), pool)
     else:
         lefts, rights = left.fetch(np.unique(pairs[:, 0]), pool), right.fetch(np.unique(pairs[:, 1]), pool)
     refine = _refinement(left.clouds, right.clouds, eps)
-    starts = [*np.flatnonzero(np.diff(pairs[:, 0], prepend=-1)).tolist(), len(pairs)]
-    for start, stop in pairwise(starts):
-        for begin in range(start, stop, _PARTNERS):
-            some = pairs[begin : min(begin + _PARTNERS, stop)]
-            yield partial(_one_with_partners, lefts, rights, some, eps=eps, refine=refine)
+    alone = [np.zeros(0, dtype=np.int64)]
+    for run in _equal_runs(pairs[:, 0]):
+        if len(run) < _MANY_PARTNERS and not eps:
+            alone.append(run)
+            continue
+        for begin in range(0, len(run), _TOGETHER):
+            some = run[begin : begin + _TOGETHER]
+            yield partial(_one_with_partners, lefts, rights, pairs, some, eps=eps, refine=refine)
+    few = np.concatenate(alone)
+    sizes = np.sort(np.stack([left.clouds.lengths[pairs[few, 0]], right.clouds.lengths[pairs[few, 1]]]), axis=0)
+    few = few[np.lexsort(sizes[::-1])]  # by the smaller side, which is what costs, then by the larger
+    for begin in range(0, len(few), _TOGETHER):
+        yield partial(_one_by_one, lefts, rights, pairs, few[begin : begin + _TOGETHER], refine=refine)
 
 
 def _one_with_partners(
     lefts: Mapping[int, ReducedText],
     rights: Mapping[int, ReducedText],
     pairs: Index,
+    positions: Index,
     *,
     eps: float,
     refine: Refinement,
-) -> Distances:
-    left = make_panel(pairs[:1, 0], [lefts[int(pairs[0, 0])]])
-    right = make_panel(pairs[:, 1], [rights[text] for text in pairs[:, 1].tolist()])
-    return refine(Distances(pairs[:, 0], pairs[:, 1], *(value[0] for value in grid_distances(left, right, eps=eps))))
+) -> tuple[Index, Distances]:
+    i, j = pairs[positions].T
+    left = make_panel(i[:1], [lefts[int(i[0])]])
+    right = make_panel(j, [rights[text] for text in j.tolist()])
+    return positions, refine(Distances(i, j, *(value[0] for value in grid_distances(left, right, eps=eps))))
+
+
+def _one_by_one(
+    lefts: Mapping[int, ReducedText],
+    rights: Mapping[int, ReducedText],
+    pairs: Index,
+    positions: Index,
+    *,
+    refine: Refinement,
+) -> tuple[Index, Distances]:
+    i, j = pairs[positions].T
+    values = listed_distances([lefts[text] for text in i.tolist()], [rights[text] for text in j.tolist()])
+    return positions, refine(Distances(i, j, *values))
+
+
+def _equal_runs(values: Index) -> list[Index]:
+    """Positions of sorted values, split where the value changes."""
+    return np.split(np.arange(len(values)), np.flatnonzero(np.diff(values)) + 1)
 
 
 def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iterator[slice]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.analyses.pair import FlatCloud, project_pair
+from poolscope.analyses.pair import FlatCloud, PairProjection, project_pair
 from poolscope.analyses.pair_tokens import token_contributions
 from poolscope.analyses.socm_result import SocmResult
+from poolscope.bures.pairs import workers
 from poolscope.charts.pair import pair_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.vocabulary import Vocabulary
@@ -69,7 +70,9 @@ def pair_explorer(
     pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
     words = _Words()
     texts = {k: _Text(clouds, k, vocabulary, words) for k in np.unique(pairs).tolist()}
-    details = [_detail(clouds, (i, j), (texts[i], texts[j])) for i, j in pairs]
+    with workers() as pool:
+        measured = list(pool.map(lambda pair: _Measured.of(*(clouds[k] for k in pair)), pairs))
+    details = [_detail(found, (texts[i], texts[j])) for found, (i, j) in zip(measured, pairs, strict=True)]
     place = {k: position for position, k in enumerate(texts)}
     limit = characters_each(len(texts))
     data = {
@@ -141,11 +144,21 @@ class _Text:
         }
 
 
-def _detail(clouds: TokenClouds, pair: tuple[int, int], texts: tuple[_Text, _Text]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Measured:
+    """What of a pair takes time to compute."""
+
+    picture: PairProjection
+    contributions: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, X: NDArray[Any], Y: NDArray[Any]) -> _Measured:
+        return cls(project_pair(X, Y), token_contributions(X, Y))
+
+
+def _detail(measured: _Measured, texts: tuple[_Text, _Text]) -> dict[str, Any]:
     """The picture of a pair in whole numbers of `unit`, and the tokens that add most to d_Σ."""
-    X, Y = (clouds[k] for k in pair)
-    picture = project_pair(X, Y)
-    contributions = token_contributions(X, Y)
+    picture, contributions = measured.picture, measured.contributions
     total = sum(float(part.sum()) for part in contributions)
     flat = (picture.left, picture.right)
     unit = max(float(np.abs(cloud.points).max()) for cloud in flat) / _STEPS or 1.0
