@@ -24,7 +24,7 @@ CERTAINTY: Mapping[Basis, str] = {
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
     "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
     "beyond chance": "moderate: that there is an excess is beyond chance, its size is an estimate",
-    "trial": "high: the repair won on held-out texts, and the 99 % interval of the gain excludes none",
+    "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
     "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
     "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
