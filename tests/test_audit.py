@@ -135,7 +135,7 @@ def test_truncation_names_twins_and_the_share_lost():
     assert found["truncation"].verdict.level == "repair"
     assert "2 different texts became identical" in found["truncation"].verdict.sentence
     table = found.tables["truncation"].to_pydict()
-    assert table["twins"][:3] == [0, 0, None]
+    assert table["twins"][:3] == [1, 1, None]
     clouds = encode((tiny_model(), tiny_tokenizer()), texts, max_length=16)
     share = clouds.truncated.sum() / (clouds.truncated.sum() + clouds.lengths.sum())
     assert found["truncation"].verdict.value == pytest.approx(share)

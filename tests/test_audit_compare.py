@@ -13,7 +13,7 @@ from poolscope.analyses.socm import socm
 from poolscope.audit.compare import compare
 from poolscope.audit.compare_names import audit_names
 from poolscope.audit.compare_page import WORDS, _differences, _overview, _section
-from poolscope.audit.differences import PAIRED
+from poolscope.audit.differences import NOT_PAIRED, OTHER_SHARE, PAIRED, Record, differences
 from poolscope.audit.questions import QUESTIONS
 from poolscope.audit.run import audit
 from poolscope.clouds import TokenClouds
@@ -73,6 +73,25 @@ def test_queries_and_texts_are_paired_where_tables_hold_them(rows):
         assert rows[name].interval.low <= rows[name].difference <= rows[name].interval.high
     assert "not paired" in rows["cut_off"].how
     assert rows["cut_off"].difference == rows["cut_off"].second_value - rows["cut_off"].first_value
+
+
+def test_arms_of_independent_intervals_are_combined_apart():
+    """The difference is least where the second is low and the first high."""
+
+    def record(name: str, value: float, low: float, high: float) -> Record:
+        numbers = {"short_share": value, "short_share_interval": {"low": low, "high": high}}
+        return Record(name, {"answers": [{"numbers": numbers}], "numbers": {"short_share": value}}, lambda table: None)
+
+    (row,) = differences(record("a", 1.0, 0.7, 1.3), record("b", 3.0, 2.6, 4.2))
+    assert row.how == NOT_PAIRED
+    assert row.interval.low == pytest.approx(2 - 0.5)
+    assert row.interval.high == pytest.approx(2 + np.hypot(1.2, 0.3))
+
+
+def test_cut_offs_for_other_shares_of_false_hits_have_no_interval(plain, texts):
+    other = audit(bag_of_words, texts, thresholds={"false_hits": 0.1}, trial_texts=0)
+    row = {row.number: row for row in compare(plain, other).differences}["cut_off"]
+    assert (row.interval, row.how) == (None, OTHER_SHARE)
 
 
 def test_an_audit_beside_itself_differs_by_nothing(plain):

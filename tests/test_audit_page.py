@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from audit_data import bag_of_words, topics
+from audit_data import bag_of_words, sentences, topics
 from poolscope.audit.averaging import WORST
 from poolscope.audit.page import _explorer, answer_section
 from poolscope.audit.page_tables import SHOWN
 from poolscope.audit.run import audit
 from poolscope.audit.standings import standings
+from poolscope.repairs.pooling import pool
+from tiny_models import tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,28 @@ def test_tables_have_headings_in_words_and_files_their_own_names(found):
     names = ["bin", "cosine", "cosine_low", "cosine_high"]
     cosine = next(column for column in SHOWN["length"].view(names) if column.column == "cosine")
     assert (cosine.heading, cosine.low, cosine.high) == ("Mean cosine", "cosine_low", "cosine_high")
+
+
+def test_poolings_have_headings_that_hold_for_neighbours_and_for_cosines(found):
+    cosines = audit(bag_of_words, topics(60, words=16), vectors=pool(found.subject.clouds, "mean"), trial_texts=0)
+    assert cosines["pooling"].number_name != found["pooling"].number_name
+    for result in (found, cosines):
+        (table,) = (table for table in answer_section(result["pooling"]).tables if table.name == "Poolings")
+        assert [column.heading for column in table.view] == ["Pooling", "Agreement", "Floor"]
+
+
+def test_groups_of_equal_texts_are_counted_from_one():
+    head = "the cat sat on the mat and the dog ran under a tree and the cat sat on a red mat"
+    texts = [f"{head} fast and slow", f"{head} of a blue document", *sentences(20, low=8, high=24)]
+    answer = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16, trial_texts=0)["truncation"]
+    (table,) = answer_section(answer).tables
+    place = table.columns.index("twins")
+    assert [column.heading for column in table.view if column.column == "twins"] == ["Group of equal texts"]
+    groups = {row[0]: row[place] for row in table.rows}
+    ids = answer.tables["truncation"]["id"].to_pylist()
+    assert [groups.pop(name) for name in ids[:2]] == [1, 1]
+    assert groups
+    assert set(groups.values()) == {None}
 
 
 def test_what_to_do_has_its_own_place(found):

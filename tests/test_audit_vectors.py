@@ -22,7 +22,16 @@ def test_texts_that_repeat_another_are_left_out_of_pairs_slopes_and_trials(encod
     texts = sentences(64)
     again = audit(encoder, [*texts, *(text.upper().replace(" ", "  ") for text in texts[:30])], trial_texts=32)
     once = audit(encoder, texts, trial_texts=32)
-    for name in ("cut_off", "floor", "anisotropy", "length_slope", "split_half", "socm_neighbours"):
+    for name in (
+        "cut_off",
+        "floor",
+        "anisotropy",
+        "length_slope",
+        "split_half",
+        "socm_neighbours",
+        "socm",
+        "concentration_ratio",
+    ):
         assert again.numbers[name] == pytest.approx(once.numbers[name], abs=1e-6), name
     for key in ("scores", "cone", "long", "averaging"):
         assert "Left out: 30 texts that equal an earlier one" in again[key].verdict.evidence[-1]

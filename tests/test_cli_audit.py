@@ -115,14 +115,16 @@ def test_vectors_of_a_runtime_are_named(folder, texts, tmp_path):
 def test_the_next_command_holds_what_was_asked_for_and_nothing_is_printed_where_there_is_none(folder, tmp_path):
     rows = [json.dumps({"name": f"n{k}", "the body": text}) for k, text in enumerate(sentences(30, high=60))]
     path = tmp_path / "my texts.jsonl"
-    path.write_text("\n".join(rows), encoding="utf-8")
-    asked = ("--column", "the body", "--id-column", "name", "--limit", 25, "--max-length", 20, "--trial", 0)
+    path.write_text("\n".join(rows), encoding="utf-16")
+    asked = ["--encoding", "utf-16", "--column", "the body", "--id-column", "name", "--limit", 25]
+    asked += ["--max-length", 20, "--trial", 0]
     output = run(folder, path, *asked, "--threshold", "cut_repair=0.05", "--no-files")
-    reading = "--column 'the body' --id-column name --limit 25"
-    cut = f"poolscope chunk {folder} '{path}' {reading} --max-length 20 --output chunks.jsonl"
-    again = f"poolscope audit {folder} chunks.jsonl --max-length 20 --trial 0 --threshold cut_repair=0.05"
+    reading = "--column 'the body' --id-column name --limit 25 --encoding utf-16"
+    cut = f"poolscope chunk {folder} '{path}' {reading} --max-length 20 --output 'my texts-chunks.jsonl'"
+    again = f"poolscope audit {folder} 'my texts-chunks.jsonl' --id-column id --max-length 20 --trial 0"
+    again += " --threshold cut_repair=0.05"
     assert f"next: {cut} && {again}\n" in output
-    few = run(folder, path, "--column", "the body", "--limit", 1, "--trial", 0, "--no-files")
+    few = run(folder, path, "--encoding", "utf-16", "--column", "the body", "--limit", 1, "--trial", 0, "--no-files")
     assert "Too little to tell" in few
     assert "next:" not in few
 

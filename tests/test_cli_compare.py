@@ -11,7 +11,9 @@ from audit_data import bag_of_words, in_a_cone, topics
 from poolscope.audit.compare import compare
 from poolscope.audit.run import audit
 from poolscope.cli import app
+from poolscope.encoders import encode
 from poolscope.errors import InputError, PoolscopeError
+from poolscope.repairs.pooling import pool
 
 RUNNER = CliRunner()
 
@@ -54,6 +56,18 @@ def test_a_number_is_one_line_of_eighty_columns(folders):
     assert sum("paired over texts (bootstrap)" in line for line in lines) == 1  # once, not in every row
     for answer in result.records[1].answers[:3]:
         assert f"{answer['level']} {answer['value']:.3g}" in "\n".join(lines)
+
+
+def test_different_numbers_side_by_side_are_marked(folders, tmp_path):
+    """With the vectors of a runtime the third answer is a cosine, without them a share of neighbours."""
+    texts = topics(30, words=12)
+    vectors = pool(encode(bag_of_words, texts), "mean")
+    other = audit(bag_of_words, texts, vectors=vectors).save(tmp_path / "other", page=False)
+    assert "†" not in run(folders[0], folders[0])
+    lines = run(folders[0], other).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines if " †" in line] == ["3."]
+    assert sum(line.startswith("†: not the same number") for line in lines) == 1
 
 
 def test_runs_of_one_model_are_told_apart_by_their_folders(folders, tmp_path):

@@ -238,6 +238,40 @@ def test_counts_add_up_and_only_shared_texts_are_remembered():
     assert "texts" not in TokenClouds.concatenate(parts).provenance
 
 
+ORIGIN = {
+    "model": {"name": "m"},
+    "unknown": {"tokens": 5, "texts": 2},
+    "texts": {"source": "a.txt", "digest": "a", "count": 3, "notes": ["1 empty text left out."]},
+}
+
+
+def test_a_part_says_nothing_that_holds_for_the_whole_alone():
+    clouds = random_clouds(0, [2, 3, 1], 3).described(provenance=ORIGIN)
+    part = {"model": {"name": "m"}, "texts": {"source": "a.txt", "part_of": "a"}}
+    for found in (clouds[1:], clouds[:2], clouds[::2], clouds[::-1], clouds[[0]], clouds[[0, 1, 2, 0]], clouds[1:][:1]):
+        assert found.provenance == part
+    for found in (clouds[:], clouds[0:3], clouds[[0, 1, 2]], clouds[[0, -2, -1]], clouds[[True] * 3], clouds[:][::1]):
+        assert found.provenance == ORIGIN
+    assert TokenClouds.concatenate([clouds[:1], clouds[1:]]).provenance == part
+    mine = clouds.described(provenance={"texts": "mine"})
+    assert mine[:1].provenance == {"model": {"name": "m"}}
+    assert clouds.provenance == ORIGIN
+
+
+@pytest.mark.parametrize("other", [{"tokens": 1}, {"tokens": 1, "words": 1}, {}])
+def test_counts_that_not_all_parts_have_are_left_out(other):
+    first, second = (random_clouds(k, [2], 3) for k in range(2))
+    first, second = first.described(provenance=ORIGIN), second.described(provenance={"unknown": other})
+    for parts in ([first, second], [second, first], [first, random_clouds(2, [2], 3)]):
+        assert "unknown" not in TokenClouds.concatenate(parts).provenance
+
+
+@pytest.mark.parametrize("index", [True, False, np.True_])
+def test_a_boolean_is_no_position(index):
+    with pytest.raises(InputError, match="type bool for 2 texts"):
+        random_clouds(0, [2, 3], 3)[index]
+
+
 def test_described_keeps_the_vectors_where_they_are():
     clouds = random_clouds(0, [2, 3], 3)
     other = clouds.described(ids=["a", "b"], texts=["x", "y"], provenance={"note": 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -260,6 +262,18 @@ def test_the_interval_of_random_clusters_holds_their_score():
     assert all(interval.high - interval.low < 0.15 for interval in intervals)
 
 
+@pytest.mark.parametrize(("clusters", "bound"), [([0, 1] * 6, 1.0), ([0, 0, 1, 1] * 3, 0.0)])
+def test_the_interval_of_a_v_measure_stays_within_its_bounds(clusters, bound):
+    observations = np.array([[0, 1] * 6, clusters], dtype=float).T
+    found = Evaluation("clustering", "v", "texts", observations, "v-measure", contrasts=np.array([0.3, -0.2, 0.1, 0.4]))
+    assert found.value == pytest.approx(bound, abs=1e-12)
+    interval = found.interval()
+    assert 0 <= interval.low < interval.high <= 1
+    assert bound in (interval.low, interval.high)
+    other = dataclasses.replace(found, contrasts=-found.contrasts)
+    assert compare_scores(found, other).interval.low < -1  # a difference is not bounded by 0
+
+
 def test_a_little_noise_is_no_proof_in_clustering():
     """What another start of k-means would change is in the interval."""
     vectors, labels = blobs(spread=1.0)
@@ -434,6 +448,23 @@ def test_roles_reach_the_model():
         evaluate(Model(), task, max_length=4)
     with pytest.raises(InputError, match="received Model; allowed"):
         evaluate(Model(), split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
+
+
+def test_ready_clouds_are_evaluated_where_a_task_has_one_list_of_texts():
+    from poolscope import TokenClouds, as_encoder
+    from poolscope.repairs import Repair
+
+    vectors, labels = blobs()
+    texts = [f"text {k}" for k in range(len(vectors))]
+    clouds = TokenClouds.from_arrays([vector[None] for vector in vectors], texts=texts)
+    labelled = ClassificationTask(texts, labels.astype(str).tolist())
+    halves = split_half_task([f"{k} b c d e f g h{k}" for k in range(3)])
+    search = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
+    for model in (clouds, as_encoder(clouds), Repair().apply(clouds)):
+        assert evaluate(model, labelled).value > 0.5
+        for task in (halves, search):
+            with pytest.raises(InputError, match=r"received ready clouds for the task .* Pass the model"):
+                evaluate(model, task)
 
 
 def test_whatever_tune_takes_can_be_evaluated(tmp_path):

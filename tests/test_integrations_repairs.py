@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from poolscope import as_encoder
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs.pooling import SecondOrderPooling, SifPooling, SpreadPooling
-from poolscope.repairs.repair_file import Repair
+from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.temperature_rules import YarnLike
 from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening
 from tiny_models import TEXTS, declare, save_model
@@ -132,6 +133,39 @@ def test_dimension_length_and_prompt_go_along(folder, tmp_path):
     found.save_pretrained(str(tmp_path / "saved"))
     np.testing.assert_allclose(SentenceTransformer(str(tmp_path / "saved")).encode(MORE), expected[:, :5], atol=3e-6)
     assert model.max_seq_length != 9
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sif"])
+@pytest.mark.parametrize("chosen", [{"role": "query"}, {"prompt_name": "query"}, {"prompt": "blue : "}, {}], ids=repr)
+def test_the_prompt_of_the_repair_is_that_of_every_role(chosen, pooling, folder, tmp_path):
+    prompts = {"query": "the red cat : ", "document": "a slow dog and a tree : "}
+    model = SentenceTransformer(str(folder), prompts=prompts)
+    made = Repair(pooling=pooling) if pooling == "mean" else fitted(folder, SifPooling(a=0.1))
+    repair = made.made_for(as_encoder(model, **chosen), {})
+    expected, found = repair.apply(model), repaired_sentence_transformer(model, repair)
+    found.save_pretrained(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True)
+    for method in ("encode", "encode_query", "encode_document"):
+        vectors = getattr(expected, method)(MORE)
+        np.testing.assert_allclose(getattr(found, method)(MORE), vectors, atol=3e-6)
+        np.testing.assert_allclose(getattr(again, method)(MORE), vectors, atol=3e-6)
+    assert np.allclose(expected.encode_query(MORE), expected.encode_document(MORE), atol=1e-4) == bool(chosen)
+    assert model.prompts == prompts
+
+
+@pytest.mark.parametrize("chosen", [{}, {"max_length": 9}], ids=repr)
+def test_another_precision_than_that_of_the_proof_is_said(chosen, folder, tmp_path, recwarn):
+    Repair(0.6).made_for(as_encoder(str(folder), **chosen), {}).save(tmp_path / "r.safetensors")
+    repair = Repair.load(tmp_path / "r.safetensors")
+    assert (repair.dtype, repair.options) == ("float32", chosen)  # no option that is applied again
+    repair.apply(str(folder))
+    half = SentenceTransformer(str(folder)).bfloat16()
+    for model, options in ((str(folder), {"dtype": "float64"}), (half, {})):
+        with pytest.warns(RepairOptionsWarning, match=r"nothing was proved for this \(dtype\). Load .* in float32"):
+            repair.apply(model, **options)
+    before = dataclasses.replace(repair, dtype=None)  # as files of before are loaded
+    before.apply(str(folder), dtype="float64")
+    assert not [one for one in recwarn if issubclass(one.category, RepairOptionsWarning)]
 
 
 def test_weights_behind_the_pooling_are_counted(model, tmp_path):

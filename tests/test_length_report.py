@@ -139,6 +139,11 @@ def test_averaging_explains_a_rise_only_in_chunks_of_both_lengths():
     assert "cannot be told from plain averaging" in unsure.sentence
     single = dataclasses.replace(nulls_with(0.3, 0.33, -0.05, -0.02), other=None)
     assert judge(profile, single).level == "repair"
+    assert "are more alike than whole texts" in judge(profile, single).sentence
+    assert "No chunk of another length fits" in judge(profile, single).sentence
+    assert "cannot be told" not in judge(profile, single).sentence
+    vague = dataclasses.replace(nulls_with(0.3, 0.31, -0.05, 0.02), other=None)
+    assert "cannot be told from plain averaging" in judge(profile, vague).sentence
     assert any("In chunks of 128 tokens instead of 64" in line for line in torn.evidence)
 
 

@@ -189,13 +189,20 @@ def test_documents_that_cannot_fill_are_said():
     one = read_pairs({"query": [f"w{k} w1" for k in range(12)], "document": [words] * 12})
     other = read_pairs({"query": [f"w{k} w1" for k in range(13)], "document": [words] * 12 + ["w3 w4"]})
     encoder = as_encoder(context_free_model())
-    with pytest.raises(InputError, match="not relevant to query 0 have 0 tokens together; 64 are needed"):
-        position_probe(encoder, one)
-    with pytest.raises(InputError, match="have 2 tokens together"):
-        position_probe(encoder, other)
+    for pairs in (one, other):
+        with pytest.raises(InputError, match=r"12 have a document of 16 .* and 0 of these 64 tokens"):
+            position_probe(encoder, pairs)
     report = length_report(encoder, word_texts(), pairs=other, probes=False)
     assert report.position is None
     assert any("The position of an answer was not measured: pairs: received" in note for note in report.notes)
+
+
+def test_a_query_that_cannot_be_filled_for_is_left_out(pairs):
+    texts, asked = list(pairs.documents), list(pairs.queries)
+    everything = read_pairs({"query": [*asked, *["w1 w2 w3"] * len(texts)], "document": [*texts, *texts]})
+    encoder = as_encoder(context_free_model())
+    assert len(everything.queries) == len(asked) + 1
+    assert position_probe(encoder, everything, queries=1000) == position_probe(encoder, pairs, queries=1000)
 
 
 # -- labels -------------------------------------------------------------------------------------------------------

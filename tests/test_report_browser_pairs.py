@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 
 import numpy as np
@@ -80,6 +81,27 @@ def test_a_row_opens_its_pair_and_the_way_back(desktop):
         playwright.expect(buttons.nth(row)).to_be_focused()
         playwright.expect(buttons.nth(row)).to_be_in_viewport()
         assert not desktop.get_by_role("button", name="Back to the table").is_visible()
+
+
+@pytest.mark.parametrize("searchable", [True, False])
+def test_the_way_back_to_a_row_that_is_gone_leads_to_its_table(browser, tmp_path, searchable):
+    table = dataclasses.replace(report_data.pair_table(), searchable=searchable)
+    explorer = dataclasses.replace(report_data.explorer(), section="only")
+    page = render_page("t", "s", [ReportSection("only", "One", "Why?", tables=[table])], explorer=explorer)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    with contextlib.closing(Visit(browser, (tmp_path / "page.html").as_uri(), DESKTOP, "light")) as visit:
+        visit.page.get_by_role("button", name="Show this pair in the explorer").first.click()
+        search = visit.page.get_by_role("searchbox", name="Search in Pairs")
+        if searchable:
+            search.fill("no row holds these words")
+        else:
+            visit.page.evaluate("document.querySelector('.open-pair').closest('tr').remove()")
+        visit.page.get_by_role("button", name="Back to the table").click()
+        target = search if searchable else visit.page.get_by_role("region", name="Pairs", exact=True)
+        playwright.expect(target).to_be_focused()
+        playwright.expect(target).to_be_in_viewport()
+        assert not visit.page.get_by_role("button", name="Back to the table").is_visible()
+        assert visit.complaints == []
 
 
 def test_no_two_labels_of_a_picture_overlap(desktop):

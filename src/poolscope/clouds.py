@@ -196,8 +196,8 @@ class TokenClouds:
     def concatenate(cls, parts: Sequence[TokenClouds]) -> TokenClouds:
         """The texts of several clouds, one after the other. No vector is copied.
 
-        The provenance is that of the first; counts of `unknown` tokens are those of all, and where the parts are of
-        different `texts` nothing is said of them.
+        The provenance is that of the first; counts of `unknown` tokens are those of all, where every part has them, and
+        where the parts are of different `texts` nothing is said of them.
         """
         if not parts:
             raise InputError("received no clouds to concatenate; at least one is needed.")
@@ -207,9 +207,10 @@ class TokenClouds:
         provenance = dict(parts[0].provenance)
         if any(part.provenance.get("texts") != provenance.get("texts") for part in parts):
             provenance.pop("texts", None)
-        unknown = [part.provenance["unknown"] for part in parts if "unknown" in part.provenance]
-        if unknown:
-            provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in unknown[0]}
+        first = provenance.pop("unknown", {})
+        unknown = [part.provenance.get("unknown", {}) for part in parts]
+        if first and all(counts.keys() == first.keys() for counts in unknown):
+            provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in first}
         metadata = write_provenance(provenance)
         return cls(pa.concat_tables([part._table.replace_schema_metadata(metadata) for part in parts]))
 
@@ -231,8 +232,8 @@ class TokenClouds:
         """
         if isinstance(index, slice):
             return self._slice(range(len(self))[index])
-        if not hasattr(index, "__index__") or np.ndim(index):
-            return self.select(index)
+        if isinstance(index, bool) or not hasattr(index, "__index__") or np.ndim(index):
+            return self.select(index)  # which refuses a single boolean
         position = operator.index(index)
         if not -len(self) <= position < len(self):
             raise IndexError(f"text {position} of {len(self)}")
@@ -277,8 +278,13 @@ class TokenClouds:
         return None if not value.is_valid else np.asarray(value.values.to_numpy(), dtype=np.int32)
 
     def select(self, indices: Any) -> TokenClouds:
-        """The clouds of some texts (copies their tokens): positions in the wanted order, or a mask of booleans."""
-        positions = positions_of(indices, len(self))
+        """The clouds of some texts (copies their tokens): positions in the wanted order, or a mask of booleans.
+
+        The provenance of a part, here and in a slice, names the texts it is `part_of`; what holds for the whole alone,
+        such as counts, is left out. All texts in their order are no part.
+        """
+        positions = positions_of(indices, len(self)) % len(self)
+        whole = np.array_equal(positions, np.arange(len(self)))
         ids, texts, truncated = self.ids, self.texts, self.truncated
         token_ids = [self.token_ids(int(k)) for k in positions]
         return TokenClouds.from_arrays(
@@ -287,7 +293,7 @@ class TokenClouds:
             texts=None if texts is None else [texts[int(k)] for k in positions],
             truncated=truncated[positions],
             token_ids=None if any(t is None for t in token_ids) else [t for t in token_ids if t is not None],
-            provenance=self.provenance,
+            provenance=self.provenance if whole else _of_a_part(self.provenance),
         )
 
     def described(
@@ -308,7 +314,10 @@ class TokenClouds:
     def _slice(self, positions: range) -> TokenClouds:
         if positions.step != 1 or not len(positions):
             return self.select(np.asarray(positions, dtype=np.int64))
-        return TokenClouds(self._table.slice(positions.start, len(positions)))
+        if len(positions) == len(self):
+            return TokenClouds(self._table)
+        part = self._table.slice(positions.start, len(positions))
+        return TokenClouds(part.replace_schema_metadata(write_provenance(_of_a_part(self.provenance))))
 
     def to_table(self) -> pa.Table:
         """The Arrow table behind this object (no copy)."""
@@ -338,3 +347,13 @@ class TokenClouds:
             ) from None
         except (pa.ArrowInvalid, OSError) as error:
             raise StoreError(f"{path}: not a readable Arrow IPC file ({error}). Encode the texts again.") from error
+
+
+def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a provenance says that holds for a part of its texts too."""
+    found = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
+    texts = provenance.get("texts")
+    if isinstance(texts, Mapping):  # it may have been written by anyone
+        origin = {"source": texts.get("source"), "part_of": texts.get("digest", texts.get("part_of"))}
+        found["texts"] = {name: value for name, value in origin.items() if value is not None}
+    return found

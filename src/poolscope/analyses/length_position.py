@@ -116,7 +116,8 @@ def position_probe(
 
     `pairs` are queries with their documents; at most `queries` of them are drawn. The segment has `segment` tokens (a
     quarter of the whole), the document as many as the model's limit allows, at most 512. The filler is the same at all
-    places. Encodes queries × (places + 1) documents.
+    places. Queries are left out whose document is shorter than the segment, or whose other documents together are
+    shorter than the filler. Encodes queries × (places + 1) documents.
     """
     if len(positions) < 2 or any(not 0 <= place <= 1 for place in positions):
         raise InputError(
@@ -125,16 +126,19 @@ def position_probe(
     inputs = TokenInputs(encoder)
     total, size = _sizes(inputs, segment)
     documents = inputs.content(pairs.documents.texts)
-    usable = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
+    long = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
+    fill = _Filler(pairs, documents, total)
+    usable = [(q, d) for q, d in long if fill.suffices(q)]
     if len(usable) < MIN_QUERIES:
         raise InputError(
-            f"pairs: received {len(pairs)}, of which {len(usable)} have a document of {size} tokens or more; at least "
-            f"{MIN_QUERIES} are needed. Give more or longer documents, or a shorter segment."
+            f"pairs: received {len(pairs)}, of which {len(long)} have a document of {size} tokens or more, and "
+            f"{len(usable)} of these {total:,} tokens or more in documents that are not relevant, to fill a document "
+            f"around it; at least {MIN_QUERIES} are needed. Give more or longer documents, a shorter segment, "
+            f"or a shorter max_length."
         )
     random = np.random.default_rng(seed)
     if len(usable) > queries:
         usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
-    fill = _Filler(pairs, documents, total)
     filled = [fill(q, random) for q, _ in usable]
     fillers = [filler for filler, _ in filled]
     foreign = np.array([[fill.foreign(q, held) for _, held in filled] for q, _ in usable])
@@ -193,24 +197,25 @@ class _Filler:
         self._documents = documents
         self._size = size
         self._relevant = {query: set(found) for query, found in _relevant(pairs).items()}
+        self._tokens = sum(map(len, documents))
+
+    def suffices(self, query: int) -> bool:
+        """Have the documents that are not relevant to the query tokens enough together?"""
+        return self._tokens - sum(len(self._documents[k]) for k in self._relevant[query]) >= self._size
 
     def __call__(self, query: int, random: np.random.Generator) -> tuple[Ids, set[int]]:
-        """The filler for a query, and the documents it is made of."""
+        """The filler for a query for which there is enough, and the documents it is made of."""
         parts: list[Ids] = []
         used: set[int] = set()
         held = 0
         for other in random.permutation(len(self._documents)).tolist():
+            if held >= self._size:
+                break
             if other not in self._relevant[query]:
                 parts.append(self._documents[other])
                 used.add(other)
                 held += len(self._documents[other])
-            if held >= self._size:
-                return np.concatenate(parts)[: self._size], used
-        raise InputError(
-            f"pairs: received documents of which those that are not relevant to query {query} have {held:,} tokens "
-            f"together; {self._size:,} are needed to fill a document around its segment. Give more documents, or a "
-            f"shorter max_length."
-        )
+        return np.concatenate(parts)[: self._size], used
 
     def foreign(self, query: int, used: set[int]) -> bool:
         """Is nothing in a filler relevant to the query?"""

@@ -125,6 +125,11 @@ def _against_averaging(level: Level, nulls: LengthNulls) -> tuple[Level, str]:
             f"({measured}; less than {NEGLIGIBLE_EXCESS:.0%} of the rise of {rise:.3f}). Shorter chunks help; a repair "
             f"of the model's attention has little to win here."
         )
+    if highest < 0:
+        return level, (
+            f" Averages of independently encoded chunks are more alike than whole texts ({measured}). No chunk of "
+            f"another length fits, so whether plain averaging explains it hangs on this one."
+        )
     if max(low for low, _ in ends) > min(high for _, high in ends):
         return level, f" How much of it is plain averaging hangs on the length of the chunks ({measured})."
     return level, f" It cannot be told from plain averaging on {nulls.documents} documents ({measured})."

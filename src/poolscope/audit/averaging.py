@@ -55,7 +55,7 @@ def answer_averaging(subject: Subject) -> Finding:
         "socm_floor": floor,
         "d_mu": every.mean_d_mu,
         "d_sigma": every.mean_d_sigma,
-        "concentration_ratio": float(subject.moments.traces.mean()),
+        "concentration_ratio": float(subject.moments.traces[subject.distinct].mean()),
         "trace_broken": every.trace_check.share,
         **({} if trial is None else trial.numbers("cloud_reranking")),
     }
@@ -92,7 +92,7 @@ def layer_curves(subject: Subject) -> LayersResult | None:
     """Where in the model clouds concentrate, on a few texts; None where there is no transformer to look into."""
     if subject.texts is None or not can_be_scaled(subject.encoder):
         return None
-    some = np.sort(np.random.default_rng(subject.seed).permutation(len(subject))[:_LAYER_TEXTS])
+    some = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
     ids, texts = [subject.ids[k] for k in some], [subject.texts[k] for k in some]
     try:
         return layers(subject.encoder, texts, ids=ids, socm_texts=0)
@@ -106,7 +106,8 @@ def token_sampling_floor(subject: Subject) -> float | None:
     That is what is found where nothing is hidden: the same text, other tokens of it. None where no text has two tokens.
     """
     random = np.random.default_rng(subject.seed)
-    enough = random.permutation(np.flatnonzero(subject.clouds.lengths > 1))[:_FLOOR_TEXTS]
+    distinct = subject.distinct
+    enough = random.permutation(distinct[subject.clouds.lengths[distinct] > 1])[:_FLOOR_TEXTS]
     if not len(enough):
         return None
     clouds = [subject.clouds[int(k)] for k in enough]

@@ -5,21 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from poolscope.texts.records import BUILTIN
 
-CHUNKS = "chunks.jsonl"
 # Texts from a pipe are gone when the next command starts.
 PIPE = "-"
 
 # How each command calls what an audit was told about its texts; the options of the encoder have one name everywhere.
-_LIKE_AUDIT = {"column": "column", "id_column": "id_column", "limit": "limit", "seed": "seed"}
+_LIKE_AUDIT = {name: name for name in ("column", "id_column", "limit", "seed", "encoding")}
 _READING: Mapping[str, Mapping[str, str]] = {
     "audit": _LIKE_AUDIT,
     "length": _LIKE_AUDIT,
     "chunk": _LIKE_AUDIT,
-    "tune": {"column": "columns", "limit": "sample", "seed": "seed"},
+    "tune": {"column": "columns", "limit": "sample", "seed": "seed", "encoding": "encoding"},
 }
 # The same in Python, for models and texts that have no name on the command line.
 _CALLS = {
@@ -34,9 +34,9 @@ class Named:
     """What an audit was told, in the words of the command line.
 
     `model` and `texts` are None where they have no name there (objects in memory, a pipe); `texts` is empty where none
-    were named. `reading` (column, id_column, limit, seed) and `options` (of the encoder) are kept by every command,
-    `settings` (trial, vectors, threshold) by another audit only. `clouds`: the model is a file of ready clouds, which
-    can only be audited.
+    were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
+    command, `settings` (trial, vectors, threshold) by another audit only. `clouds`: the model is a file of ready
+    clouds, which can only be audited.
     """
 
     model: str | None = None
@@ -69,8 +69,10 @@ class Named:
         """Cut the texts to fit, and audit what comes of it; None where they have no name on the command line."""
         if self.clouds or not self.model or self.texts is None:
             return None
-        chunks = Named(self.model, CHUNKS, {}, self.options, {**self.settings, "vectors": None})
-        return f"{self.command('chunk', output=CHUNKS, **more)} && {chunks.command('audit')}"
+        output = chunk_file(self.texts)
+        reading = {"id_column": "id", "seed": self.reading.get("seed")}  # chunks are read whole, and in UTF-8
+        chunks = Named(self.model, output, reading, self.options, {**self.settings, "vectors": None})
+        return f"{self.command('chunk', output=output, **more)} && {chunks.command('audit')}"
 
     def _call(self, verb: str, settings: Mapping[str, Any]) -> str | None:
         if self.clouds or verb not in _CALLS or set(settings) - {"trial", "threshold", "role"}:
@@ -89,6 +91,16 @@ class Named:
         if verb == "audit":
             return [repr(self.texts)] if self.texts else []
         return [f"poolscope.read_texts({self.texts or BUILTIN!r}, sample={self.reading.get('limit')})"]
+
+
+def chunk_file(texts: str) -> str:
+    """Where chunks of these texts go: never the file that they are made of.
+
+    >>> chunk_file("corpus/chunks.jsonl"), chunk_file("builtin:docstrings"), chunk_file("")
+    ('chunks-chunks.jsonl', 'chunks.jsonl', 'chunks.jsonl')
+    """
+    path = Path(texts)
+    return f"{path.stem}-chunks.jsonl" if path.suffix else "chunks.jsonl"
 
 
 def _line(verb: str, model: str, texts: str, options: Mapping[str, Any]) -> str:

@@ -83,6 +83,20 @@ def _short(value: Any) -> Any:
     return str(value) if isinstance(value, Mapping) else value
 
 
+def common_number(answers: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the numbers of all answers to one question are; None where they are not the same thing.
+
+    Answers without a number do not count, unless none has one.
+
+    >>> rate, cosine = ({"number_name": name, "value": 0.5} for name in ("hit rate", "cosine"))
+    >>> common_number([rate, rate]), common_number([rate, cosine]), common_number([rate, {**cosine, "value": None}])
+    ('hit rate', None, 'hit rate')
+    """
+    counted = [answer for answer in answers if answer["value"] is not None]
+    names = {answer["number_name"] for answer in counted or answers}
+    return names.pop() if len(names) == 1 else None
+
+
 def excludes_zero(interval: Interval | None) -> bool | None:
     """Does the interval of a difference tell that there is one? None where there is no interval.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from poolscope.analyses.scores import ScoreDistribution
 from poolscope.audit.compare import Comparison
-from poolscope.audit.compare_names import excludes_zero
+from poolscope.audit.compare_names import common_number, excludes_zero
 from poolscope.audit.differences import DifferenceRow, Record
 from poolscope.audit.questions import QUESTIONS, Question
 from poolscope.charts.audit import bars_figure
@@ -78,11 +78,10 @@ def _answers_table(comparison: Comparison) -> ReportTable:
     rows = []
     for question in QUESTIONS:
         answers = _answers(comparison, question)
-        own = [answer["number_name"] for answer in answers]
-        same = len(set(own)) == 1
-        row = [f"{question.number}. {question.title}", own[0] if same else "not the same number in all"]
+        same = common_number(answers)
+        row: list[Any] = [f"{question.number}. {question.title}", same or "not the same number in all"]
         for answer in answers:
-            row += [answer["level"], _written(answer, question), None if same else answer["number_name"]]
+            row += [answer["level"], _written(answer, question), answer["number_name"] if same is None else None]
         rows.append(row)
     columns = ["question", "number", *(f"{name}: {part}" for name in names for part in ("level", "answer", "number"))]
     view = [ReportColumn("question", "Question", below="number")]

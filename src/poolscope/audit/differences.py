@@ -27,6 +27,7 @@ from poolscope.intervals import (
 )
 
 NOT_PAIRED = "not paired: both intervals as if independent"
+OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,12 @@ def _mean_cosine(first: Record, second: Record) -> Paired | None:
     sums = change * (count - 1)
     interval = jackknife_interval([sums], [count - 1], float(sums.sum() / 2), count * (count - 1) // 2)
     return interval, "paired over texts (jackknife)"
+
+
+def _cut_off(first: Record, second: Record) -> Paired | None:
+    """Cut-offs for different shares of false hits differ by what was asked: no interval tells of the models then."""
+    shares = [record.document["thresholds"].get("false_hits") for record in (first, second)]
+    return (None, OTHER_SHARE) if shares[0] != shares[1] else None
 
 
 def _concentration(first: Record, second: Record) -> Paired | None:
@@ -174,10 +181,13 @@ def _independent(first: Record, second: Record, name: str) -> Paired:
     intervals = [found for record in (first, second) if (found := _interval(record, name)) is not None]
     if len(intervals) < 2:
         return None, "no interval: a number without one"
-    widths = [(found["high"] - found["low"]) / 2 for found in intervals]
-    reach = float(np.hypot(widths[0], widths[1]))
-    difference = second.numbers[name] - first.numbers[name]
-    return Interval(difference - reach, difference + reach, 0.95, "the population of texts", NOT_PAIRED), NOT_PAIRED
+    values = [record.numbers[name] for record in (first, second)]
+    below = [value - found["low"] for value, found in zip(values, intervals, strict=True)]
+    above = [found["high"] - value for value, found in zip(values, intervals, strict=True)]
+    # The difference is least where the second is low and the first high: each arm has its own reach.
+    low = values[1] - values[0] - float(np.hypot(below[1], above[0]))
+    high = values[1] - values[0] + float(np.hypot(above[1], below[0]))
+    return Interval(low, high, 0.95, "the population of texts", NOT_PAIRED), NOT_PAIRED
 
 
 def _interval(record: Record, name: str) -> Mapping[str, float] | None:
@@ -194,7 +204,7 @@ def _nothing(first: Record, second: Record) -> Paired | None:
 # The numbers that are compared, and how each is paired.
 PAIRED: Mapping[str, Callable[[Record, Record], Paired | None]] = {
     "anisotropy": _mean_cosine,
-    "cut_off": _nothing,
+    "cut_off": _cut_off,
     "split_half": _split_half,
     "share_cut": _cut,
     "short_share": _nothing,

@@ -142,14 +142,12 @@ def answer_long(subject: Subject) -> Finding:
 
 
 def _long_judgement(profile: LengthProfile, trials: list[Trial], least: float) -> Judgement:
-    """The profile's level, and what it rests on; `repair` only where a trial has shown a cure."""
+    """`repair` only for a rise of that size, and only where a trial has shown a cure; what it rests on is the trials."""
     level = profile.verdict.level
     if level == "ok":
         return OK
-    if level == "repair":
-        return judged_by(trials, least)
-    surely = profile.slope_interval is not None and profile.rise(profile.slope_interval.low) >= profile.thresholds[0]
-    return Judgement("watch", "interval" if surely else "estimate")
+    judged = judged_by(trials, least)
+    return judged if level == "repair" else Judgement("watch", judged.basis)
 
 
 def _long_action(subject: Subject, trials: list[Trial]) -> Action:

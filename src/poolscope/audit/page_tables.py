@@ -44,11 +44,12 @@ class Shown:
 
 # Tables of the page; the others go to files only.
 SHOWN: Mapping[str, Shown] = {
-    "poolings": Shown("Poolings", 20, {"pooling": "Pooling", "value": "Neighbours kept", "floor": "By chance"}),
+    # Shares of neighbours or, beside a runtime's vectors, cosines: the figure above the table says which.
+    "poolings": Shown("Poolings", 20, {"pooling": "Pooling", "value": "Agreement", "floor": "Floor"}),
     "truncation": Shown(
         "Texts that were cut",
         100,
-        {"id": "Text", "tokens": "Tokens kept", "cut": "Tokens cut off", "twins": "Became equal to"},
+        {"id": "Text", "tokens": "Tokens kept", "cut": "Tokens cut off", "twins": "Group of equal texts"},
         searchable=True,
     ),
     "retrieval_by_length": Shown(

@@ -144,10 +144,19 @@ class Subject:
 
     @cached_property
     def pairs(self) -> SocmResult:
-        """SOCM of all pairs of texts, or of a random sample where there are many."""
-        count = len(self) * (len(self) - 1) // 2
-        sample = None if count <= MOST_PAIRS else MOST_PAIRS
-        return socm(self.clouds, sample=sample, seed=self.seed, reduced=self._reduced)
+        """SOCM of all pairs of texts, or of a random sample where there are many; no text that repeats another."""
+        texts = self.distinct
+        count = len(texts) * (len(texts) - 1) // 2
+        if len(texts) == len(self):
+            sample = None if count <= MOST_PAIRS else MOST_PAIRS
+            return socm(self.clouds, sample=sample, seed=self.seed, reduced=self._reduced)
+        if count <= MOST_PAIRS:
+            pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
+        else:
+            random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
+            i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, MOST_PAIRS))
+            pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
+        return replace(socm(self.clouds, pairs=texts[pairs], reduced=self._reduced), kind=kind)
 
     @cached_property
     def neighbours(self) -> SocmResult:
@@ -175,6 +184,8 @@ class Subject:
 
     def command(self, verb: str, **more: Any) -> str | None:
         """What to run about this model and these texts, with further options; None where it could not run."""
+        if verb == "tune" and self.trial_texts != 0 and isinstance(self.halves, str):
+            return None  # it tries repairs on halves too
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
 
     def rechunk_command(self, **more: Any) -> str | None:

@@ -118,6 +118,8 @@ def cut_halves(subject: Subject) -> HalvesTask | str:
         return "the halves of the texts would have to be encoded, and only ready clouds are at hand"
     if subject.texts is None:
         return "the texts themselves are not at hand"
+    if subject.trial_texts == 0:
+        return "trials were switched off"
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
     order = np.random.default_rng(subject.seed).permutation(distinct)
     chosen = np.sort(order[: min(_trial_size(subject), len(distinct) // 2)])

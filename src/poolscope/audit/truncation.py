@@ -71,11 +71,11 @@ def _cut_action(subject: Subject, report: TruncationReport) -> Action:
 
 
 def _cut_table(subject: Subject, report: TruncationReport) -> pa.Table:
-    """Every text: tokens kept and cut, and the group of texts that it became equal to."""
-    group = np.full(len(subject), -1)
-    for number, members in enumerate(report.identical):
+    """Every text: tokens kept and cut, and its group of texts that became equal, counted from 1, if it has one."""
+    group = np.zeros(len(subject), np.int64)
+    for number, members in enumerate(report.identical, 1):
         group[list(members)] = number
-    known = [None if k < 0 else int(k) for k in group]
+    known = [int(k) or None for k in group]
     columns = {"tokens": subject.clouds.lengths, "cut": subject.clouds.truncated, "twins": pa.array(known, pa.int64())}
     return pa.table({"id": subject.ids, **columns})
 

@@ -56,7 +56,7 @@ def audit(
     ] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Limit = None,
+    limit: given.Sample = None,
     seed: given.Seed = 0,
     no_cache: given.NoCache = False,
     *,
@@ -74,6 +74,7 @@ def audit(
     from poolscope.cli.inputs import is_clouds
     from poolscope.cli.outputs import name_written, put_json
     from poolscope.files import check_folder
+    from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
@@ -90,7 +91,7 @@ def audit(
     named = Named(
         model,
         None if texts == PIPE else texts or "",
-        reading,
+        {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
         clouds=is_clouds(model),

@@ -76,7 +76,7 @@ def chunk(
     if json is not None:
         put_json(chunks.to_dict(), json)
     name_written(screen, output, json)
-    following = Named(model, str(output), {}, options).command("audit")  # by the same encoder
+    following = Named(model, str(output), {"id_column": "id"}, options).command("audit")  # by the same encoder
     screen.print(f"next: {following}", style="bold")
 
 

@@ -76,24 +76,29 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
 
 
 def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
-    """Questions × audits: the level and the number."""
+    """Questions × audits: the level and the number, marked where the audits measured different things."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
+    from poolscope.audit.compare_names import common_number
     from poolscope.audit.questions import QUESTIONS
     from poolscope.cli.audit import LEVEL_STYLES
 
     levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
     levels.title_justify = "left"
-    rows = result.table()
+    rows, marked = result.table(), False
     for question in QUESTIONS:
-        cells = []
-        for row in (row for row in rows if row["number"] == question.number):
+        cells, answers = [], [row for row in rows if row["number"] == question.number]
+        other = common_number(answers) is None
+        marked |= other
+        for row in answers:
             value = "" if row["value"] is None else f" {row['value']:{question.number_format or '.3g'}}"
             cells.append(Text.assemble((row["level"], LEVEL_STYLES[row["level"]]), value))
-        levels.add_row(f"{question.number}. {question.title}", *cells)
+        levels.add_row(f"{question.number}. {question.title}{' †' if other else ''}", *cells)
     screen.print(levels)
+    if marked:
+        screen.print("†: not the same number in all audits; --json and the page name each", style="dim")
 
 
 def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: Sequence[str]) -> Table:

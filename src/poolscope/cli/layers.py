@@ -36,7 +36,7 @@ def layers(
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Limit = None,
+    limit: given.Sample = None,
     seed: given.Seed = 0,
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")

@@ -50,7 +50,7 @@ def length(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
+    limit: given.Sample = None,
     seed: given.Seed = 0,
     json: given.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,

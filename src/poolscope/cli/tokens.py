@@ -33,7 +33,7 @@ def tokens(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
+    limit: given.Sample = None,
     seed: given.Seed = 0,
     layers: Annotated[str | None, typer.Option(metavar="0,3,6", help="Layers (0: embedding output), not all.")] = None,
     group_by: Annotated[

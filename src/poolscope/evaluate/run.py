@@ -20,7 +20,8 @@ def evaluate(model: Any, task: Task, **options: Any) -> Evaluation:
 
     `model` is a name, a folder or an encoder, as `as_encoder` takes it with its `options`; or what gives one vector a
     text itself: an object with `encode`, `encode_query` and `encode_document` (a SentenceTransformer, or what
-    `Repair.apply` returns), or a function from a list of texts to vectors.
+    `Repair.apply` returns), or a function from a list of texts to vectors. Ready clouds are those of one list of texts:
+    they have a score where the task encodes one (classification, clustering).
 
     >>> from poolscope.evaluate import split_half_task
     >>> texts = ["a a a a b a a a", "b b a b b b b b", "c c a c b c c c"]
@@ -37,6 +38,7 @@ def evaluate(model: Any, task: Task, **options: Any) -> Evaluation:
             f"received the options {sorted(options)} for {type(model).__name__}, which encodes by itself; allowed: "
             f"options for a name, a folder or an encoder. Set them where the vectors are made."
         )
+    _refuse_ready_clouds(model, task)
     return task.score(*(vectors_of(model, side) for side in task.sides))
 
 
@@ -45,6 +47,16 @@ def _must_be_pooled(model: Any) -> bool:
     if isinstance(model, str | os.PathLike | tuple | TokenClouds):
         return True
     return isinstance(model, TokenEncoder) and not hasattr(model, "encode_query")
+
+
+def _refuse_ready_clouds(model: Any, task: Task) -> None:
+    """Ready clouds cannot be those of two lists of texts."""
+    ready = getattr(getattr(model, "card", None), "kind", None) == "arrays"
+    if ready and len(task.sides) > 1:
+        raise InputError(
+            f"model: received ready clouds for the task {task.name}, which encodes {len(task.sides)} lists of texts; "
+            f"ready clouds are those of one list. Pass the model that made them."
+        )
 
 
 def vectors_of(model: Any, side: Side) -> Any:

@@ -10,14 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError
-from poolscope.evaluate.statistics import (
-    STATISTICS,
-    Array,
-    bootstrap_draws,
-    half_sample_interval,
-    percentile_interval,
-)
-from poolscope.intervals import Interval, bootstrap_interval
+from poolscope.evaluate.statistics import STATISTICS, Array, bootstrap_draws, half_sample_interval
+from poolscope.intervals import Interval, bootstrap_interval, percentile_interval
 from poolscope.results import plain
 
 # A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
@@ -74,11 +68,11 @@ class Evaluation:
         if self.statistic == "mean":
             return bootstrap_interval(self.scores, level=level, draws=draws, seed=seed, unit=self.unit)
         if self.statistic == "v-measure":
-            return (
-                None if self.contrasts is None else half_sample_interval(self.value, self.contrasts, level, self.unit)
-            )
+            if self.contrasts is None:
+                return None
+            return half_sample_interval(self.value, self.contrasts, level, self.unit, bounds=(0.0, 1.0))
         values = bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
-        return percentile_interval(values, level, self.unit)
+        return _drawn_interval(values, level, self.unit)
 
     @property
     def _constant(self) -> bool:
@@ -186,7 +180,12 @@ def _paired_interval(before: Evaluation, after: Evaluation, *, level: float, dra
         return half_sample_interval(mean, after.contrasts - before.contrasts, level, before.unit)
     pair = [before.observations, after.observations]
     values = bootstrap_draws(before.statistic, pair, draws=draws, seed=seed)
-    return percentile_interval(values[1] - values[0], level, before.unit)
+    return _drawn_interval(values[1] - values[0], level, before.unit)
+
+
+def _drawn_interval(values: Array, level: float, unit: str) -> Interval | None:
+    """None where a draw has no value (all its units alike): too few units for an interval."""
+    return percentile_interval(values, level=level, unit=unit) if np.isfinite(values).all() else None
 
 
 def _as_evaluation(side: Evaluation | ArrayLike) -> Evaluation:

@@ -29,22 +29,18 @@ def bootstrap_draws(statistic: str, sides: Sequence[Array], *, draws: int, seed:
     return [np.concatenate(part) for part in parts]
 
 
-def percentile_interval(values: Array, level: float, unit: str) -> Interval | None:
-    """None where a draw has no value (all its units alike): too few units for an interval."""
-    if not np.isfinite(values).all():
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
-
-
-def half_sample_interval(value: float, contrasts: Array, level: float, unit: str) -> Interval:
+def half_sample_interval(
+    value: float, contrasts: Array, level: float, unit: str, *, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> Interval:
     """value ± t·s, with s² the mean of squared contrasts: half the difference of a score between two halves.
 
     For a mean, each squared contrast estimates the variance of the whole. Unlike a bootstrap it repeats no unit, which
     would raise mutual information, and what half the units alone do to the score is in both halves and cancels.
+    Both ends are kept within `bounds`: a v-measure cannot lie outside of 0 to 1, a difference of two can.
     """
     reach = float(t.ppf((1 + level) / 2, len(contrasts) - 1)) * float(np.sqrt((contrasts**2).mean()))
-    return Interval(value - reach, value + reach, level, f"the population of {unit}", f"half-samples of {unit}")
+    low, high = max(value - reach, bounds[0]), min(value + reach, bounds[1])
+    return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}")
 
 
 def _mean(samples: Array) -> Array:

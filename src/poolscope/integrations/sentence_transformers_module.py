@@ -15,7 +15,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from poolscope.encoders import EncoderOptions, as_encoder
+from poolscope.encoders.base import ROLES, resolve_prompt
 from poolscope.errors import InputError, ModelError, require
+from poolscope.repairs.encoding import PROMPT_CHOICES
 from poolscope.repairs.pooling import LastTwoPooling, PositionPooling
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature_rules import Constant
@@ -30,7 +33,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Weighted
 from poolscope.integrations.regularizer import clouds_of  # noqa: E402
 
 _FILE = "repair.safetensors"
-_PROMPT = "repair"  # the name of a prompt that the model does not declare
+_PROMPT = "repair"  # the name of the prompt that a repair was proved with
 # Poolings that the library has, under its names.
 NATIVE_POOLINGS = {"mean": "mean", "cls": "cls", "last": "lasttoken", "max": "max", "position": "weightedmean"}
 
@@ -87,7 +90,7 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
 
     `model` is made of Transformer, Pooling and at most Normalize. The copy is made of the library's own modules
     wherever the repair allows it (see the module); `needs_code(copy)` tells. Maximal length and prompt are those that
-    the repair was proved with, and `truncate_dim` that of the model.
+    the repair was proved with, the prompt for queries and documents alike, and `truncate_dim` that of the model.
     """
     pooling = _pooling_of(model)
     first = _at_temperature(model, repair)[0]
@@ -97,9 +100,7 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
         modules = [first, _repair_module(repair, first, pooling)]
     if "max_length" in repair.options:
         first.max_seq_length = repair.options["max_length"]
-    prompts, default = dict(model.prompts), repair.options.get("prompt_name", model.default_prompt_name)
-    if "prompt" in repair.options:
-        prompts, default = {_PROMPT: repair.options["prompt"]}, _PROMPT
+    prompts, default = _prompts(model, repair)
     return SentenceTransformer(
         modules=modules,
         device=str(model.device),
@@ -113,6 +114,15 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
 def needs_code(model: Any) -> bool:
     """Does loading the saved model need `trust_remote_code=True`?"""
     return any(not type(module).__module__.startswith("sentence_transformers.") for module in model)
+
+
+def _prompts(model: Any, repair: Repair) -> tuple[dict[str, str], str | None]:
+    """The prompts of the copy and the name of its default: one prompt in every role where the repair chose one."""
+    chosen = {name: repair.options[name] for name in PROMPT_CHOICES if name in repair.options}
+    if not chosen:
+        return dict(model.prompts), model.default_prompt_name
+    prompt = resolve_prompt(as_encoder(model).card, EncoderOptions(**chosen))
+    return dict.fromkeys((*ROLES, _PROMPT), prompt), _PROMPT
 
 
 def _pooling_of(model: Any) -> Any:

@@ -44,7 +44,8 @@ class Repair:
 
     temperature: a number, a rule, or a saved rule; pooling: a name, or a fitted pooling; vectors: a fitted vector
     repair. `model` and `revision` name the model it was made for, `probe` recognises it, `options` are the encoder
-    options (prompt, max_length, dtype, …) with which it was proved, and `evidence` says why it was recommended.
+    options (prompt, max_length, dtype, …) with which it was proved, `dtype` is the precision in which the model ran
+    then, chosen or not, and `evidence` says why it was recommended.
 
     >>> Repair(temperature=0.9, pooling="cls")
     Repair(τ 0.9 · cls)
@@ -58,6 +59,7 @@ class Repair:
     probe: Vectors | None = field(default=None, repr=False)
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    dtype: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rule = None if self.temperature is None else as_rule(self.temperature)
@@ -108,6 +110,7 @@ class Repair:
             probe=None if card.revision is None else probe_vector(encoder),
             evidence=evidence,
             options=_choices(encoder),
+            dtype=card.dtype,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +146,7 @@ class Repair:
             "revision": self.revision,
             "evidence": self.evidence,
             "options": self.options,
+            "dtype": self.dtype,
         }
         arrays = self.arrays if self.probe is None else {**self.arrays, "probe": self.probe}
         write_arrays(path, {"kind": _KIND, **self.to_dict(), **made_for}, arrays)
@@ -174,6 +178,7 @@ class Repair:
             probe=arrays.get("probe"),
             evidence=dict(content["evidence"]),
             options=dict(content.get("options", {})),  # files of before did not keep them
+            dtype=content.get("dtype"),  # nor this
         )
         found.require_fit()
         return found
@@ -193,13 +198,14 @@ class Repair:
         proved = [self.options.get(name) for name in PROMPT_CHOICES]
         asked = [getattr(chosen, name) for name in PROMPT_CHOICES]
         limits = [self.options.get("max_length") or encoder.card.max_length, getattr(encoder, "max_length", None)]
-        dtypes = [self.options.get("dtype", encoder.card.dtype), encoder.card.dtype]
+        dtypes = [self.dtype or self.options.get("dtype", encoder.card.dtype), encoder.card.dtype]
         pairs = {"prompt": (proved, asked), "max_length": limits, "dtype": dtypes}
         if differ := [name for name, (before, now) in pairs.items() if before != now]:
+            remedy = f"Load the model in {dtypes[0]}" if differ == ["dtype"] else "Leave these options out"
             warnings.warn(
-                f"{encoder.card.name}: the repair was proved with the encoder options {dict(self.options)} and is "
-                f"applied with {_choices(encoder)}; nothing was proved for this ({', '.join(differ)}). "
-                f"Leave these options out, or run `poolscope tune` with them.",
+                f"{encoder.card.name}: the repair was proved with the encoder options {dict(self.options)} in "
+                f"{dtypes[0]} and is applied with {_choices(encoder)} in {dtypes[1]}; nothing was proved for this "
+                f"({', '.join(differ)}). {remedy}, or run `poolscope tune` for this.",
                 RepairOptionsWarning,
                 stacklevel=3,
             )

@@ -22,7 +22,7 @@ from poolscope.errors import InputError
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
-_ENCODING = ContextVar("_ENCODING", default="utf-8")
+_ENCODING: ContextVar[str | None] = ContextVar("_ENCODING", default=None)
 
 
 def _mark(error: UnicodeError) -> tuple[str, int]:
@@ -56,6 +56,11 @@ def default_encoding(name: str) -> Iterator[None]:
         _ENCODING.reset(token)
 
 
+def asked_encoding() -> str | None:
+    """The encoding that `default_encoding` was told; None outside of it."""
+    return _ENCODING.get()
+
+
 @contextmanager
 def readable(name: str) -> Iterator[None]:
     """Turn what the system or a codec says about an unreadable source into an `InputError`."""
@@ -70,7 +75,7 @@ def readable(name: str) -> Iterator[None]:
 
 def _text_stream(binary: BinaryIO, encoding: str | None, *, name: str, newline: str | None = None) -> io.TextIOWrapper:
     try:
-        encoding = _ENCODING.get() if encoding is None else encoding
+        encoding = encoding or asked_encoding() or "utf-8"
         codec = codecs.lookup(encoding).name
         if codec == "utf-8":
             _refuse_utf16(binary, name)

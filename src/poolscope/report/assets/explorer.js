@@ -110,13 +110,17 @@
     }
     choose(0);
 
-    // From a row of a table: its pair, and the way back to the row.
+    // From a row of a table: its pair, and the way back to the row, or to its table.
     poolscope.openPair = (row, from) => {
+      const table = from.closest(".table");
       choose(row);
       back.hidden = false;
       back.onclick = () => {
-        from.focus({ preventScroll: true });
-        from.scrollIntoView({ block: "center" });
+        // A row that was searched or folded away meanwhile is not in the page.
+        const beside = () => table.querySelector("[type=search]") ?? table.querySelector(".table-scroll");
+        const to = from.isConnected ? from : beside();
+        to.focus({ preventScroll: true });
+        to.scrollIntoView({ block: "center" });
         back.hidden = true;
       };
       host.scrollIntoView({ block: "start" });
