@@ -142,7 +142,7 @@ def answer_long(subject: Subject) -> Finding:
 
 
 def _long_judgement(profile: LengthProfile, trials: list[Trial], least: float) -> Judgement:
-    """`repair` only for a rise of that size, and only where a trial has shown a cure; what it rests on is the trials."""
+    """`repair` only for a rise of that size and where a trial has shown a cure; what it rests on is the trials."""
     level = profile.verdict.level
     if level == "ok":
         return OK
