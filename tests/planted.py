@@ -54,3 +54,11 @@ def two_defects(texts: Sequence[str]) -> list[np.ndarray]:
         size = 8 * np.exp(word_vector(f"scale of {text}")[0])
         clouds.append(np.stack([cloud.mean(axis=0), *noise]) + size * shared)
     return clouds
+
+
+def blobs(seed: int = 0, *, spread: float = 0.6, each: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    """Points around four centres (texts × 6), and the centre of each."""
+    random = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(4), each)
+    centres = random.normal(size=(4, 6))
+    return centres[labels] + spread * random.normal(size=(len(labels), 6)), labels

@@ -56,39 +56,39 @@ def test_a_table_of_any_list_type(tmp_path, kind, name):
     assert (found.ids, found.texts, found.lengths.tolist()) == (("x", "y", "z"), tuple(TEXTS), [3, 4, 5])
 
 
-def refused(path, message, **given):
+def assert_refused(path, message, **given):
     with pytest.raises(InputError, match=message):
         read_vectors(path, **given)
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
-    refused(tmp_path / "v.csv", r"type '\.csv'; vectors are read from \.npy, \.npz, \.parquet")
-    refused(tmp_path / "v.npy", "no such file")
+    assert_refused(tmp_path / "v.csv", r"type '\.csv'; vectors are read from \.npy, \.npz, \.parquet")
+    assert_refused(tmp_path / "v.npy", "no such file")
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
-    refused(tmp_path / "bad.npz", "numpy cannot read it")
+    assert_refused(tmp_path / "bad.npz", "numpy cannot read it")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
-    refused(tmp_path / "bad.parquet", "no Parquet file")
+    assert_refused(tmp_path / "bad.parquet", "no Parquet file")
     np.save(tmp_path / "objects.npy", np.array([["a", None]], dtype=object))
-    refused(tmp_path / "objects.npy", "can run code")
+    assert_refused(tmp_path / "objects.npy", "can run code")
     np.save(tmp_path / "flat.npy", np.arange(3.0))
-    refused(tmp_path / "flat.npy", r"shape \(3,\)")
+    assert_refused(tmp_path / "flat.npy", r"shape \(3,\)")
     np.save(tmp_path / "nan.npy", [[1.0, 2.0], [np.nan, 1.0]])
-    refused(tmp_path / "nan.npy", r"row 1 \(1 in all\) holds NaN")
+    assert_refused(tmp_path / "nan.npy", r"row 1 \(1 in all\) holds NaN")
     np.savez(tmp_path / "two.npz", a=MATRIX, b=MATRIX)
-    refused(tmp_path / "two.npz", "2 of them could be the vectors")
+    assert_refused(tmp_path / "two.npz", "2 of them could be the vectors")
 
 
 def test_parts_must_fit_the_vectors(tmp_path):
     np.savez(tmp_path / "v.npz", vectors=MATRIX, lengths=[1, 2, 3])
-    refused(tmp_path / "v.npz", "lengths of its own", lengths=[1, 2, 3])
+    assert_refused(tmp_path / "v.npz", "lengths of its own", lengths=[1, 2, 3])
     np.save(tmp_path / "v.npy", MATRIX)
-    refused(tmp_path / "v.npy", "2 texts", texts=["a", "b"])
+    assert_refused(tmp_path / "v.npy", "2 texts", texts=["a", "b"])
     for wrong in ([1, 2], [1, 2, -3], [1.5, 2, 3], [1, 2, np.nan]):
-        refused(tmp_path / "v.npy", "one whole number ≥ 0", lengths=wrong)
+        assert_refused(tmp_path / "v.npy", "one whole number ≥ 0", lengths=wrong)
     ragged = pa.table({"vector": pa.array([[1.0], [1.0, 2.0]])})
     pq.write_table(ragged, tmp_path / "ragged.parquet")
-    refused(tmp_path / "ragged.parquet", r"lengths \[1, 2\]")
+    assert_refused(tmp_path / "ragged.parquet", r"lengths \[1, 2\]")
     pq.write_table(pa.table({"vector": pa.array([[1.0], None])}), tmp_path / "missing.parquet")
-    refused(tmp_path / "missing.parquet", "missing")
+    assert_refused(tmp_path / "missing.parquet", "missing")
     pq.write_table(pa.table({"vector": ["a", "b"]}), tmp_path / "words.parquet")
-    refused(tmp_path / "words.parquet", "lists of numbers")
+    assert_refused(tmp_path / "words.parquet", "lists of numbers")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from poolscope.bures.distances import Distances, Index, grid_distances, listed_distances
+from poolscope.bures.distances import Array, Distances, Index, grid_distances, listed_distances
 from poolscope.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
 from poolscope.bures.native import LANES
 from poolscope.bures.refine import refined
@@ -35,6 +35,8 @@ _MANY_PARTNERS = 32
 TILE_BYTES = 128 * 2**20
 
 Refinement = Callable[[Distances], Distances]
+Values = tuple[Array, ...]
+Measure = Callable[[Sequence[ReducedText], Sequence[ReducedText]], Values]
 Found = TypeVar("Found")
 
 
@@ -186,7 +188,7 @@ def _given_pairs_jobs(
         lefts = rights = left.fetch(np.unique(pairs), pool)
     else:
         lefts, rights = left.fetch(np.unique(pairs[:, 0]), pool), right.fetch(np.unique(pairs[:, 1]), pool)
-    refine = _refinement(left.clouds, right.clouds, eps)
+    refine, together = _refinement(left.clouds, right.clouds, eps), partial(_one_with_partners, eps=eps)
     alone = [np.zeros(0, dtype=np.int64)]
     for run in _equal_runs(pairs[:, 0]):
         if len(run) < _MANY_PARTNERS and not eps:
@@ -194,30 +196,17 @@ def _given_pairs_jobs(
             continue
         for begin in range(0, len(run), _TOGETHER):
             some = run[begin : begin + _TOGETHER]
-            yield partial(_one_with_partners, lefts, rights, pairs, some, eps=eps, refine=refine)
+            yield partial(_measured, together, lefts, rights, pairs, some, refine=refine)
     few = np.concatenate(alone)
     sizes = np.sort(np.stack([left.clouds.lengths[pairs[few, 0]], right.clouds.lengths[pairs[few, 1]]]), axis=0)
     few = few[np.lexsort(sizes[::-1])]  # by the smaller side, which is what costs, then by the larger
     for begin in range(0, len(few), _TOGETHER):
-        yield partial(_one_by_one, lefts, rights, pairs, few[begin : begin + _TOGETHER], refine=refine)
+        some = few[begin : begin + _TOGETHER]
+        yield partial(_measured, listed_distances, lefts, rights, pairs, some, refine=refine)
 
 
-def _one_with_partners(
-    lefts: Mapping[int, ReducedText],
-    rights: Mapping[int, ReducedText],
-    pairs: Index,
-    positions: Index,
-    *,
-    eps: float,
-    refine: Refinement,
-) -> tuple[Index, Distances]:
-    i, j = pairs[positions].T
-    left = make_panel(i[:1], [lefts[int(i[0])]])
-    right = make_panel(j, [rights[text] for text in j.tolist()])
-    return positions, refine(Distances(i, j, *(value[0] for value in grid_distances(left, right, eps=eps))))
-
-
-def _one_by_one(
+def _measured(
+    measure: Measure,
     lefts: Mapping[int, ReducedText],
     rights: Mapping[int, ReducedText],
     pairs: Index,
@@ -226,8 +215,14 @@ def _one_by_one(
     refine: Refinement,
 ) -> tuple[Index, Distances]:
     i, j = pairs[positions].T
-    values = listed_distances([lefts[text] for text in i.tolist()], [rights[text] for text in j.tolist()])
+    values = measure([lefts[text] for text in i.tolist()], [rights[text] for text in j.tolist()])
     return positions, refine(Distances(i, j, *values))
+
+
+def _one_with_partners(lefts: Sequence[ReducedText], rights: Sequence[ReducedText], *, eps: float) -> Values:
+    """What `listed_distances` gives, where all of `lefts` are one text: one product with all of `rights`."""
+    left, right = (make_panel(np.arange(len(side)), side) for side in (lefts[:1], rights))
+    return tuple(value[0] for value in grid_distances(left, right, eps=eps))
 
 
 def _equal_runs(values: Index) -> list[Index]:
