@@ -107,7 +107,7 @@ class LengthNulls:
             + ("." if last.placed is None else f", at their own positions {last.placed.value:.3f}.")
         ]
         if self.explained is not None:
-            found.append(f"Plain averaging gives {_percent(self.explained)} of that rise.")
+            found.append(f"In these chunks plain averaging gives {_percent(self.explained)} of that rise.")
         if self.other is not None:
             found.append(
                 f"In chunks of {self.other.tokens // self.other.chunks} tokens instead of {self.chunk}, averages of "

@@ -75,10 +75,10 @@ class _Found:
         """The first `size` pairs; a random one only if it was not chosen for anything else."""
         added = 0
         for row in zip(*(getattr(columns, name).tolist() for name in _COLUMNS), strict=True):
-            i, j = key = (min(row[:2]), max(row[:2]))
-            known = self._reasons.get(key, 0)
             if added == size:
                 break
+            i, j = key = (min(row[:2]), max(row[:2]))
+            known = self._reasons.get(key, 0)
             if i == j or known & reason or (reason == RANDOM and known):
                 continue
             self._values.setdefault(key, row)
