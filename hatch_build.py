@@ -36,7 +36,7 @@ class PoolscopeBuildHook(BuildHookInterface):
             return
         if version != "editable":
             build_data["force_include"].update(documentation(Path(self.root) / "docs"))
-        folder = Path(self.root) / "src" / "poolscope" / "bures"
+        folder = Path(self.root) / "src" / "poolscope" / "numbers" / "bures"
         library = folder / ("_kernel.dll" if sys.platform == "win32" else "_kernel.so")
         library.unlink(missing_ok=True)
         reason = (

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from poolscope import TokenClouds, socm
 from poolscope.encoders.vocabulary import Vocabulary
-from poolscope.intervals import Interval
+from poolscope.numbers.intervals import Interval
 from poolscope.report import (
     PairExplorer,
     ReportAction,

@@ -15,7 +15,7 @@ from poolscope.errors import InputError, require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.audit.result import Answer, Audit
+    from poolscope.auditing.result import Answer, Audit
 
 FAIL_ON = ("watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
@@ -69,8 +69,8 @@ def audit(
     """
     from rich.console import Console
 
-    from poolscope.audit.commands import PIPE, Named
-    from poolscope.audit.thresholds import read_thresholds
+    from poolscope.auditing.commands import PIPE, Named
+    from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.cli.outputs import name_written, put_json
     from poolscope.files import check_folder
@@ -113,7 +113,7 @@ def audit(
 def _vectors(path: Path | None) -> Any:
     if path is None:
         return None
-    from poolscope.vectors import read_vectors
+    from poolscope.clouds.vectors import read_vectors
 
     return read_vectors(path).vectors
 
@@ -126,8 +126,8 @@ def _run(
     settings: Mapping[str, Any],
 ) -> Audit:
     """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
-    from poolscope.audit.run import DEFAULT_TEXTS
-    from poolscope.audit.run import audit as ask
+    from poolscope.auditing.run import DEFAULT_TEXTS
+    from poolscope.auditing.run import audit as ask
     from poolscope.cli.inputs import is_clouds
     from poolscope.cli.progress import encoding_progress
     from poolscope.texts import read_texts
@@ -186,8 +186,8 @@ def _words(answer: Answer) -> Any:
     """The title with the number, its interval and its floor; the sentence below."""
     from rich.text import Text
 
-    from poolscope.audit.questions import QUESTIONS
-    from poolscope.audit.result import number_text
+    from poolscope.auditing.questions import QUESTIONS
+    from poolscope.auditing.result import number_text
 
     question = QUESTIONS[answer.number - 1]
     words = Text(question.title, style="bold")

@@ -56,8 +56,8 @@ def chunk(
     """
     from rich.console import Console
 
-    from poolscope.audit.commands import Named
-    from poolscope.audit.run import DEFAULT_TEXTS
+    from poolscope.auditing.commands import Named
+    from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.result import check_chunk_file
     from poolscope.cli.progress import counting_progress

@@ -12,7 +12,7 @@ from poolscope.cli import arguments as given
 from poolscope.cli.progress import encoding_progress
 
 if TYPE_CHECKING:
-    from poolscope.store import Store
+    from poolscope.stores.store import Store
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
@@ -48,7 +48,7 @@ def encode(
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
     from poolscope.cli.inputs import DEFAULT_LIMIT
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
-    from poolscope.store_writer import encode_to_store
+    from poolscope.stores.writer import encode_to_store
     from poolscope.texts import read_texts
 
     settings = EncoderOptions(**options)

@@ -10,7 +10,7 @@ from poolscope.cli.arguments import TEXTS
 from poolscope.cli.progress import encoding_progress
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.store import is_store, open_clouds
+from poolscope.stores.store import is_store, open_clouds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,8 +62,8 @@ def _encode(
     cache: bool,
     screen: Console,
 ) -> TokenClouds:
-    from poolscope.cache import cached_clouds
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.stores.cache import cached_clouds
     from poolscope.texts import read_texts
 
     limit = DEFAULT_LIMIT if texts is None and reading["limit"] is None else reading["limit"]

@@ -15,8 +15,8 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.intervene import Change, Effect, InterveneResult
     from poolscope.clouds import TokenClouds
+    from poolscope.research.interventions.run import Change, Effect, InterveneResult
     from poolscope.texts.pairs import Pairs
 
 # From this width on the table has room for the intervals; --json and --figure have them always.
@@ -59,10 +59,10 @@ def intervene(
     """
     from rich.console import Console
 
-    from poolscope.analyses.intervene import INTERVENTIONS
-    from poolscope.analyses.intervene import intervene as measure
-    from poolscope.analyses.interventions import parse_intervention
     from poolscope.cli.progress import counting_progress
+    from poolscope.research.interventions.changes import parse_intervention
+    from poolscope.research.interventions.run import INTERVENTIONS
+    from poolscope.research.interventions.run import intervene as measure
     from poolscope.texts import read_pairs
 
     screen = Console(stderr=json == "-", soft_wrap=False)
@@ -81,8 +81,8 @@ def intervene(
     if json is not None:
         put_json(result.to_dict(), json)
     if figure is not None:
-        from poolscope.charts import save_figure
-        from poolscope.charts.intervene import intervene_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.research.interventions.figure import intervene_figure
 
         save_figure(intervene_figure(result), figure)
     name_written(screen, json, figure)
@@ -101,9 +101,9 @@ def _encode(
     model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
 ) -> tuple[TokenClouds, TokenClouds]:
     """Documents and queries, each with the prompt that the model declares for it."""
-    from poolscope.cache import cached_clouds
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.stores.cache import cached_clouds
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):

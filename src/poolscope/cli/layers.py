@@ -15,7 +15,7 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.layers_result import LayersResult, StateSocm
+    from poolscope.metrics.layers.result import LayersResult, StateSocm
     from poolscope.texts import Texts
 
 # Texts drawn from the embedded corpus when the user names no texts.
@@ -73,9 +73,9 @@ def layers(
 def _measure(
     model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
 ) -> LayersResult:
-    from poolscope.analyses.layers import layers
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report
+    from poolscope.metrics.layers.measure import layers
 
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
@@ -217,6 +217,7 @@ def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path |
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts import layers_sheet, save_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.metrics.layers.figure import layers_sheet
 
         save_figure(layers_sheet(*results), figure)

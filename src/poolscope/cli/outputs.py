@@ -49,7 +49,7 @@ def _checked_folder(path: Path | None) -> Path | None:
 
 def _checked_figure(path: Path | None) -> Path | None:
     if path is not None:
-        from poolscope.charts import check_figure_path
+        from poolscope.charts.files import check_figure_path
 
         check_figure_path(path)
         check_file(path)

@@ -16,8 +16,8 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.socm_result import SocmResult
     from poolscope.clouds import TokenClouds
+    from poolscope.metrics.socm.result import SocmResult
 
 TOO_HIGH = 1
 
@@ -144,8 +144,8 @@ def _choice(
 def _compute(
     clouds: TokenClouds, other: TokenClouds | None, settings: dict[str, Any], parquet: Path | None
 ) -> SocmResult:
-    from poolscope.analyses.socm import pair_count, socm
     from poolscope.cli.progress import counting_progress
+    from poolscope.metrics.socm.measure import pair_count, socm
 
     total = pair_count(clouds, other, settings.get("pairs"), settings.get("neighbours"), settings.get("sample"))
     with counting_progress("comparing", total, "pairs") as progress:
@@ -153,8 +153,8 @@ def _compute(
 
 
 def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
-    from poolscope.analyses.worst import worst_pairs
     from poolscope.cli.progress import counting_progress
+    from poolscope.metrics.socm.worst import worst_pairs
     from poolscope.results import plain, provenance
 
     with counting_progress("searching", None, "pairs") as progress:

@@ -15,7 +15,7 @@ from poolscope.cli.tokens_sources import Measured, Request, is_model
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
-    from poolscope.analyses.tokens_result import TokenStatistics
+    from poolscope.metrics.tokens.result import TokenStatistics
 
 
 def register(app: typer.Typer) -> None:
@@ -97,7 +97,7 @@ def tokens(
 
 
 def _check_states(model: str, compare: str | None, state: Path | None, shards: Sequence[str]) -> None:
-    from poolscope.analyses.token_state import SUFFIX, is_state
+    from poolscope.metrics.tokens.state import SUFFIX, is_state
 
     if compare is not None and (shards or state):
         raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")
@@ -135,7 +135,8 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.charts import save_figure, tokens_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.metrics.tokens.figure import tokens_figure
 
         save_figure(tokens_figure(*(result for result, _ in measured)), figure)
 

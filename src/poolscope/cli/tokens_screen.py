@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from poolscope.analyses.correlation import Estimate
-    from poolscope.analyses.norm_layout import NormLayout
-    from poolscope.analyses.tokens_result import TokenStatistics
+    from poolscope.metrics.tokens.norms import NormLayout
+    from poolscope.metrics.tokens.result import TokenStatistics
+    from poolscope.numbers.intervals import Estimate
 
 
 def print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:

@@ -18,8 +18,8 @@ from poolscope.errors import InputError, ModelError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.norm_layout import NormLayout
-    from poolscope.analyses.tokens_result import TokenStatistics
+    from poolscope.metrics.tokens.norms import NormLayout
+    from poolscope.metrics.tokens.result import TokenStatistics
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 _MODEL, _CLOUDS, _STATE = "a model", "clouds", "a state"
@@ -67,9 +67,9 @@ class Request:
 
     def measure(self, source: str, *, state: Path | None = None) -> Measured:
         """The statistics of a source, and the norms where there is a model to look at; `state` keeps the run of one."""
-        from poolscope.analyses.token_state import load_state
-        from poolscope.analyses.tokens import token_statistics
-        from poolscope.analyses.tokens_summary import summarise
+        from poolscope.metrics.tokens.measure import token_statistics
+        from poolscope.metrics.tokens.state import load_state
+        from poolscope.metrics.tokens.summary import summarise
 
         kind = kind_of(source)
         if kind == _STATE:
@@ -84,10 +84,10 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.analyses.tokens import token_statistics
         from poolscope.cli.inputs import DEFAULT_LIMIT
         from poolscope.cli.progress import encoding_progress
         from poolscope.encoders import as_encoder
+        from poolscope.metrics.tokens.measure import token_statistics
         from poolscope.texts import read_texts
 
         columns = {name: self.reading[name] for name in ("column", "id_column", "label_column")}
@@ -118,8 +118,8 @@ class Request:
 
 def kind_of(source: str) -> str:
     """What a name means: a saved state, stored clouds, or else a model."""
-    from poolscope.analyses.token_state import is_state
     from poolscope.cli.inputs import is_clouds
+    from poolscope.metrics.tokens.state import is_state
 
     return _STATE if is_state(source) else _CLOUDS if is_clouds(source) else _MODEL
 
@@ -134,7 +134,7 @@ def _spelled(name: str) -> str:
 
 
 def _stored_labels(source: str) -> Sequence[Any]:
-    from poolscope.store import Store, is_store
+    from poolscope.stores.store import Store, is_store
 
     labels = Store.open(source).labels if is_store(source) else None
     if labels is None:
@@ -144,7 +144,7 @@ def _stored_labels(source: str) -> Sequence[Any]:
 
 def _layout(encoder: Any, screen: Console) -> NormLayout | None:
     """The norms of a transformer; None for models that have none to look at (tables, ONNX)."""
-    from poolscope.analyses.norm_layout import norm_layout
+    from poolscope.metrics.tokens.norms import norm_layout
 
     if encoder.card.kind != "transformers":
         return None

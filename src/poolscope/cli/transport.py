@@ -15,8 +15,8 @@ from poolscope.errors import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.transport import Share, TransportResult
     from poolscope.clouds import TokenClouds
+    from poolscope.research.transport import Share, TransportResult
     from poolscope.texts import Texts
 
 # Texts drawn from the embedded corpus when the user names no texts.
@@ -51,8 +51,8 @@ def transport(
     """
     from rich.console import Console
 
-    from poolscope.analyses.transport import transport as measure
     from poolscope.cli.progress import counting_progress
+    from poolscope.research.transport import transport as measure
     from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
@@ -67,8 +67,8 @@ def transport(
     if json is not None:
         put_json(result.to_dict(), json)
     if figure is not None:
-        from poolscope.charts import save_figure
-        from poolscope.charts.transport import transport_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.research.transport_figure import transport_figure
 
         save_figure(transport_figure(result, name=name), figure)
     name_written(screen, json, figure)

@@ -184,7 +184,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     if getattr(config, CONFIG_KEY, None) is not None:
-        from poolscope.repairs.saved_rules import apply_saved
+        from poolscope.repairs.temperature.saved import apply_saved
 
         apply_saved(model)
     tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)

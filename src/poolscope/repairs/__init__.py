@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from poolscope.repairs.pooling import pool
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.reranking import rerank
-    from poolscope.repairs.saved_rules import apply_saved, keep_rule
-    from poolscope.repairs.step_fit import fit_steps
-    from poolscope.repairs.temperature_rules import (
+    from poolscope.repairs.temperature.rules import (
         PUBLISHED_GRID,
         ByRole,
         Constant,
@@ -23,24 +21,26 @@ if TYPE_CHECKING:
         YarnLike,
         as_rule,
     )
+    from poolscope.repairs.temperature.saved import apply_saved, keep_rule
+    from poolscope.repairs.temperature.steps import fit_steps
     from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening, load_repair
 
 _HOMES = {
-    "PUBLISHED_GRID": "temperature_rules",
+    "PUBLISHED_GRID": "temperature.rules",
     "AllButTheTop": "vectors",
-    "ByRole": "temperature_rules",
-    "Constant": "temperature_rules",
-    "LogLength": "temperature_rules",
+    "ByRole": "temperature.rules",
+    "Constant": "temperature.rules",
+    "LogLength": "temperature.rules",
     "MeanRemoval": "vectors",
     "Repair": "repair_file",
     "Standardisation": "vectors",
-    "Steps": "temperature_rules",
+    "Steps": "temperature.rules",
     "Whitening": "vectors",
-    "YarnLike": "temperature_rules",
-    "apply_saved": "saved_rules",
-    "as_rule": "temperature_rules",
-    "fit_steps": "step_fit",
-    "keep_rule": "saved_rules",
+    "YarnLike": "temperature.rules",
+    "apply_saved": "temperature.saved",
+    "as_rule": "temperature.rules",
+    "fit_steps": "temperature.steps",
+    "keep_rule": "temperature.saved",
     "load_repair": "vectors",
     "pool": "pooling",
     "rerank": "reranking",

@@ -18,7 +18,7 @@ from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.static import StaticEncoder
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError
-from poolscope.repairs.temperature_rules import TemperatureRule
+from poolscope.repairs.temperature.rules import TemperatureRule
 
 PROMPT_CHOICES = ("prompt", "prompt_name", "role")  # of which at most one is made
 
@@ -118,6 +118,6 @@ def can_be_scaled(encoder: TokenEncoder) -> bool:
 def _scaled(encoder: TokenEncoder, temperature: TemperatureRule | None, role: str | None) -> Any:
     if temperature is None or temperature.neutral:
         return nullcontext()
-    from poolscope.repairs.tempscale import tempscale
+    from poolscope.repairs.temperature.tempscale import tempscale
 
     return tempscale(encoder, temperature, role=role)

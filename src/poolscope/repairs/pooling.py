@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, ModelError
-from poolscope.moments import mean, unit_mean_factor
+from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.repairs.fitted import Fitted
 from poolscope.repairs.vectors import last2avg
 

@@ -12,7 +12,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.errors import InputError
-from poolscope.ranking import unit_rows
+from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.encoding import encode_side, in_batches, unprompted
 from poolscope.repairs.pooling import Pooling, make_pooling
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require
-from poolscope.ranking import unit_rows
+from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.fitted import Fitted, read_arrays, rebuild, write_arrays
 
 Array = NDArray[np.float64]

@@ -1,0 +1,198 @@
+"""From clouds to reduced factors: all that the distances of a text need, in as few rows as its covariance has rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import DegenerateCloudError
+from poolscope.numbers.bures.native import LANES
+from poolscope.numbers.moments import unit_mean_factors
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.float32]
+Index = NDArray[np.int64]
+
+# A little room, so that rounding in the float32 product cannot push a singular value above 1.
+_HEADROOM = 1 + 1e-6
+# Texts of equal length are reduced together, in stacks of at most so many numbers.
+_STACK_SIZE = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedText:
+    """A text, ready to be compared: unit mean (d), tr Σ, and the factor as `scale · rows` (rank × d).
+
+    roughness: √(tr Σ · √rank), of the whole factor: rounding of float32 products moves BW² of a pair in proportion to
+    the roughness of both its texts.
+    """
+
+    mean: Array
+    trace: float
+    scale: float
+    roughness: float
+    rows: Rows
+
+
+def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
+    """Rotate the rows of each factor of a stack (texts × n × d) so that as many as possible are zero, and drop those.
+
+    `F = U S Vᵀ` becomes `S Vᵀ`: the covariance `FᵀF`, and every nuclear norm with another factor, stay as they are.
+    Returns the reduced rows (rank × d a text), scaled to a largest singular value of just under 1, and the scales.
+    Uses the n × n side, or the d × d side where n > d.
+    """
+    _, n, d = factors.shape
+    transposed = factors.transpose(0, 2, 1)
+    if n <= d:
+        eigenvalues, vectors = np.linalg.eigh(factors @ transposed)
+        rows = vectors.transpose(0, 2, 1) @ factors
+    else:
+        eigenvalues, vectors = np.linalg.eigh(transposed @ factors)
+        rows = vectors.transpose(0, 2, 1) * np.sqrt(eigenvalues.clip(min=0))[:, :, None]
+    largest = eigenvalues[:, -1].clip(min=0)
+    scales = np.sqrt(largest) * _HEADROOM
+    # Eigenvalues of a Gram matrix are known to about n·ε of the largest; what is below is rounding (repeated tokens,
+    # the direction removed by centring).
+    kept = eigenvalues > 4 * n * np.finfo(float).eps * largest[:, None]
+    return [(rows[k][kept[k]] / scales[k]).astype(np.float32) for k in range(len(rows))], scales
+
+
+def reduce_texts(clouds: TokenClouds, texts: Index, pool: Executor, *, rank: int | None = None) -> list[ReducedText]:
+    """Reduce some texts, in parallel; to their `rank` largest directions only, if given.
+
+    A degenerate text is an error that names it.
+    """
+    reduced: list[ReducedText | None] = [None] * len(texts)
+
+    def fill(places: Sequence[int]) -> None:
+        stack = np.stack([np.asarray(clouds[int(texts[k])], dtype=np.float64) for k in places])
+        means, factors, traces = _checked_factors(stack, texts[places], clouds)
+        rows, scales = reduce_rows(factors)
+        for k, mean, trace, scale, part in zip(places, means, traces.tolist(), scales.tolist(), rows, strict=True):
+            # Rows come by rising singular value.
+            kept = part if rank is None else part[-rank:].copy()
+            reduced[k] = ReducedText(mean, trace, scale, math.sqrt(trace * math.sqrt(len(part))), kept)
+
+    for _ in pool.map(fill, _stacks(clouds.lengths[texts], clouds.dimension)):
+        pass
+    return [text for text in reduced if text is not None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Reduced texts, laid out for the matrix product.
+
+    Texts stand in groups of LANES; row `(offsets[g] + t)·LANES + lane` of `rows` is row t of the lane-th text of
+    group g, zero where that text has fewer rows. texts: positions in the corpus; means (texts × d), traces, scales,
+    roughness and ranks: one entry a text.
+    """
+
+    texts: Index
+    means: Array
+    traces: Array
+    scales: Array
+    roughness: Array
+    ranks: Index
+    offsets: Index
+    rows: Rows
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def rows_by_text(self) -> Rows:
+        """The rows one text after the other, without the interleaving and its zeros."""
+        places = [(self.offsets[k // LANES] + np.arange(rank)) * LANES + k % LANES for k, rank in enumerate(self.ranks)]
+        return np.asarray(self.rows[np.concatenate(places)])
+
+    def groups(self, first: int, last: int) -> Panel:
+        """The texts of groups first … last − 1: a view, nothing is copied."""
+        texts = slice(first * LANES, last * LANES)
+        return Panel(
+            self.texts[texts],
+            self.means[texts],
+            self.traces[texts],
+            self.scales[texts],
+            self.roughness[texts],
+            self.ranks[texts],
+            self.offsets[first : last + 1] - self.offsets[first],
+            self.rows[self.offsets[first] * LANES : self.offsets[last] * LANES],
+        )
+
+
+def make_panel(texts: Index, reduced: Sequence[ReducedText]) -> Panel:
+    """Lay out reduced texts. Neighbours should be of similar length: each group is padded to its longest."""
+    ranks = np.array([len(text.rows) for text in reduced], dtype=np.int64)
+    groups = -(-len(ranks) // LANES)
+    heights = np.zeros(groups * LANES, dtype=np.int64)
+    heights[: len(ranks)] = ranks
+    offsets = np.concatenate([[0], np.cumsum(heights.reshape(groups, LANES).max(axis=1))])
+    dimension = reduced[0].rows.shape[1]
+    rows = np.zeros((int(offsets[-1]), LANES, dimension), dtype=np.float32)
+    for k, text in enumerate(reduced):
+        start = offsets[k // LANES]
+        rows[start : start + ranks[k], k % LANES] = text.rows
+    return Panel(
+        texts=texts,
+        means=np.stack([text.mean for text in reduced]),
+        traces=np.array([text.trace for text in reduced]),
+        scales=np.array([text.scale for text in reduced]),
+        roughness=np.array([text.roughness for text in reduced]),
+        ranks=ranks,
+        offsets=offsets,
+        rows=rows.reshape(-1, dimension),
+    )
+
+
+def reduced_bytes(clouds: TokenClouds) -> Index:
+    """Memory of each reduced text: float32 rows and a float64 mean."""
+    return np.asarray((np.minimum(clouds.lengths, clouds.dimension) * 4 + 8) * clouds.dimension)
+
+
+class ReducedCache:
+    """Reduced texts of a corpus, kept while they fit a budget of bytes, so that a text is rarely reduced twice."""
+
+    def __init__(self, clouds: TokenClouds, budget: int) -> None:
+        self.clouds = clouds
+        self.bytes = reduced_bytes(clouds)
+        self._budget = budget
+        self._kept: dict[int, ReducedText] = {}
+
+    def fetch(self, texts: Index, pool: Executor) -> dict[int, ReducedText]:
+        """Reduced texts by position; those of this call are all there, whatever the budget."""
+        missing = np.array([text for text in texts.tolist() if text not in self._kept], dtype=np.int64)
+        if self.bytes[missing].sum() + self.bytes[list(self._kept)].sum() > self._budget:
+            self._kept = {text: self._kept[text] for text in texts.tolist() if text in self._kept}
+        self._kept.update(zip(missing.tolist(), reduce_texts(self.clouds, missing, pool), strict=True))
+        return self._kept
+
+
+def _stacks(lengths: Index, dimension: int) -> Iterator[list[int]]:
+    """Positions grouped into stacks of equal length and bounded size."""
+    order = np.argsort(lengths, kind="stable")
+    for same in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
+        if len(same):
+            step = max(1, _STACK_SIZE // (int(lengths[same[0]]) * dimension))
+            yield from (same[start : start + step].tolist() for start in range(0, len(same), step))
+
+
+def _checked_factors(stack: Array, texts: Index, clouds: TokenClouds) -> tuple[Array, Array, Array]:
+    """Unit means, factors and traces of a stack of equal-length clouds, or an error that names the text."""
+    means, factors, traces = unit_mean_factors(stack, clouds.dtype)
+    sound = np.isfinite(traces) & np.isfinite(means).all(axis=1)
+    if not sound.all():
+        k = int(np.flatnonzero(~sound)[0])
+        text = int(texts[k])
+        problem = (
+            "the zero vector as its mean, up to rounding" if np.isfinite(stack[k]).all() else "NaN or infinite values"
+        )
+        raise DegenerateCloudError(
+            f"text {text} (id '{clouds.ids[text]}') has {problem}; a cloud needs finite vectors with a mean other than "
+            f"zero. Leave this text out, or encode it again."
+        )
+    return means, factors, traces
