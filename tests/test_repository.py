@@ -133,7 +133,6 @@ def test_every_link_of_a_document_leads_somewhere(path):
     assert [link for link in links if not link.startswith("https://") and not (ROOT / link).exists()] == []
 
 
-@pytest.mark.xfail(strict=True, reason="the package is moving to this tree; remove this mark when it has arrived")
 def test_every_folder_that_contributors_are_sent_to_exists():
     folders = re.findall(r"`([a-z/]+/)`", read(ROOT / "CONTRIBUTING.md"))
     package = ROOT / "src" / "poolscope"
