@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from chunk_data import FAMILY, PROSE, assert_whole, byte_level, sentence_piece, visible
 from length_data import word_model
 from poolscope import chunk_texts, read_texts
-from poolscope.chunks.result import check_chunk_file
-from poolscope.chunks.ruler import TokenRuler
+from poolscope.chunks.chunking import check_chunk_file
+from poolscope.chunks.splitting import TokenRuler
 from poolscope.encoders import EncoderOptions, as_encoder, truncation_report
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError, ModelError
@@ -252,7 +252,7 @@ def test_a_long_line_is_tokenised_a_few_times_only(roberta, monkeypatch):
 def test_texts_are_worked_on_in_groups(bert, monkeypatch):
     texts = [words(k) for k in (10, 100, 3, 200, 70)]
     whole = chunk_texts(bert, texts)
-    monkeypatch.setattr("poolscope.chunks.run._GROUP", 300)
+    monkeypatch.setattr("poolscope.chunks.chunking._GROUP", 300)
     done = []
     assert chunk_texts(bert, texts, progress=done.append).chunks == whole.chunks
     assert len(done) > 2

@@ -18,7 +18,7 @@ from poolscope.metrics.length.statistics import Array, difference_of_means, mean
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
-from poolscope.texts.tally import is_missing
+from poolscope.texts.records import is_missing
 from poolscope.verdicts import Verdict
 
 FOLDS = 5

@@ -1,10 +1,11 @@
-"""What splitting gives: the chunks with where they come from, and the file that the other commands read."""
+"""`chunk_texts`: a model and texts in, chunks that the model reads to their end out, and the file that holds them."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.chunks.places import KINDS
+from poolscope.chunks.splitting import Piece, TokenRuler, split_texts
+from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.files import atomic_path
-from poolscope.texts.records import ReadReport, Texts
+from poolscope.texts import ReadReport, Texts, read_texts
 from poolscope.texts.sources import exists
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
+# Characters that are worked on at once: enough for the threads of a tokenizer, few enough for the memory.
+_GROUP = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -151,4 +157,114 @@ def check_chunk_file(path: str | os.PathLike[str], *, source: object = None) -> 
     if named and Path(path).exists() and Path(path).samefile(str(source)):
         raise InputError(
             f"{path}: the chunks would replace the texts that they are made of. Name another file to write."
+        )
+
+
+# -- chunk_texts ------------------------------------------------------------------------------------------------------
+
+
+def chunk_texts(
+    model: Any,
+    texts: Any,
+    *,
+    tokens: int | None = None,
+    overlap: int = 0,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Chunks:
+    r"""Split texts so that every chunk fits the model: encoded by it, none is cut off. The model itself is not run.
+
+    A text that fits stays as it is. Another is cut into parts of about equal length: at a blank line, else at the end
+    of a line, of a sentence, at a blank, and inside a word only if the word alone is too long. Blanks at a cut are in
+    no chunk; every other character is in exactly one, in order.
+
+    Parameters
+    ----------
+    model
+        Anything that `as_encoder` takes and that has a tokenizer.
+    texts
+        Anything that `read_texts` takes.
+    tokens
+        The most tokens of a chunk, its special tokens and the prompt included; by default what the model takes.
+    overlap
+        A chunk begins with up to so many tokens of the one before it.
+    progress
+        Called with numbers of texts just done.
+    **options
+        The fields of `EncoderOptions`.
+
+    Returns
+    -------
+    Chunks
+        A sequence of `Chunk`; `save` writes it, `as_texts` gives it to the other functions.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> table = Path(tempfile.mkdtemp()) / "words.txt"
+    >>> _ = table.write_text("one 1 0\ntwo 0 1\nthree 1 1\n", encoding="utf-8")
+    >>> [chunk.text for chunk in chunk_texts(table, ["one two. three one two."], tokens=3)]
+    ['one two.', 'three one two.']
+
+    """
+    corpus = texts if isinstance(texts, Texts) else read_texts(texts)
+    encoder = as_encoder(model, **options)
+    ruler = TokenRuler(encoder, tokens)
+    if isinstance(overlap, bool) or not isinstance(overlap, int) or not 0 <= overlap <= ruler.room // 2:
+        raise InputError(
+            f"overlap: received {overlap!r}; allowed: a whole number of tokens from 0 to {ruler.room // 2}, half of "
+            f"what a chunk has beside special tokens and prompt. Ask for less."
+        )
+    chunks: list[Chunk] = []
+    cuts: Counter[int] = Counter()
+    for group in _groups(corpus):
+        for number, pieces in enumerate(split_texts(group.texts, ruler, overlap=overlap)):
+            chunks += _chunks(group, number, pieces)
+            cuts.update(piece.cut for piece in pieces if piece.cut is not None)
+        if progress is not None:
+            progress(len(group))
+    _check_ids(chunks)
+    return Chunks(
+        chunks=tuple(chunks),
+        source=corpus.source,
+        limit=ruler.limit,
+        added=ruler.added,
+        overlap=overlap,
+        cuts={name: cuts[rank] for rank, name in enumerate(KINDS)},
+        model=encoder.card.to_dict(),
+    )
+
+
+def _groups(corpus: Texts) -> Iterator[Texts]:
+    start, characters = 0, 0
+    for position, text in enumerate(corpus.texts):
+        if characters and characters + len(text) > _GROUP:
+            yield corpus[start:position]
+            start, characters = position, 0
+        characters += len(text)
+    yield corpus[start:]
+
+
+def _chunks(texts: Texts, number: int, pieces: list[Piece]) -> list[Chunk]:
+    document = texts.ids[number]
+    return [
+        Chunk(
+            id=document if len(pieces) == 1 else f"{document}#{k}",
+            text=piece.of(texts.texts),
+            document_id=document,
+            start=piece.start,
+            end=piece.end,
+            tokens=piece.tokens,
+            label=None if texts.labels is None else texts.labels[number],
+        )
+        for k, piece in enumerate(pieces, 1)
+    ]
+
+
+def _check_ids(chunks: list[Chunk]) -> None:
+    twice = [name for name, count in Counter(chunk.id for chunk in chunks).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"received a text with the id {twice[0]!r}, which is also the id of a chunk of another text; an id names "
+            f"one chunk. Leave the id column out to number the texts, or rename it."
         )
