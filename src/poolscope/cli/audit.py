@@ -23,11 +23,6 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 LEVEL_STYLES = {"ok": "green", "watch": "yellow", "repair": "bold red"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("audit")(audit)
-
-
 @given.encoder_options()
 def audit(
     model: given.ModelOrClouds = given.MODEL,
@@ -56,7 +51,7 @@ def audit(
     ] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     no_cache: given.NoCache = False,
     *,

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("encode")(encode)
-
-
 @given.encoder_options()
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
@@ -30,7 +25,7 @@ def encode(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    sample: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
@@ -53,15 +48,15 @@ def encode(
 
     settings = EncoderOptions(**options)
     chosen = given.parse_layers(layers)
-    if texts is None and sample is None:
-        sample = DEFAULT_LIMIT
+    if texts is None and limit is None:
+        limit = DEFAULT_LIMIT
     try:
         corpus = read_texts(
             texts or given.TEXTS,
             column=column,
             id_column=id_column,
             label_column=label_column,
-            sample=sample or None,
+            sample=limit or None,
             seed=seed,
         )
         encoder = as_encoder(model, **options)

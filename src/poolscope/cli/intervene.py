@@ -26,11 +26,6 @@ WIDE = 140
 DEFAULT_LIMIT = 200
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("intervene")(intervene)
-
-
 @given.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
     model: given.Model = given.MODEL,

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 200
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("layers")(layers)
-
-
 @given.encoder_options()
 def layers(
     model: Annotated[
@@ -36,7 +31,7 @@ def layers(
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 100
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("transport")(transport)
-
-
 @given.encoder_options()
 def transport(
     model: given.Model = given.MODEL,
