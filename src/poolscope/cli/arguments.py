@@ -28,6 +28,7 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and kee
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
+Sample = Limit
 Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
 
 Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]

@@ -123,9 +123,8 @@ def _run(
     """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
-    from poolscope.cli.inputs import is_clouds
+    from poolscope.cli.inputs import is_clouds, read_corpus
     from poolscope.cli.progress import encoding_progress
-    from poolscope.texts import read_texts
 
     if is_clouds(model):
         useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
@@ -135,10 +134,7 @@ def _run(
                 f"model."
             )
         return ask(model, seed=reading["seed"], **settings)
-    limit = DEFAULT_TEXTS if texts is None and reading["limit"] is None else reading["limit"]
-    columns = {"column": reading["column"], "id_column": reading["id_column"]}
-    named = texts or given.TEXTS
-    corpus = replace(read_texts(named, **columns, sample=limit or None, seed=reading["seed"]), source=named)
+    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
     with encoding_progress(len(corpus)) as progress:
         return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
 
@@ -148,14 +144,15 @@ def print_audit(result: Audit, screen: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from poolscope.cli.inputs import print_notes
+
     corpus = result.corpus
     screen.print(
         f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens",
         highlight=False,
         markup=False,
     )
-    for note in corpus["notes"]:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes(corpus["notes"], screen)
     table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)

@@ -41,24 +41,21 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import DEFAULT_LIMIT
+    from poolscope.cli.inputs import read_corpus
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
-    from poolscope.texts import read_texts
 
     settings = EncoderOptions(**options)
     chosen = given.parse_layers(layers)
-    if texts is None and limit is None:
-        limit = DEFAULT_LIMIT
+    reading = {
+        "column": column,
+        "id_column": id_column,
+        "label_column": label_column,
+        "limit": limit,
+        "seed": seed,
+    }
     try:
-        corpus = read_texts(
-            texts or given.TEXTS,
-            column=column,
-            id_column=id_column,
-            label_column=label_column,
-            sample=limit or None,
-            seed=seed,
-        )
+        corpus = read_corpus(texts, reading)
         encoder = as_encoder(model, **options)
         with encoding_progress(len(corpus)) as progress:
             store = encode_to_store(

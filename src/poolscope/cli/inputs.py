@@ -106,5 +106,4 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
     source = f" of {texts['source']}" if "source" in texts else ""
     line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
     screen.print(line, highlight=False, markup=False)
-    for note in notes:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes(notes, screen)

@@ -1,4 +1,4 @@
-"""The command of a metric that has none of its own: measured on a model and texts, printed as the result describes it."""
+"""The command of a metric that has none of its own: measured on a model and texts, printed from its result."""
 
 from __future__ import annotations
 

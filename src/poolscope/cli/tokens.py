@@ -229,16 +229,12 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.cli.inputs import DEFAULT_LIMIT
+        from poolscope.cli.inputs import print_notes, read_corpus
         from poolscope.cli.progress import encoding_progress
         from poolscope.encoders import as_encoder
         from poolscope.metrics.tokens.measure import token_statistics
-        from poolscope.texts import read_texts
 
-        columns = {name: self.reading[name] for name in ("column", "id_column", "label_column")}
-        limit = self.reading["limit"]
-        drawn = DEFAULT_LIMIT if self.texts is None and limit is None else limit
-        corpus = read_texts(self.texts or given.TEXTS, **columns, sample=drawn or None, seed=self.settings["seed"])
+        corpus = read_corpus(self.texts, {**self.reading, "seed": self.settings["seed"]})
         labels = corpus.labels if self.group_by == LABEL else None
         if self.group_by == LABEL and labels is None:
             raise InputError(f"--group-by label: {corpus.source} has no labels. Name their column with --label-column.")
@@ -246,8 +242,7 @@ class Request:
         layout = _layout(encoder, self.screen)
         title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
         self.screen.print(title, highlight=False, markup=False)
-        for note in corpus.report.notes():
-            self.screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+        print_notes(corpus.report.notes(), self.screen)
         try:
             with encoding_progress(len(corpus)) as progress:
                 result = token_statistics(
