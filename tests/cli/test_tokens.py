@@ -10,9 +10,11 @@ import pytest
 from tests.tiny_models import TEXTS as TINY_TEXTS
 from tests.tiny_models import save_model
 from tests.token_data import WordEncoder, sentences
+from typer.testing import CliRunner
 
 from command_line import invoke
 from command_line import run as run_command
+from poolscope.cli import app
 from poolscope.errors import InputError, OutputError
 from poolscope.metrics.tokens import run as token_run
 from poolscope.metrics.tokens.measure import token_statistics
@@ -215,7 +217,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
         raise OutputError("cannot be written")
 
     monkeypatch.setattr("poolscope.cli.tokens.put_json", fail)
-    result = invoke("tokens", str(store), "--json", str(tmp_path / "r.json"))
+    result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
     assert "what the mean squared norm Q is made of" in result.output
 
