@@ -72,7 +72,7 @@ def _route() -> Route:
                 f"{_CHOICE}: received '{choice}', but there is {problem}. Unset it, or reinstall poolscope."
             )
         return Route(None, f"numpy ({problem})")
-    runnable = [name for name, level in _COPIES.items() if level <= library.poolscope_level()]
+    runnable = runnable_copies()
     if choice and choice not in runnable:
         raise InputError(
             f"{_CHOICE}: received '{choice}', but this CPU runs {' and '.join(runnable)}. Choose one of these."
@@ -86,6 +86,13 @@ def _route() -> Route:
     return Route(function, f"compiled kernel ({name})")
 
 
+def runnable_copies() -> list[str]:
+    """The copies of the compiled kernel that this CPU can run, the fastest last; none where there is no kernel."""
+    library, _ = _library()
+    return [] if library is None else [name for name, level in _COPIES.items() if level <= library.poolscope_level()]
+
+
+@lru_cache
 def _library() -> tuple[ctypes.CDLL | None, str]:
     """The compiled library, or None and why not."""
     files = sorted(Path(__file__).parent.glob("_kernel.*"))

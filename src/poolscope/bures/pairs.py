@@ -1,8 +1,11 @@
 """Distances of all pairs of a corpus, block by block, or of given pairs.
 
 All pairs: the corpus is sorted by length and cut into tiles whose panels fit the memory budget; each pair of tiles is
-cut into blocks that fit the cache. Blocks are independent: they run on all cores and come out in a fixed order, so the
-results do not depend on the number of threads.
+cut into blocks that fit the cache. Blocks are independent: they run on all cores and come out in a fixed order.
+
+What is promised: equal calls give equal bytes on one machine, whatever the number of threads. Other blocks, another
+BLAS or CPU, or the numpy route move BW² by no more than `Distances.error`: a BLAS sums float32 products in an order
+that may depend on where a pair lies in its block (OpenBLAS for AVX2 splits the sums of some tiles at panel edges).
 """
 
 from __future__ import annotations
