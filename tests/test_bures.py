@@ -18,7 +18,7 @@ from poolscope.errors import DegenerateCloudError, InputError
 
 MIXED = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2]
 
-needs_kernel = pytest.mark.skipif(native.kernel() is None, reason="no compiled kernel in this installation")
+needs_kernel = pytest.mark.usefixtures("compiled")
 
 
 # -- one pair -------------------------------------------------------------------------------------------------

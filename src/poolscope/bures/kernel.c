@@ -13,8 +13,8 @@
  * Padding rows are zero and add zero eigenvalues, which add nothing. All singular values of C must be at most 1
  * (the caller scales the factors); poles and weights are made for that range.
  *
- * Plain C99 with GCC/Clang vector types, so it compiles for any CPU; on x86-64 Linux the loader picks the AVX2 or
- * AVX-512 copy at run time.
+ * Plain C99 with GCC/Clang vector types, so it compiles for any CPU. For x86-64 there are three copies: for every CPU,
+ * for AVX2 (v3) and for AVX-512 (v4); poolscope_level() tells which the CPU at hand can run, and the caller chooses.
  */
 #include <math.h>
 #include <stddef.h>
@@ -28,11 +28,6 @@ typedef int64_t mask __attribute__((vector_size(LANES * sizeof(int64_t))));
 typedef float narrow __attribute__((vector_size(LANES * sizeof(float))));
 
 #define INLINE static inline __attribute__((always_inline))
-#if defined(__x86_64__) && defined(__ELF__)
-#define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define EVERY_CPU
-#endif
 
 INLINE vec load(const float *address) {
     narrow four;
@@ -162,10 +157,9 @@ INLINE vec root_trace(const vec *d, const vec *e2, size_t m, const double *pole,
  *   norms          out, lefts x (groups * LANES): ‖C‖_*
  *   squares        out, the same shape: ‖C‖_F², the trace of G
  */
-EVERY_CPU
-void poolscope_nuclear_norms(const float *c, int64_t stride, const int64_t *left, int64_t lefts, const int64_t *right,
-                             int64_t groups, const double *pole, const double *weight, int64_t poles, double *scratch,
-                             double *norms, double *squares) {
+INLINE void nuclear_norms(const float *c, int64_t stride, const int64_t *left, int64_t lefts, const int64_t *right,
+                          int64_t groups, const double *pole, const double *weight, int64_t poles, double *scratch,
+                          double *norms, double *squares) {
     for (int64_t i = 0; i < lefts; i++)
         for (int64_t group = 0; group < groups; group++) {
             size_t m = (size_t)(left[i + 1] - left[i]), n = (size_t)(right[group + 1] - right[group]);
@@ -187,4 +181,31 @@ void poolscope_nuclear_norms(const float *c, int64_t stride, const int64_t *left
             memcpy(norms + out, &norm, sizeof norm);
             memcpy(squares + out, &square, sizeof square);
         }
+}
+
+#define COPY(name)                                                                                                     \
+    void name(const float *c, int64_t stride, const int64_t *left, int64_t lefts, const int64_t *right, int64_t groups, \
+              const double *pole, const double *weight, int64_t poles, double *scratch, double *norms,                 \
+              double *squares) {                                                                                       \
+        nuclear_norms(c, stride, left, lefts, right, groups, pole, weight, poles, scratch, norms, squares);            \
+    }
+
+COPY(poolscope_norms_default)
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) COPY(poolscope_norms_v3)
+__attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2,fma"))) COPY(poolscope_norms_v4)
+#endif
+
+/* The highest copy that this CPU can run: 4, 3, or 0 for the default one. */
+int64_t poolscope_level(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    int v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512cd");
+    return v4 ? 4 : v3 ? 3 : 0;
+#else
+    return 0;
+#endif
 }

@@ -19,6 +19,7 @@ from typing import TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from poolscope.bures import native
 from poolscope.bures.distances import Array, Distances, Index, grid_distances, listed_distances
 from poolscope.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
 from poolscope.bures.native import LANES
@@ -54,6 +55,7 @@ def all_pairs(
     `rank`, only so many directions of each text enter the nuclear norm. That can only lower it, so BW² comes out as an
     upper bound, for a fraction of the cost.
     """
+    native.warn_of_slow_route()
     with workers() as pool:
         yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, pool))
 
@@ -70,6 +72,7 @@ def given_pairs(
 
     Callers that ask again and again about the same corpora pass the `caches` of `reduced_caches`.
     """
+    native.warn_of_slow_route()
     left, right = caches or reduced_caches(clouds, other)
     # A pair that is asked for several times is computed once, so that it has one value: float32 sums differ a little
     # from place to place.
