@@ -37,6 +37,7 @@ STAGES = [
     ["report"],
     ["audit"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 

@@ -25,6 +25,7 @@ from poolscope.cli import (
     transport,
     tune,
 )
+from poolscope.cli.needs import CheckedCommand
 from poolscope.errors import PoolscopeError
 
 FAILED, INTERRUPTED = 2, 130
@@ -33,7 +34,7 @@ app = typer.Typer(
     name="poolscope",
     help="See what pooling hides: measure, explain and repair collapse in text embeddings.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
@@ -55,18 +56,28 @@ _COMMANDS = (
 )
 for command in _COMMANDS:
     command.register(app)
+for registered in app.registered_commands:
+    registered.cls = CheckedCommand
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"poolscope {__version__}")
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from poolscope.bures.native import route
+
+        typer.echo(f"poolscope {__version__}\ndistances of token clouds: {route()}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version, and how distances are computed.",
+        ),
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -75,7 +86,7 @@ def _options(
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
     try:
-        app()
+        app(prog_name="poolscope")
     except PoolscopeError as error:
         typer.echo(f"poolscope: {error}", err=True)
         sys.exit(FAILED)

@@ -10,7 +10,6 @@ import typer
 
 from poolscope.cli import arguments as given
 from poolscope.cli.outputs import name_written, put_json, to_figure
-from poolscope.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +55,6 @@ def transport(
     from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    require("ot", "transport")
     chosen = given.parse_layers(layers)
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
     corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
