@@ -32,6 +32,7 @@ STAGES = [
     ["auditing"],
     ["research"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 
