@@ -12,7 +12,7 @@ from poolscope.auditing.result import Action, Finding, not_applicable
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
-from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.capabilities import takes_tokens
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
@@ -178,7 +178,7 @@ def _draw_profile(profile: LengthProfile) -> Any:
 
 def answer_position(subject: Subject) -> Finding:
     """7. If the answer sits at the end of a chunk, is it still found?"""
-    if not isinstance(subject.encoder, BatchedEncoder):
+    if not takes_tokens(subject.encoder):
         static = subject.card.kind == "static"
         return not_applicable(
             "the model is a table, in which a token is the same at every position"
