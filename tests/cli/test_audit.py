@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from audit_data import sentences
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.cli import app
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, PoolscopeError

@@ -11,7 +11,7 @@ from poolscope.auditing.charts import bars_figure
 from poolscope.auditing.compare import Comparison
 from poolscope.auditing.compare_names import common_number, excludes_zero
 from poolscope.auditing.differences import DifferenceRow, Record
-from poolscope.auditing.questions import QUESTIONS, Question
+from poolscope.auditing.question_table import QUESTIONS, Question
 from poolscope.metrics.hubs_figure import hubs_figure
 from poolscope.metrics.scores import ScoreDistribution
 from poolscope.metrics.scores_figure import scores_figure

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from poolscope.auditing.averaging import WORST
 from poolscope.auditing.page_tables import SHOWN
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.auditing.result import Answer, Audit
 from poolscope.report import PairExplorer, ReportAction, ReportSection, ReportTable, pair_explorer, render_page
 

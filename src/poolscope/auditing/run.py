@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.auditing.result import Answer, Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poolscope.auditing import question
 from poolscope.auditing.basis import OK, Judgement
+from poolscope.auditing.questions import long, position, short
 from poolscope.errors import InputError
-from poolscope.metrics.length.position import REPAIR_DROP, WATCH_DROP
-from poolscope.metrics.length.profile import REPAIR_RISE, WATCH_RISE
-from poolscope.metrics.length.retrieval import REPAIR_RATIO, WATCH_RATIO
 from poolscope.numbers.intervals import Interval
 
 
@@ -32,6 +31,10 @@ class Threshold:
     value: float
     question: int
     reason: str
+
+
+def _of(number: int, thresholds: Iterable[question.Threshold]) -> list[Threshold]:
+    return [Threshold(each.name, each.value, number, each.why) for each in thresholds]
 
 
 TABLE: tuple[Threshold, ...] = (
@@ -69,41 +72,9 @@ TABLE: tuple[Threshold, ...] = (
     Threshold(
         "twins_repair", 0.01, 4, "Share of texts that truncation made equal to another text: no ranking can part them."
     ),
-    Threshold(
-        "short_watch",
-        WATCH_RATIO,
-        5,
-        "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on every "
-        "result page.",
-    ),
-    Threshold("short_repair", REPAIR_RATIO, 5, "Twice as often, while the longest fifth is found less often for it."),
-    Threshold(
-        "length_watch",
-        WATCH_RISE,
-        6,
-        "Rise of the mean cosine from the shortest to the longest tenth, in standard deviations of the cosine: enough "
-        "to move a fixed cut-off visibly.",
-    ),
-    Threshold(
-        "length_repair",
-        REPAIR_RISE,
-        6,
-        "The same, where an unrelated pair of long texts scores like the better sixth of all pairs.",
-    ),
-    Threshold(
-        "length_gain",
-        0.01,
-        6,
-        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out halves; without such a cure a "
-        "rise is watched, not repaired.",
-    ),
-    Threshold(
-        "position_watch",
-        WATCH_DROP,
-        7,
-        "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
-    ),
-    Threshold("position_repair", REPAIR_DROP, 7, "The size of published worst cases, while the rank falls with it."),
+    *_of(5, short.THRESHOLDS),
+    *_of(6, long.THRESHOLDS),
+    *_of(7, position.THRESHOLDS),
     Threshold(
         "socm_watch",
         0.25,

@@ -186,7 +186,7 @@ def _words(answer: Answer) -> Any:
     """The title with the number, its interval and its floor; the sentence below."""
     from rich.text import Text
 
-    from poolscope.auditing.questions import QUESTIONS
+    from poolscope.auditing.question_table import QUESTIONS
     from poolscope.auditing.result import number_text
 
     question = QUESTIONS[answer.number - 1]

@@ -82,7 +82,7 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
     from rich.text import Text
 
     from poolscope.auditing.compare_names import common_number
-    from poolscope.auditing.questions import QUESTIONS
+    from poolscope.auditing.question_table import QUESTIONS
     from poolscope.cli.audit import LEVEL_STYLES
 
     levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")

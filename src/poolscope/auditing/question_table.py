@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from poolscope.auditing.averaging import answer_averaging
 from poolscope.auditing.decision import answer_decision
-from poolscope.auditing.length import answer_long, answer_position, answer_short
 from poolscope.auditing.pooling import answer_pooling
+from poolscope.auditing.questions import long, position, short
 from poolscope.auditing.result import Answer, Finding
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.truncation import answer_truncation
@@ -95,7 +95,7 @@ QUESTIONS: tuple[Question, ...] = (
         "short",
         "Short texts",
         "Do short chunks win just because they are short?",
-        answer_short,
+        short.answer,
         "length.md#who-wins-a-search-and-from-where",
         "short texts in answers, observed over expected",
     ),
@@ -104,7 +104,7 @@ QUESTIONS: tuple[Question, ...] = (
         "long",
         "Long texts",
         "Do long chunks all look alike; would a temperature or smaller chunks help?",
-        answer_long,
+        long.answer,
         "length.md",
         "rise of the mean cosine per doubling of the length",
     ),
@@ -113,7 +113,7 @@ QUESTIONS: tuple[Question, ...] = (
         "position",
         "Position",
         "If the answer sits at the end of a chunk, is it still found?",
-        answer_position,
+        position.answer,
         "length.md#who-wins-a-search-and-from-where",
         "loss from the start to the end",
     ),
