@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
-THRESHOLDS = (
+THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
         "length_watch",
         0.25,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
-THRESHOLDS = (
+THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
         "position_watch",
         0.05,

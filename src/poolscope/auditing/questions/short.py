@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
-THRESHOLDS = (
+THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
         "short_watch",
         1.25,
