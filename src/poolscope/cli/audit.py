@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAIL_ON = ("watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
-LEVEL_STYLES = {"ok": "green", "watch": "yellow", "repair": "bold red"}
+LEVEL_STYLES = {"ok": "green", "unchecked": "dim", "watch": "yellow", "repair": "bold red"}
 
 
 def register(app: typer.Typer) -> None:
@@ -45,12 +45,8 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
-    thresholds: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
-    ] = None,
-    threshold: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
-    ] = None,
+    thresholds: given.ThresholdFile = None,
+    threshold: given.ThresholdSettings = None,
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,

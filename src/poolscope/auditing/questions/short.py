@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from poolscope.auditing.basis import OK, Judgement
 from poolscope.auditing.question import Threshold
 from poolscope.auditing.result import Action, Finding, not_applicable
-from poolscope.metrics.length.retrieval import LengthRetrieval, RetrievalRow, retrieval_by_length
+from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
@@ -86,8 +85,8 @@ def answer(subject: Subject) -> Finding:
     return Finding(
         verdict,
         numbers,
-        {"retrieval_by_length": pa.Table.from_pylist(result.table())},
-        lambda: _draw(result),
+        {"retrieval_by_length": result.to_table()},
+        result.figure,
         action,
         number_name=f"{side} fifth among wrong answers, over its share",
         basis=verdict.basis,
@@ -136,9 +135,3 @@ def _quality(result: LengthRetrieval) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _draw(result: LengthRetrieval) -> Any:
-    from poolscope.metrics.length.figure import retrieval_figure
-
-    return retrieval_figure(result)
