@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poolscope import length_profile
+from poolscope import length_profile, length_verdicts
 from poolscope.metrics.length.profile import neighbour_shares
 from poolscope.numbers.cosines import cosine_deviation, rank_estimate
 from poolscope.numbers.intervals import leave_one_out_interval
@@ -94,7 +94,7 @@ def test_a_rise_does_not_hang_on_the_width_of_the_cone():
         assert found.slope.floor_high > 0
         rises.append((found.rise(found.slope.value), found.rise(found.slope.floor_high)))
     assert rises[0] == pytest.approx(rises[1], rel=0.05)
-    assert "0.000 per doubling" not in found.verdict.sentence
+    assert "0.000 per doubling" not in length_verdicts(found)["length"].sentence
 
 
 def test_chance_keeps_its_digits_in_a_narrow_cone():
