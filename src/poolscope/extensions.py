@@ -1,7 +1,6 @@
-"""Packages outside poolscope that add rows to its tables: a metric, a question, an encoder, a repair.
+"""Packages outside poolscope that add metrics, questions, encoders or repairs.
 
-Such a package declares an entry point of the group `poolscope.extensions`. Its module is imported once, before a table
-is read for the first time, and calls `register` of the tables it adds to:
+Such a package names a module in its own pyproject.toml; the module registers what it brings when it is imported:
 
     [project.entry-points."poolscope.extensions"]
     mine = "my_package.poolscope_rows"
@@ -9,28 +8,25 @@ is read for the first time, and calls `register` of the tables it adds to:
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-
-from poolscope.errors import PoolscopeError
+import functools
+import warnings
+from importlib.metadata import entry_points
 
 GROUP = "poolscope.extensions"
 
-_loaded: set[EntryPoint] = set()
 
-
-def load_extensions() -> None:
-    """Import the module of every entry point of the group, each once in a process."""
+@functools.cache
+def load_extensions() -> tuple[str, ...]:
+    """Import every extension once; the names of those that could be. One that fails is named and left out."""
+    loaded = []
     for entry in entry_points(group=GROUP):
-        if entry in _loaded:
-            continue
-        _loaded.add(entry)  # before the import: the module may read a table, which asks for the extensions
         try:
             entry.load()
-        except PoolscopeError:
-            raise
-        except Exception as error:
-            package = "an unknown package" if entry.dist is None else entry.dist.name
-            raise PoolscopeError(
-                f"extension '{entry.name}' ({entry.value}, of {package}) cannot be loaded: {type(error).__name__}: "
-                f"{error}. Update that package, or uninstall it."
-            ) from error
+        except Exception as error:  # whatever a foreign module raises, the rest of poolscope goes on
+            message = (
+                f"the extension {entry.name!r} ({entry.value}) could not be loaded: {type(error).__name__}: {error}"
+            )
+            warnings.warn(message, stacklevel=2)
+        else:
+            loaded.append(entry.name)
+    return tuple(loaded)

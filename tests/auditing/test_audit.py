@@ -11,7 +11,7 @@ import pytest
 
 import poolscope
 from audit_data import bag_of_words, in_a_cone, sentences, topics
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.auditing.result import KINDS
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds

@@ -13,7 +13,7 @@ from poolscope.auditing.compare import compare
 from poolscope.auditing.compare_names import audit_names
 from poolscope.auditing.compare_page import WORDS, _differences, _overview, _section
 from poolscope.auditing.differences import NOT_PAIRED, OTHER_SHARE, PAIRED, Record, differences
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import encode

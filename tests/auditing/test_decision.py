@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -11,13 +10,14 @@ import pytest
 from audit_data import bag_of_words, sentences
 from poolscope.auditing.basis import Basis
 from poolscope.auditing.decision import CERTAINTY, answer_decision, ranked
-from poolscope.auditing.length import _position_judgement
+from poolscope.auditing.questions import position
 from poolscope.auditing.result import NOT_APPLICABLE, Action, Answer
 from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, judged_by
 from poolscope.evaluation import Difference
-from poolscope.numbers.intervals import Interval
+from poolscope.metrics.length.position import PositionProbe, SegmentRow
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict
 from tiny_models import tiny_model, tiny_tokenizer
 
@@ -91,12 +91,20 @@ def test_trials_say_what_a_level_rests_on(gains, expected):
     assert judged_by(trials, 0.01) == expected
 
 
+def probe(rank_change):
+    """A segment that loses half of its similarity at the end."""
+    still = Estimate(0.0, Interval(0.0, 0.0, 0.95, "queries", "by hand"))
+    start = SegmentRow(0.0, Estimate(0.5), Estimate(2.0), Estimate(0.5), still, still)
+    lost = Estimate(-0.25, Interval(-0.3, -0.2, 0.95, "queries", "by hand"))
+    end = SegmentRow(1.0, Estimate(0.25), Estimate(4.0), Estimate(0.1), lost, Estimate(1.5, rank_change))
+    return PositionProbe(20, 16, 64, 21, (start, end), 0)
+
+
 def test_what_is_found_as_well_all_the_same_is_watched_and_called_harmless():
-    unknown = SimpleNamespace(rank_change=SimpleNamespace(interval=Interval(-1, 2, 0.95, "queries", "by hand")))
-    falls = SimpleNamespace(rank_change=SimpleNamespace(interval=Interval(1, 2, 0.95, "queries", "by hand")))
-    judged = _position_judgement(Thresholds(), unknown, 0.5, INTERVAL)
-    assert judged == ("watch", "harmless")
-    assert _position_judgement(Thresholds(), falls, 0.5, INTERVAL) == ("repair", "interval")
+    unknown = position.judge(probe(Interval(-1, 2, 0.95, "queries", "by hand")), Thresholds())
+    falls = position.judge(probe(Interval(1, 2, 0.95, "queries", "by hand")), Thresholds())
+    assert (unknown.level, unknown.basis) == ("watch", "harmless")
+    assert (falls.level, falls.basis) == ("repair", "interval")
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("configure", "configure"), ("repair", "change")])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.auditing.thresholds import DEFAULTS, TABLE, Thresholds, read_thresholds
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Interval

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from audit_data import sentences
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.cli import app
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, PoolscopeError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 from tiny_models import declare, save_model
 
 RUNNER = CliRunner()

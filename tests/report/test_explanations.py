@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question_table import QUESTIONS
 from poolscope.errors import InputError
 from poolscope.report import ReportSection, render_page
 from poolscope.report.explanations import Explanation, explanation_anchor, explanations

@@ -22,8 +22,8 @@ from poolscope.encoders.reports import PoolingReport
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.moments import mean
+from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.repairs.pooling import pool
 from poolscope.verdicts import Verdict
 
 Array = NDArray[np.float64]

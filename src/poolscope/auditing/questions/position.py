@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
-from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.inputs import TokenInputs
-from poolscope.metrics.length.position import (
-    MIN_QUERIES,
-    REPAIR_DROP,
-    WATCH_DROP,
-    PositionProbe,
-    SegmentRow,
-    position_probe,
-)
-from poolscope.numbers.intervals import Interval
+from poolscope.metrics.length.position import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
+from poolscope.numbers.intervals import Estimate
 from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
-# The probe of the position encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
+if TYPE_CHECKING:
+    from poolscope.auditing.subject import Subject
+    from poolscope.auditing.thresholds import Thresholds
+
+THRESHOLDS: tuple[Threshold, ...] = (
+    Threshold(
+        "position_watch",
+        0.05,
+        "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
+    ),
+    Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
+)
+
+# The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
 
 
+def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
+    """Does the similarity fall when the segment moves from the first place to the worst of the others?
+
+    The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
+    it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
+    """
+    start, worst = result.rows[0], min(result.rows[1:], key=lambda row: row.change.value or 0.0)
+    evidence = tuple(_place_sentence(result, row) for row in result.rows)
+    loss = _loss(start, worst)
+    if loss.value is None:
+        sentence = (
+            f"Whether an answer is lost by its place cannot be judged here: its cosine with its query is "
+            f"{start.similarity.value:.3f} at the {_place(start.position)} already."
+        )
+        return Verdict("unchecked", sentence, evidence=evidence)
+    judged = _judged(worst, loss, thresholds)
+    return Verdict(
+        judged.level, _sentence(start, worst, loss.value), loss.value, loss.interval, 0.0, evidence, judged.basis
+    )
+
+
 def answer(subject: Subject) -> Answer:
-    """The same answer at the start and at the end of a long text: how similar to its question, and how it ranks."""
+    """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
     if not isinstance(subject.encoder, BatchedEncoder):
         static = subject.card.kind == "static"
         return unchecked(
@@ -45,46 +70,72 @@ def answer(subject: Subject) -> Answer:
     if long is None:
         return unchecked("position", "there are too few texts long enough to be cut into a question and an answer")
     pairs, segment = long
-    probe = position_probe(
+    result = position_probe(
         subject.encoder, pairs, positions=(0.0, 1.0), queries=_PROBE_QUERIES, segment=segment, seed=subject.seed
     )
-    start, end = probe.rows[0], probe.rows[-1]
+    start, end = result.rows[0], result.rows[-1]
+    verdict = judge(result, subject.thresholds)
+    if verdict.value is None:
+        return unchecked("position", "the answers are not similar to their questions even at the start")
     notes = () if subject.pooling == "mean" else ("Measured on the mean of the tokens, which this model does not use.",)
-    verdict = judge(probe, subject.thresholds)
-    return Answer(
-        "position",
-        replace(verdict, evidence=(*verdict.evidence, *notes)),
-        {
-            "position_drop": verdict.value,
-            "position_drop_interval": verdict.interval,
-            "position_rank_start": start.rank.value,
-            "position_rank_end": end.rank.value,
-        },
-        Action(
-            "re-chunk",
-            "cut chunks so that what matters comes first, or use shorter chunks",
-            subject.command("length"),
-            "cut the texts again and encode them; no new model",
-        ),
-        tables={"position": _table(probe)},
-        draw={"position": lambda: _figure(probe)},
+    numbers = {
+        "position_drop": verdict.value,
+        "position_drop_interval": verdict.interval,
+        "position_rank_start": start.rank.value,
+        "position_rank_end": end.rank.value,
+    }
+    action = Action(
+        "re-chunk",
+        "cut chunks so that what matters comes first, or use shorter chunks",
+        subject.command("length"),
+        "cut the texts again and encode them; no new model",
+    )
+    verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
+    tables, draw = {"position": _table(result)}, {"position": lambda: _figure(result)}
+    return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
+
+
+def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdict:
+    if loss.value is None or loss.interval is None or loss.interval.low <= 0:
+        return Verdict("ok")
+    judged = thresholds.judge("position", loss.value, loss.interval)
+    rank = worst.rank_change.interval
+    return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")
+
+
+def _loss(start: SegmentRow, worst: SegmentRow) -> Estimate:
+    """Loss of similarity as a share of that at the first place; no value where there is no similarity to lose."""
+    base = start.similarity.value or 0.0
+    return worst.change.scaled(-1 / base) if base > 0 else Estimate(None)
+
+
+def _sentence(start: SegmentRow, worst: SegmentRow, loss: float) -> str:
+    change, first, where = worst.change, _place(start.position), _place(worst.position)
+    if change.interval is not None and change.interval.high < 0:
+        return (
+            f"An answer at the {where} of a long document is {loss:.0%} less similar to its query than at the {first} "
+            f"(cosine {change.value:+.3f} {change.interval})."
+        )
+    if change.interval is not None and change.interval.low > 0:
+        return (
+            f"An answer is nowhere less similar to its query than at the {first} of a long document (at the {where}, "
+            f"cosine {change.value:+.3f} {change.interval})."
+        )
+    return (
+        f"Answers at the {where} and at the {first} of a long document cannot be told apart by their similarity "
+        f"(cosine {change.value:+.3f}{'' if change.interval is None else f' {change.interval}'})."
     )
 
 
-def judge(probe: PositionProbe, limits: Thresholds) -> Verdict:
-    """A loss from the start to the end that chance does not explain; `repair` only where the ranks fall with it."""
-    start, end = probe.rows[0], probe.rows[-1]
-    drop, interval = _drop(start, end)
-    judged = Verdict("ok")
-    if interval is not None and interval.low > 0:
-        judged, rank = limits.judge("position", drop, interval), end.rank_change.interval
-        judged = judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")
-    sentence = (
-        f"An answer of {probe.segment} tokens at the end of {probe.tokens} tokens is {abs(drop):.0%} "
-        f"{'less' if drop > 0 else 'more'} similar to its question than at the start; it comes first for "
-        f"{end.first.value:.0%} of {probe.queries} questions, {start.first.value:.0%} from the start."
+def _place_sentence(result: PositionProbe, row: SegmentRow) -> str:
+    return (
+        f"Segment at the {_place(row.position)}: cosine {row.similarity.value:.3f}, mean rank {row.rank.value:.1f} of "
+        f"{result.among:.0f}, first for {row.first.value:.0%}."
     )
-    return Verdict(judged.level, sentence, drop, interval, 0.0, probe.verdict.evidence, judged.basis)
+
+
+def _place(position: float) -> str:
+    return {0.0: "start", 0.5: "middle", 1.0: "end"}.get(position, f"point {position:.0%}")
 
 
 def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
@@ -106,28 +157,17 @@ def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
     return Pairs(sides[0], sides[1], halves.relevant), segment
 
 
-def _drop(start: SegmentRow, end: SegmentRow) -> tuple[float, Interval | None]:
-    """Loss of similarity as a share of that at the start, with its interval."""
-    base, change = start.similarity.value or 0.0, end.change
-    if base <= 0 or change.value is None:
-        return 0.0, None
-    found = change.interval
-    if found is not None:
-        found = Interval(-found.high / base, -found.low / base, found.level, found.answers, found.method)
-    return -change.value / base, found
-
-
-def _table(probe: PositionProbe) -> pa.Table:
+def _table(result: PositionProbe) -> pa.Table:
     columns = {
-        name: [getattr(row, name).value for row in probe.rows] for name in ("similarity", "rank", "first", "change")
+        name: [getattr(row, name).value for row in result.rows] for name in ("similarity", "rank", "first", "change")
     }
-    return pa.table({"position": [row.position for row in probe.rows], **columns})
+    return pa.table({"position": [row.position for row in result.rows], **columns})
 
 
-def _figure(probe: PositionProbe) -> Any:
+def _figure(result: PositionProbe) -> Any:
     from poolscope.metrics.length.figure import position_figure
 
-    return position_figure(probe)
+    return position_figure(result)
 
 
 QUESTION = Question(
@@ -139,14 +179,7 @@ QUESTION = Question(
     metric="length",
     answer=answer,
     judge=judge,
-    thresholds=[
-        Threshold(
-            "position_watch",
-            WATCH_DROP,
-            "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
-        ),
-        Threshold("position_repair", REPAIR_DROP, "The size of published worst cases, while the rank falls with it."),
-    ],
+    thresholds=THRESHOLDS,
     numbers=[Number("position_drop", "loss from the start to the end", headline=True)],
     tables={
         "position": TableView(
