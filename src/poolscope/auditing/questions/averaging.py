@@ -21,7 +21,6 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.intervals import Interval, bootstrap_interval, dyadic_interval
-from poolscope.repairs.encoding import can_be_scaled
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
 
@@ -130,10 +129,10 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
 
 def layer_curves(subject: Subject) -> LayersResult | None:
     """Where in the model clouds concentrate, on a few texts; None where there is no transformer to look into."""
-    if subject.texts is None or not can_be_scaled(subject.encoder):
+    if subject.texts is None or not subject.has_attention:
         return None
-    some = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
-    ids, texts = [subject.ids[k] for k in some], [subject.texts[k] for k in some]
+    drawn = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
+    ids, texts = [subject.ids[k] for k in drawn], [subject.texts[k] for k in drawn]
     try:
         return layers(subject.encoder, texts, ids=ids, socm_texts=0)
     except ModelError:  # an architecture that capture does not know
@@ -193,11 +192,11 @@ def pairs_figure(every: SocmResult, near: SocmResult) -> Any:
     figure = go.Figure()
     for name, result, colour in ((every.kind, every, COLOURS[0]), ("neighbours", near, COLOURS[1])):
         pairs = result.pairs or result.top
-        some = np.random.default_rng(0).permutation(len(pairs.socm))[:_MOST_POINTS]
+        drawn = np.random.default_rng(0).permutation(len(pairs.socm))[:_MOST_POINTS]
         figure.add_trace(
             go.Scatter(
-                x=pairs.d_mu[some],
-                y=pairs.d_sigma[some],
+                x=pairs.d_mu[drawn],
+                y=pairs.d_sigma[drawn],
                 mode="markers",
                 name=name,
                 marker={"color": colour, "size": 5, "opacity": 0.5},

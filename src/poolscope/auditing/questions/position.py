@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
-from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.inputs import TokenInputs
@@ -58,7 +57,7 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
 
 def answer(subject: Subject) -> Answer:
     """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
-    if not isinstance(subject.encoder, BatchedEncoder):
+    if not subject.takes_tokens:
         static = subject.card.kind == "static"
         return unchecked(
             "position",
