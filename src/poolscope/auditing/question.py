@@ -187,7 +187,10 @@ class Answer(Result):
             name: Interval(**value) if name.endswith("_interval") and value is not None else value
             for name, value in dict(content["numbers"]).items()
         }
-        return super().from_dict({**content, "result": "Answer", "verdict": plain(verdict), "numbers": numbers})
+        question = QUESTIONS.get(content["key"])
+        words = {} if question is None else {"title": question.title, "number_format": question.number_format}
+        parts = {**words, **content, "result": "Answer", "verdict": plain(verdict), "numbers": numbers}
+        return super().from_dict(parts)
 
     # -- what a page asks of a section ----------------------------------------------------------------------------
 
@@ -248,8 +251,8 @@ def unchecked(key: str, reason: str, **parts: Any) -> Answer:
 class Question:
     """One question, in one file: what it asks in words, the page that explains it, and all that it knows.
 
-    `answer(subject)` measures, judges and gives an `Answer`; with `from_answers` it takes the answers so far too, and is
-    asked after all others. `judge(result, thresholds)` gives the verdict on what its metric measured, for commands
+    `answer(subject)` measures, judges and gives an `Answer`; with `from_answers` it takes the answers so far too, and
+    is asked after all others. `judge(result, thresholds)` gives the verdict on what its metric measured, for commands
     that measure without an audit. `metric` is its name in METRICS. `tables` are those that the page shows, `numbers`
     those that are compared or correlated. `judged_on`: its number lies on the scale of the thresholds NAME_watch and
     NAME_repair. `overlay` draws several audits in one figure (None where their tables do not hold it).

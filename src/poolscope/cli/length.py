@@ -267,11 +267,11 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
 def _print_verdict(name: str, verdicts: Mapping[str, Verdict], screen: Console) -> None:
     from rich.text import Text
 
-    from poolscope.cli.audit import LEVEL_STYLES
+    from poolscope.verdicts import LEVEL_COLOURS
 
     verdict = verdicts[name]
     screen.print(
-        Text.assemble((f"{name}: {verdict.level}", f"bold {LEVEL_STYLES[verdict.level]}"), f"  {verdict.sentence}")
+        Text.assemble((f"{name}: {verdict.level}", f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}")
     )
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Threshold
-from poolscope.auditing.result import Action, Finding, not_applicable
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
@@ -121,11 +120,11 @@ def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
     return Verdict("ok", sentence, value, interval, 0.0, notes)
 
 
-def answer(subject: Subject) -> Finding:
+def answer(subject: Subject) -> Answer:
     """The profile of all different texts; where it rises, a trial of a temperature and of smaller chunks."""
     distinct = subject.distinct
     if len(distinct) < 3:
-        return not_applicable("a profile by length needs three different texts or more")
+        return unchecked("long", "a profile by length needs three different texts or more")
     thresholds, lengths = subject.thresholds, subject.clouds.lengths[distinct]
     profile = length_profile(
         subject.raw_vectors[distinct],
@@ -134,7 +133,7 @@ def answer(subject: Subject) -> Finding:
         seed=subject.seed,
     )
     if profile.slope.value is None:
-        return not_applicable("all texts are of about one length, or too few to part by length")
+        return unchecked("long", "all texts are of about one length, or too few to part by length")
     rises = judge(profile, thresholds).level != "ok"
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     verdict = judge(profile, thresholds, trials=trials)
@@ -148,7 +147,8 @@ def answer(subject: Subject) -> Finding:
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
         tables |= trial.table(name, subject)
-    return Finding(verdict, numbers, tables, profile.figure, _action(subject, trials), basis=verdict.basis)
+    draw = {"long": profile.figure}
+    return Answer("long", verdict, numbers, _action(subject, trials), tables=tables, draw=draw)
 
 
 def _size(
@@ -234,3 +234,33 @@ def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
     cost = "nothing yet: neither a temperature nor smaller chunks has helped on trial"
     return Action("repair", "look at the length profile before changing anything", subject.command("length"), cost)
+
+
+QUESTION = Question(
+    "long",
+    title="Long texts",
+    words="Do long chunks all look alike; would a temperature or smaller chunks help?",
+    page="length.md",
+    number_name="rise of the mean cosine per doubling of the length",
+    metric="length",
+    answer=answer,
+    judge=judge,
+    thresholds=THRESHOLDS,
+    numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
+    tables={
+        "length": TableView(
+            "Profile by length",
+            40,
+            {
+                "bin": "Tokens",
+                "texts": "Texts",
+                "cosine": "Mean cosine",
+                "cosine_floor": "Shuffled",
+                "distance": "Distance from the centre",
+                "norm": "Norm",
+                "effective_rank": "Effective rank",
+                "same_bin_neighbours": "Neighbours of equal length",
+            },
+        )
+    },
+)

@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.basis import OK, Judgement
-from poolscope.auditing.question import Threshold
-from poolscope.auditing.result import Action, Finding, not_applicable
-from poolscope.encoders.batching import BatchedEncoder
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
-from poolscope.metrics.length.inputs import TokenInputs
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate
 from poolscope.texts import Pairs, read_texts
@@ -57,18 +54,19 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
     )
 
 
-def answer(subject: Subject) -> Finding:
+def answer(subject: Subject) -> Answer:
     """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
-    if not isinstance(subject.encoder, BatchedEncoder):
+    if not subject.takes_tokens:
         static = subject.card.kind == "static"
-        return not_applicable(
+        return unchecked(
+            "position",
             "the model is a table, in which a token is the same at every position"
             if static
-            else "no transformer is at hand that takes tokens, so that no segment can be moved"
+            else "no transformer is at hand that takes tokens, so that no segment can be moved",
         )
     long = None if subject.texts is None else _long_pairs(subject)
     if long is None:
-        return not_applicable("there are too few texts long enough to be cut into a question and an answer")
+        return unchecked("position", "there are too few texts long enough to be cut into a question and an answer")
     pairs, segment = long
     result = position_probe(
         subject.encoder, pairs, positions=(0.0, 1.0), queries=_PROBE_QUERIES, segment=segment, seed=subject.seed
@@ -76,7 +74,7 @@ def answer(subject: Subject) -> Finding:
     start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
-        return not_applicable("the answers are not similar to their questions even at the start")
+        return unchecked("position", "the answers are not similar to their questions even at the start")
     notes = () if subject.pooling == "mean" else ("Measured on the mean of the tokens, which this model does not use.",)
     numbers = {
         "position_drop": verdict.value,
@@ -91,12 +89,13 @@ def answer(subject: Subject) -> Finding:
         "cut the texts again and encode them; no new model",
     )
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
-    return Finding(verdict, numbers, {"position": result.to_table()}, result.figure, action, basis=verdict.basis)
+    tables, draw = {"position": result.to_table()}, {"position": result.figure}
+    return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
 
 
-def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Judgement:
+def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdict:
     if loss.value is None or loss.interval is None or loss.interval.low <= 0:
-        return OK
+        return Verdict("ok")
     judged = thresholds.judge("position", loss.value, loss.interval)
     rank = worst.rank_change.interval
     return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")
@@ -154,3 +153,31 @@ def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
         return None
     sides = [read_texts(side) for side in (halves.queries, halves.documents)]
     return Pairs(sides[0], sides[1], halves.relevant), segment
+
+
+QUESTION = Question(
+    "position",
+    title="Position",
+    words="If the answer sits at the end of a chunk, is it still found?",
+    page="length.md#who-wins-a-search-and-from-where",
+    number_name="loss from the start to the end",
+    metric="length",
+    answer=answer,
+    judge=judge,
+    thresholds=THRESHOLDS,
+    numbers=[Number("position_drop", "loss from the start to the end", headline=True)],
+    tables={
+        "position": TableView(
+            "Position of the answer",
+            10,
+            {
+                "position": "Place (0: start, 1: end)",
+                "similarity": "Cosine with the query",
+                "rank": "Mean rank",
+                "first": "Found first",
+                "change": "Change of the cosine",
+            },
+        )
+    },
+    judged_on="position",
+)

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.basis import OK, Judgement
-from poolscope.auditing.question import Threshold
-from poolscope.auditing.result import Action, Finding, not_applicable
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.verdicts import LEVELS, Verdict
 
@@ -55,18 +53,18 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
     return Verdict(judged.level, f"{sentence}.", ratio.value, ratio.interval, ratio.floor, evidence, judged.basis)
 
 
-def answer(subject: Subject) -> Finding:
+def answer(subject: Subject) -> Answer:
     """Split-half search, in which every text that is not on trial is in the way."""
     task = subject.halves
     if isinstance(task, str):
-        return not_applicable(f"it takes queries, made of the first halves of texts, and {task}")
+        return unchecked("short", f"it takes queries, made of the first halves of texts, and {task}")
     documents = np.concatenate([task.vectors[1], task.others])
     lengths = np.concatenate([task.clouds[1].lengths, task.other_lengths])
     if len(documents) <= _K or np.ptp(lengths) == 0:
-        return not_applicable("all texts are of one length, or there are not more than ten")
+        return unchecked("short", "all texts are of one length, or there are not more than ten")
     result = retrieval_by_length(task.vectors[0], documents, task.halves.relevant, lengths, k=_K, seed=subject.seed)
     if result.unjudged:
-        return not_applicable(result.unjudged)
+        return unchecked("short", result.unjudged)
     verdict = judge(result, subject.thresholds)
     numbers = {
         "short_share": result.shortest.ratio.value,
@@ -82,18 +80,18 @@ def answer(subject: Subject) -> Finding:
         "cut the texts again and encode them; no new model",
     )
     side, _ = _crowding(result, subject.thresholds)
-    return Finding(
+    return Answer(
+        "short",
         verdict,
         numbers,
-        {"retrieval_by_length": result.to_table()},
-        result.figure,
         action,
         number_name=f"{side} fifth among wrong answers, over its share",
-        basis=verdict.basis,
+        tables={"retrieval_by_length": result.to_table()},
+        draw={"short": result.figure},
     )
 
 
-def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Judgement]:
+def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Verdict]:
     """The fifth that the verdict is about, and its judgement: the one that stands out more; the shortest if none."""
     sides = {side: _judged(result, side, thresholds) for side in _fifths(result)}
 
@@ -105,12 +103,12 @@ def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Jud
     return chosen, sides[chosen]
 
 
-def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Judgement:
+def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdict:
     ratio = _fifths(result)[side].ratio
     if ratio.value is None or ratio.interval is None or ratio.floor_high is None:
-        return OK
+        return Verdict("ok")
     if ratio.interval.low <= 1 or ratio.value <= ratio.floor_high:
-        return OK
+        return Verdict("ok")
     judged = thresholds.judge("short", ratio.value, ratio.interval)
     return judged if _others_lose(result, side) else judged.at_most_watch("harmless")
 
@@ -135,3 +133,33 @@ def _quality(result: LengthRetrieval) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+QUESTION = Question(
+    "short",
+    title="Short texts",
+    words="Do short chunks win just because they are short?",
+    page="length.md#who-wins-a-search-and-from-where",
+    number_name="short texts in answers, observed over expected",
+    metric="length",
+    answer=answer,
+    judge=judge,
+    thresholds=THRESHOLDS,
+    numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True)],
+    tables={
+        "retrieval_by_length": TableView(
+            "Answers by length",
+            40,
+            {
+                "bin": "Tokens",
+                "documents": "Texts",
+                "queries": "Queries",
+                "hit": "Hit rate",
+                "ndcg": "nDCG",
+                "rank": "Mean rank",
+                "ratio": "Among wrong answers, over expected",
+            },
+        )
+    },
+    judged_on="short",
+)

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders import Progress, TokenEncoder
+from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import table_rows
-from poolscope.metrics.length.inputs import Array, Ids, TokenInputs
 from poolscope.numbers.cosines import PairCosine, pair_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 from poolscope.numbers.ranking import unit_rows

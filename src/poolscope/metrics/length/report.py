@@ -10,9 +10,9 @@ import numpy as np
 
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import resolve_prompt
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.length.bins import MIN_TEXTS
-from poolscope.metrics.length.inputs import TokenInputs
 from poolscope.metrics.length.labels import LengthLabels, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (

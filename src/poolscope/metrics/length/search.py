@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
+from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
-from poolscope.metrics.length.inputs import Array, Ids, TokenInputs
 from poolscope.numbers.intervals import Estimate, bootstrap_estimate, difference_of_means, with_floor
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
 from poolscope.results import Result
