@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
-from poolscope.metrics.length.inputs import TokenInputs
 from poolscope.metrics.length.position import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate
 from poolscope.texts import Pairs, read_texts
