@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from audit_data import sentences
-from poolscope.auditing.question_table import QUESTIONS
+from poolscope.auditing.question import QUESTIONS
 from poolscope.cli import app
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, PoolscopeError
@@ -35,6 +36,10 @@ def run(*arguments: object, expect: int = 0) -> str:
     return result.output
 
 
+def audit_json(*arguments: object) -> dict[str, Any]:
+    return json.loads(RUNNER.invoke(app, ["audit", *map(str, arguments), "--json", "-"]).stdout)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return declare(save_model(tmp_path_factory.mktemp("model")))
@@ -51,8 +56,8 @@ def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_pat
     output = run(folder, texts, "--output", tmp_path / "out", "--no-page")
     content = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert f"{COUNT} texts of {texts}" in output
-    for question, answer in zip(QUESTIONS, content["answers"], strict=True):
-        if question.number < 10:
+    for question, answer in zip(QUESTIONS.values(), content["answers"], strict=True):
+        if not question.from_answers:
             assert question.title in output
         assert answer["level"] in output
     assert f"next: {content['answers'][-1]['action']['command']}" in output
@@ -94,6 +99,9 @@ def test_fail_on_sets_the_exit_code(folder, texts):
     lax = [f"--threshold={name}=99" for name in ("cut_off_watch", "cut_off_repair", "cut_watch", "cut_repair")]
     lax += ["--threshold=duplicate_watch=2", "--threshold=hub_repair=99", "--threshold=twins_repair=2"]
     run(*quick, *lax, "--fail-on", "repair")
+    levels = {answer["level"] for answer in audit_json(*quick, *lax)["answers"]}
+    assert "unchecked" in levels
+    assert "unchecked or worse" in run(*quick, *lax, "--fail-on", "unchecked", expect=1)
     with pytest.raises(InputError, match="--fail-on"):
         run(*quick, "--fail-on", "everything")
 
