@@ -33,11 +33,6 @@ DEFAULT_PAIRS = 300
 _OWN_VERDICTS = ("position", "labels")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("length")(length)
-
-
 @given.encoder_options()
 def length(
     model: Annotated[
@@ -59,7 +54,7 @@ def length(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     thresholds: given.ThresholdFile = None,
     threshold: given.ThresholdSettings = None,
