@@ -8,25 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke, run
 from length_data import with_effect, word_texts, word_tokenizer
 from poolscope import length_profile
-from poolscope.cli import app
 from poolscope.cli.length import parse_bins
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from tiny_models import save_model
 
-RUNNER = CliRunner()
 TEXTS = [*word_texts(), *word_texts(200, seed=2, most=20)]
-
-
-def run(*arguments: object, width: int = 160) -> str:
-    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +94,7 @@ def test_vectors_alone(vectors, tmp_path):
     assert stored["profile"]["slope"]["value"] == pytest.approx(expected.slope.value)
     assert stored["verdict"]["level"] == "watch"
     assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
-    shown = RUNNER.invoke(app, ["length", str(vectors), "--json", "-", "--bins", "0,40,600"])
+    shown = invoke("length", vectors, "--json", "-", "--bins", "0,40,600")
     assert [row["label"] for row in json.loads(shown.stdout)["profile"]["bins"]] == ["0–40", "40–600"]
 
 
