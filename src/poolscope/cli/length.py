@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
 DEFAULT_LIMIT = 500
 DEFAULT_PAIRS = 300
-# Parts of the report whose verdict bears their name.
-_OWN_VERDICTS = ("position", "labels")
 
 
 @given.encoder_options()
@@ -102,7 +100,12 @@ def length(
 def report_content(report: LengthReport, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     """The report in the types of JSON, each verdict with what it is about: that on length stands for the whole."""
     content = report.to_dict()
-    homes = {"length": content, "search": content["retrieval"], **{name: content[name] for name in _OWN_VERDICTS}}
+    homes = {
+        "length": content,
+        "search": content["retrieval"],
+        "position": content["position"],
+        "labels": content["labels"],
+    }
     for name, verdict in verdicts.items():
         homes[name]["verdict"] = verdict.to_dict()
     return content
