@@ -11,7 +11,7 @@ import pytest
 
 import zoo
 from poolscope import charts
-from poolscope.auditing.charts import Standing, standings_figure
+from poolscope.auditing.questions.decision import Standing, standings_figure
 from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.figure import PANELS
