@@ -15,7 +15,7 @@ from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, judged_by
 from poolscope.evaluation import Difference
-from poolscope.metrics.length.position import PositionProbe, SegmentRow
+from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Basis, Verdict
 from tiny_models import tiny_model, tiny_tokenizer

@@ -40,12 +40,8 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
-    thresholds: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
-    ] = None,
-    threshold: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
-    ] = None,
+    thresholds: given.ThresholdFile = None,
+    threshold: given.ThresholdSettings = None,
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,

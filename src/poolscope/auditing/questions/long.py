@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
-from poolscope.metrics.length.nulls import LengthNulls
-from poolscope.metrics.length.probes import LengthProbe
-from poolscope.metrics.length.profile import length_profile
-from poolscope.metrics.length.result import LengthProfile
+from poolscope.metrics.length.labels import LengthLabels
+from poolscope.metrics.length.probes import LengthNulls, LengthProbe
+from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Basis, Level, Verdict
 
@@ -39,6 +38,11 @@ THRESHOLDS: tuple[Threshold, ...] = (
         0.01,
         "Points of nDCG@10 that a temperature or smaller chunks must win on held-out halves; without such a cure a "
         "rise is watched, not repaired.",
+    ),
+    Threshold(
+        "labels_watch",
+        0.05,
+        "Loss of accuracy from the shortest bin to the longest (`length --labels`): one label in twenty is told wrong.",
     ),
 )
 
@@ -66,7 +70,7 @@ def judge(
     it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
     length of the chunks, takes nothing back.
     """
-    slope, interval, floor = result.slope, result.slope_interval, result.slope_floor
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
     if slope is None or interval is None or floor is None:
         why = "all texts fall into one length bin" if len(result.bins) == 1 else "too few texts in the bins"
         return Verdict("unchecked", f"Length cannot be judged here: {why}, so there is no slope to see.")
@@ -90,6 +94,32 @@ def judge(
     return Verdict(level, " ".join([sentence, *advice]), slope, interval, floor, evidence, basis)
 
 
+def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
+    """`watch` where labels of long texts are told less well, beyond chance and by enough.
+
+    The labels of long and short texts may differ too, so that this alone never says `repair`.
+    """
+    value, interval, notes = result.difference.value, result.difference.interval, result.notes
+    if value is None:
+        sentence = "There is one length bin only: accuracy cannot be compared by length."
+        return Verdict("unchecked", sentence, evidence=notes)
+    first, last = result.bins[0], result.bins[-1]
+    words = f"accuracy {first.accuracy.value:.2f} at {first.label}, {last.accuracy.value:.2f} at {last.label}"
+    if interval is not None and interval.high < 0:
+        judged = thresholds.judge("labels", -value, result.difference.scaled(-1).interval)
+        sentence = f"Labels of long texts are harder to tell: {words}."
+        return Verdict(judged.level, sentence, value, interval, 0.0, notes, judged.basis)
+    if interval is not None and interval.low > 0:
+        sentence = f"Labels of long texts are easier to tell: {words}."
+    else:
+        ends = "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
+        sentence = (
+            f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
+            f"{value:+.2f}{ends}."
+        )
+    return Verdict("ok", sentence, value, interval, 0.0, notes)
+
+
 def answer(subject: Subject) -> Answer:
     """The profile of all different texts; where it rises, a trial of a temperature and of smaller chunks."""
     distinct = subject.distinct
@@ -102,22 +132,22 @@ def answer(subject: Subject) -> Answer:
         bins=None if np.quantile(lengths, 0.9) >= _LONG else _QUANTILE_BINS,
         seed=subject.seed,
     )
-    if profile.slope is None:
+    if profile.slope.value is None:
         return unchecked("long", "all texts are of about one length, or too few to part by length")
     rises = judge(profile, thresholds).level != "ok"
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     verdict = judge(profile, thresholds, trials=trials)
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.repeats()))
     numbers: dict[str, Any] = {
-        "length_slope": profile.slope,
-        "length_slope_interval": profile.slope_interval,
-        "length_slope_floor": profile.slope_floor,
+        "length_slope": profile.slope.value,
+        "length_slope_interval": profile.slope.interval,
+        "length_slope_floor": profile.slope.floor_high,
     }
-    tables: dict[str, pa.Table] = {"length": pa.Table.from_pylist(profile.table())}
+    tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
         tables |= trial.table(name, subject)
-    draw = {"long": lambda: _figure(profile)}
+    draw = {"long": profile.figure}
     return Answer("long", verdict, numbers, _action(subject, trials), tables=tables, draw=draw)
 
 
@@ -204,12 +234,6 @@ def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
     cost = "nothing yet: neither a temperature nor smaller chunks has helped on trial"
     return Action("repair", "look at the length profile before changing anything", subject.command("length"), cost)
-
-
-def _figure(profile: LengthProfile) -> Any:
-    from poolscope.metrics.length.figure import length_figure
-
-    return length_figure(profile)
 
 
 QUESTION = Question(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
-from poolscope.metrics.length.position import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
+from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate
 from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
@@ -40,8 +39,8 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
     The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
     it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
     """
-    start, worst = result.rows[0], min(result.rows[1:], key=lambda row: row.change.value or 0.0)
-    evidence = tuple(_place_sentence(result, row) for row in result.rows)
+    start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
+    evidence = tuple(_place_sentence(result, row) for row in result.places)
     loss = _loss(start, worst)
     if loss.value is None:
         sentence = (
@@ -72,7 +71,7 @@ def answer(subject: Subject) -> Answer:
     result = position_probe(
         subject.encoder, pairs, positions=(0.0, 1.0), queries=_PROBE_QUERIES, segment=segment, seed=subject.seed
     )
-    start, end = result.rows[0], result.rows[-1]
+    start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
         return unchecked("position", "the answers are not similar to their questions even at the start")
@@ -90,7 +89,7 @@ def answer(subject: Subject) -> Answer:
         "cut the texts again and encode them; no new model",
     )
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
-    tables, draw = {"position": _table(result)}, {"position": lambda: _figure(result)}
+    tables, draw = {"position": result.to_table()}, {"position": result.figure}
     return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
 
 
@@ -154,19 +153,6 @@ def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
         return None
     sides = [read_texts(side) for side in (halves.queries, halves.documents)]
     return Pairs(sides[0], sides[1], halves.relevant), segment
-
-
-def _table(result: PositionProbe) -> pa.Table:
-    columns = {
-        name: [getattr(row, name).value for row in result.rows] for name in ("similarity", "rank", "first", "change")
-    }
-    return pa.table({"position": [row.position for row in result.rows], **columns})
-
-
-def _figure(result: PositionProbe) -> Any:
-    from poolscope.metrics.length.figure import position_figure
-
-    return position_figure(result)
 
 
 QUESTION = Question(

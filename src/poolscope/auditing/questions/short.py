@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
-from poolscope.metrics.length.retrieval import LengthRetrieval, RetrievalRow, retrieval_by_length
+from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
@@ -87,8 +86,8 @@ def answer(subject: Subject) -> Answer:
         numbers,
         action,
         number_name=f"{side} fifth among wrong answers, over its share",
-        tables={"retrieval_by_length": pa.Table.from_pylist(result.table())},
-        draw={"short": lambda: _figure(result)},
+        tables={"retrieval_by_length": result.to_table()},
+        draw={"short": result.figure},
     )
 
 
@@ -134,12 +133,6 @@ def _quality(result: LengthRetrieval) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _figure(result: LengthRetrieval) -> Any:
-    from poolscope.metrics.length.figure import retrieval_figure
-
-    return retrieval_figure(result)
 
 
 QUESTION = Question(
