@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
-from poolscope.evaluation.probes import cluster, cross_validated, split_contrasts
+from poolscope.evaluation.probes import cluster, split_contrasts
 from poolscope.evaluation.scores import Evaluation
 from poolscope.evaluation.statistics import STATISTICS
 from poolscope.evaluation.tasks import Side, digest_of
+from poolscope.numbers.logistic import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 
 Index = NDArray[np.int64]
@@ -87,7 +88,7 @@ class ClassificationTask(_LabelledTask):
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """1 for each text whose label is predicted, else 0."""
         table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        predicted = cross_validated(table, self.codes, folds=self.folds, seed=self.seed)
+        predicted = predict_unseen(table, self.codes, folds=self.folds, seed=self.seed).labels
         correct = (predicted == self.codes).astype(np.float64)[:, None]
         return Evaluation(self.name, "accuracy", "texts", correct, notes=self.notes, digest=self.digest)
 
