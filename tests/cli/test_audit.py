@@ -14,7 +14,7 @@ from poolscope.auditing.questions import QUESTIONS
 from poolscope.cli import app
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, PoolscopeError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 from tiny_models import declare, save_model
 
 RUNNER = CliRunner()

@@ -13,7 +13,7 @@ from poolscope.auditing.run import audit
 from poolscope.cli import app
 from poolscope.encoders import encode
 from poolscope.errors import InputError, PoolscopeError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 
 RUNNER = CliRunner()
 

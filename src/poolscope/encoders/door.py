@@ -11,6 +11,7 @@ from typing import Any, overload
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.errors import InputError
 from poolscope.texts import Texts
@@ -98,7 +99,7 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
 
 def _warn_of_pooling(encoder: TokenEncoder, *, named: bool) -> None:
     """Log that the model does not pool by the mean; that it declares nothing only of a model that was named."""
-    if encoder.card.pooling or (named and encoder.card.kind in ("transformers", "onnx")):
+    if encoder.card.pooling or (named and declares_nothing(encoder.card)):
         warning = pooling_report(encoder).warning()
         if warning is not None:
             _LOG.warning("%s: %s", encoder.card.name, warning)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.base import check_layers
 from poolscope.encoders.batching import BatchedEncoder, BatchPlan, run_batches
+from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.tokens import Tokens
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.pooling import TextPooling
 
 Ids = NDArray[np.int32]
 Array = NDArray[np.float64]

@@ -14,9 +14,9 @@ from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_num
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
+from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.pooling import TextPooling
 from poolscope.numbers.singular import largest_singular_values
 
 Array = NDArray[np.float64]
