@@ -16,7 +16,7 @@ SOURCE = Path(poolscope.__file__).parent
 # Stages from first to last; a module imports only from its own stage or an earlier one. Modules not named here are
 # found by their first component.
 STAGES = [
-    ["errors", "files", "locks"],
+    ["errors", "extensions", "files", "locks"],
     ["texts"],
     ["clouds"],
     ["numbers"],

@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from poolscope.errors import InputError
-from poolscope.results import Result
+
+if TYPE_CHECKING:
+    from poolscope.results import Result
 
 Need = Literal["clouds", "vectors", "captures", "texts"]
 NEEDS: tuple[Need, ...] = ("clouds", "vectors", "captures", "texts")
