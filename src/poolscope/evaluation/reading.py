@@ -24,7 +24,7 @@ MIN_WORDS = 8
 
 
 def read_task(
-    kind: str, source: object, *, columns: tuple[str, ...] = (), sample: int | None = None, seed: int = 0
+    kind: str, source: object, *, columns: tuple[str, ...] = (), limit: int | None = None, seed: int = 0
 ) -> Task:
     """A labelled task from any table that `read_texts` reads.
 
@@ -35,7 +35,7 @@ def read_task(
     | classification | text, label                      | a text and its label                                 |
     | clustering     | text, label                      | a text and its label                                 |
 
-    `columns` names others, in this order. `sample` draws that many rows.
+    `columns` names others, in this order. `limit` draws that many rows (texts or pairs).
 
     >>> table = {"sentence1": ["a", "b"], "sentence2": ["a", "c"], "score": [5, 0]}
     >>> read_task("sts", table).units
@@ -43,7 +43,7 @@ def read_task(
     """
     if kind not in KINDS:
         raise InputError(f"task: received {kind!r}; allowed: {', '.join(KINDS)}. Ask for one of these.")
-    return KINDS[kind](source, columns, {"sample": sample, "seed": seed})
+    return KINDS[kind](source, columns, {"sample": limit, "seed": seed})
 
 
 def _similarity(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
@@ -104,7 +104,7 @@ def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, 
     if missing := [name for name in names if name not in table.kinds]:
         raise InputError(
             f"{table.name}: there is no column '{missing[0]}'; the columns are {table.listing()}. Name those for "
-            f"{', '.join(usual)}, in this order: --columns {','.join('ABC'[: len(usual)])} (in Python columns=(…))."
+            f"{', '.join(usual)}, in this order: --column {','.join('ABC'[: len(usual)])} (in Python columns=(…))."
         )
     return names
 
@@ -171,7 +171,7 @@ def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int 
     return RetrievalTask(*halves, name="split-half", k=k, roles=(None, None), notes=(note,) if left_out else ())
 
 
-def summary_body_task(*, sample: int | None = None, seed: int = 0, k: int = 10) -> RetrievalTask:
+def summary_body_task(*, limit: int | None = None, seed: int = 0, k: int = 10) -> RetrievalTask:
     """Summary → body of the docstrings of the built-in corpus: the first paragraph finds the rest."""
-    pairs = read_pairs(BUILTIN, sample=sample, seed=seed)
+    pairs = read_pairs(BUILTIN, sample=limit, seed=seed)
     return RetrievalTask(pairs.queries, pairs.documents, pairs.index, name="summary-body", k=k)

@@ -16,7 +16,7 @@ from scipy.stats import rankdata, t
 
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, percentile_interval
-from poolscope.results import Result, bulk, plain
+from poolscope.results import Result, bulk
 
 Array = NDArray[np.float64]
 
@@ -42,9 +42,11 @@ class Evaluation(Result):
     task: str
     metric: str
     unit: str
-    observations: Array = field(repr=False, metadata={"bulk": True})
+    observations: Array = field(repr=False, metadata={"bulk": True, "required": True})
     statistic: str = "mean"
-    others: Mapping[str, Array] = field(default_factory=dict, repr=False, metadata={"bulk": True})
+    others: Mapping[str, Array] = field(
+        default_factory=dict, repr=False, metadata={"bulk": True, "key": "scores_of_others"}
+    )
     notes: tuple[str, ...] = field(default=(), repr=False)
     searched: int | None = None
     contrasts: Array | None = bulk()
@@ -105,22 +107,17 @@ class Evaluation(Result):
             return f"no interval: all {count:,} {self.unit} have the same score"
         return f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
 
-    def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
-        """The fields, value and interval; without `arrays` the means of further measures in place of single units."""
+    def derived(self) -> dict[str, Any]:
+        """Value, interval or why there is none, number of units, and the means of further measures."""
         interval = self.interval()
-        content = {
-            **super().to_dict(arrays=arrays),
+        return {
             "value": self.value,
             self.unit: len(self.observations),
-            "interval": plain(interval),
+            **({} if self.searched is None else {"documents": self.searched}),
+            "interval": interval,
+            **({"no_interval": self.why_no_interval()} if interval is None else {}),
+            "others": {name: float(scores.mean()) for name, scores in self.others.items()},
         }
-        if self.searched is not None:
-            content["documents"] = self.searched
-        if interval is None:
-            content["no_interval"] = self.why_no_interval()
-        if not arrays:
-            content["others"] = {name: float(scores.mean()) for name, scores in self.others.items()}
-        return content
 
 
 @dataclass(frozen=True, repr=False)

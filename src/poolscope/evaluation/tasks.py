@@ -157,12 +157,12 @@ class RetrievalTask:
         return rank_documents(queries, documents, self.relevant, k=k or self.k)
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
-        """nDCG@k of each query."""
-        queries, documents = vectors
-        return self.evaluation(self.rank(queries, documents))
+        """nDCG@k of each query; documents behind the task's own are further ones to search among."""
+        queries, documents = (np.asarray(side) for side in vectors)
+        return self.evaluation(self.rank(queries, documents), searched=len(documents))
 
-    def evaluation(self, ranking: Ranking) -> Evaluation:
-        """The scores of a ranking, by cosine or re-ranked."""
+    def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
+        """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""
         others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
         scores = ranking.ndcg(self.k)[:, None]
         return Evaluation(
@@ -172,7 +172,7 @@ class RetrievalTask:
             scores,
             others=others,
             notes=self.notes,
-            searched=len(self.documents),
+            searched=searched or len(self.documents),
             digest=self.digest,
             names=self.names,
         )
