@@ -18,7 +18,7 @@ from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult

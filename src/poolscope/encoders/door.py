@@ -11,6 +11,7 @@ from typing import Any, overload
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.capabilities import EncoderSpec
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.errors import InputError
@@ -68,7 +69,10 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
     """
     chosen = _options(options)
     if isinstance(model, str | os.PathLike):
-        return _from_name(os.fspath(model), chosen)
+        name = os.fspath(model)
+        encoder = _from_name(name, chosen)
+        encoder.spec = EncoderSpec(name, chosen)  # type: ignore[attr-defined]
+        return encoder
     if _library(model) == "sentence_transformers":
         from poolscope.encoders.sentence_transformers import wrap_sentence_transformer
 

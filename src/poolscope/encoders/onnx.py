@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_files, read_declaration, read_settings
-from poolscope.encoders.tokens import tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
@@ -83,6 +82,10 @@ class OnnxBackend:
     def describe(self, card: ModelCard) -> ModelCard:
         """The card: a graph runs as it was exported."""
         return card
+
+    def in_role(self, role: str) -> Self:
+        """Itself: a graph has no temperature."""
+        return self
 
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
+from poolscope.encoders.capabilities import options_of
 from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
 
 # Of the texts that became identical a note names so many; the report has them all.
@@ -99,8 +100,7 @@ class PoolingReport:
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:
     """What the model behind an encoder declares about pooling, prompts and length, and what is done."""
-    options = getattr(encoder, "options", None)
-    return _pooling_report(encoder.card, options if isinstance(options, EncoderOptions) else EncoderOptions())
+    return _pooling_report(encoder.card, options_of(encoder))
 
 
 def _pooling_report(card: ModelCard, options: EncoderOptions) -> PoolingReport:

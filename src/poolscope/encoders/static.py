@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
+from poolscope.encoders.capabilities import EncoderSpec
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration, read_settings
 from poolscope.encoders.reports import unknown_notes
-from poolscope.encoders.tokens import Tokens, tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
+from poolscope.encoders.tokens import Tokens, Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
@@ -53,11 +53,20 @@ class StaticEncoder:
             )
         self.card = card
         self.options = options
+        self.spec: EncoderSpec | None = None  # the door knows by which name it was opened
         self.prompt = resolve_prompt(card, options)
         self.max_length = card.max_length if options.max_length is None else options.max_length
         self._table = table
         self._tokenize = tokenize
         self.vocabulary = vocabulary
+
+    def with_options(self, options: EncoderOptions, *, role: str | None = None) -> StaticEncoder:
+        """The same table with other options; a role only chooses the prompt, and the options say which."""
+        other = StaticEncoder(
+            self.card, options, table=self._table, tokenize=self._tokenize, vocabulary=self.vocabulary
+        )
+        other.spec = None if self.spec is None else replace(self.spec, options=options)
+        return other
 
     def tokenize(self, texts: Sequence[str], max_length: int | None) -> Tokens:
         """The tokens of texts that the table has; the prompt is not put before them."""

@@ -15,9 +15,8 @@ from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
-from poolscope.encoders.tokens import tokenize
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 _TOKENIZER_FILES = (".json", ".txt", ".model")

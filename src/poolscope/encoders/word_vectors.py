@@ -16,8 +16,7 @@ from pyarrow import csv
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.declaration import file_digest
 from poolscope.encoders.static import StaticEncoder, TableTokens
-from poolscope.encoders.tokens import Tokens
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Tokens, Vocabulary
 from poolscope.errors import ModelError
 
 _LOG = logging.getLogger(__name__)
