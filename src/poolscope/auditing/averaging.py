@@ -18,7 +18,7 @@ from poolscope.metrics.layers.result import LayersResult
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.repairs.encoding import can_be_scaled
+from poolscope.encoders.capabilities import has_attention
 from poolscope.verdicts import Verdict
 
 # Texts behind the floor, and behind the curves by layer, which take a pass through the model of their own.
@@ -90,7 +90,7 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
 
 def layer_curves(subject: Subject) -> LayersResult | None:
     """Where in the model clouds concentrate, on a few texts; None where there is no transformer to look into."""
-    if subject.texts is None or not can_be_scaled(subject.encoder):
+    if subject.texts is None or not has_attention(subject.encoder):
         return None
     some = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
     ids, texts = [subject.ids[k] for k in some], [subject.texts[k] for k in some]

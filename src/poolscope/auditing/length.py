@@ -136,7 +136,7 @@ def answer_long(subject: Subject) -> Finding:
     tables: dict[str, pa.Table] = {"length": pa.Table.from_pylist(profile.table())}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
-        tables |= trial.table(name, subject)
+        tables |= trial.table(name)
     action = _long_action(subject, trials)
     return Finding(verdict, numbers, tables, lambda: _draw_profile(profile), action, basis=judged.basis)
 

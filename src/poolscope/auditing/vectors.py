@@ -109,7 +109,7 @@ def answer_cone(subject: Subject) -> Finding:
         "mean_cosine": pa.array(mean_cosines, from_pandas=True),
         "concentration_ratio": subject.moments.traces,
     }
-    tables = {"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)}
+    tables = {"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")}
     action = Action(
         "repair",
         "remove the mean of the corpus from queries and documents alike",

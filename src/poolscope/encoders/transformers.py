@@ -14,7 +14,7 @@ from typing import Any
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
-from poolscope.encoders.temperature import CONFIG_KEY, active_rule
+from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
@@ -182,10 +182,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     _check_complete(report, folder)
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
-    if getattr(config, CONFIG_KEY, None) is not None:
-        from poolscope.repairs.temperature.saved import apply_saved
-
-        apply_saved(model)
+    apply_kept_rule(model)
     tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
     return model.eval(), tokenizer
 

@@ -65,7 +65,7 @@ def evaluate(model: Any, task: Task, **options: Any) -> Evaluation:
             f"received the options {sorted(options)} for {type(model).__name__}, which encodes by itself; allowed: "
             f"options for a name, a folder or an encoder. Set them where the vectors are made."
         )
-    _refuse_ready_clouds(model, task)
+    refuse_ready_clouds(model, task)
     return task.score(*(_vectors_of(model, side) for side in task.sides))
 
 
@@ -76,7 +76,7 @@ def _must_be_pooled(model: Any) -> bool:
     return isinstance(model, TokenEncoder) and not hasattr(model, "encode_query")
 
 
-def _refuse_ready_clouds(model: Any, task: Task) -> None:
+def refuse_ready_clouds(model: Any, task: Task) -> None:
     """Ready clouds cannot be those of two lists of texts."""
     ready = getattr(getattr(model, "card", None), "kind", None) == "arrays"
     if ready and len(task.sides) > 1:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolscope.errors import InputError
 from poolscope.evaluation.scores import Difference, Evaluation, compare_scores
 from poolscope.results import Result, transient
 
@@ -46,6 +47,13 @@ class Trial(Result):
         if self.after is not None and self.difference is not None:
             row |= {"score": self.after.value, "difference": self.difference.change}
         return row
+
+    @property
+    def change(self) -> Difference:
+        """The difference; an error where nothing was tried."""
+        if self.difference is None:
+            raise InputError(f"{self.name}: there is no difference, since it was not tried: {self.sentence}")
+        return self.difference
 
     @property
     def gain(self) -> float:

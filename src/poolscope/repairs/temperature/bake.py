@@ -17,9 +17,8 @@ from typing import Any
 from poolscope.capture.checks import close
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.errors import InputError, ModelError
-from poolscope.repairs.temperature.probe import run_probe
 from poolscope.repairs.temperature.rules import Constant, as_rule
-from poolscope.repairs.temperature.switch import find_attentions
+from poolscope.repairs.temperature.switch import find_attentions, run_probe
 from poolscope.repairs.temperature.tempscale import check_savable, tempscale, text_models
 
 # How families name the projection of the queries, and what else of an attention module is linear in the logits.
