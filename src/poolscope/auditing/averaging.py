@@ -12,13 +12,13 @@ from poolscope.auditing.result import Action, Finding, not_applicable
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.trials import Trial, cloud_trial, judged_by
 from poolscope.clouds import TokenClouds
+from poolscope.encoders.capabilities import has_attention
 from poolscope.errors import ModelError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.encoders.capabilities import has_attention
 from poolscope.verdicts import Verdict
 
 # Texts behind the floor, and behind the curves by layer, which take a pass through the model of their own.

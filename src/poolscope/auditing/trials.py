@@ -46,6 +46,7 @@ _CLOUD_WEIGHT = 0.25
 class HalvesTask(Bench):
     """The halves of some texts, encoded once, and the vectors of all other texts as further documents."""
 
+    task: RetrievalTask
     halves: Halves
     others: NDArray[Any]
     other_lengths: NDArray[np.int64]

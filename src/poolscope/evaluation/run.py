@@ -57,6 +57,7 @@ def evaluate(model: Any, task: Task, **options: Any) -> Evaluation:
     >>> letters = lambda texts: [[text.count(letter) for letter in "abc"] for text in texts]
     >>> evaluate(letters, split_half_task(texts)).value
     1.0
+
     """
     if _must_be_pooled(model):
         model = PooledModel(as_encoder(model, **options))

@@ -49,10 +49,17 @@ class Trial(Result):
         return row
 
     @property
+    def evaluation(self) -> Evaluation:
+        """The scores after; an error where nothing was tried."""
+        if self.after is None:
+            raise InputError(f"{self.name}: it has no scores, since {self.sentence}")
+        return self.after
+
+    @property
     def change(self) -> Difference:
         """The difference; an error where nothing was tried."""
         if self.difference is None:
-            raise InputError(f"{self.name}: there is no difference, since it was not tried: {self.sentence}")
+            raise InputError(f"{self.name}: it has no difference, since {self.sentence}")
         return self.difference
 
     @property
@@ -103,6 +110,4 @@ def compared(
     change = f"{difference.mean:+.3f} {metric} on {difference.count} {units or before.unit}"
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {difference} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
-    return Trial(
-        name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair
-    )
+    return Trial(name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair)

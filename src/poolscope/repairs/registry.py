@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from poolscope.errors import InputError
 from poolscope.extensions import load_extensions
-from poolscope.numbers.pooling import POOLINGS, Pooling
+from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant, TemperatureRule, as_rule
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
@@ -107,9 +107,9 @@ def _fill() -> None:
     for rule in list(RULES.values()):
         register(rule, tried=[{"tau": tau} for tau in PUBLISHED_GRID] if rule is Constant else ())
     # The two poolings that know the covariance are tried with half its weight too.
-    halved = {"mean + spread": ({}, {"weight": 0.5}), "second order": ({}, {"weight": 0.5})}
-    for name, pooling in list(POOLINGS.items()):
-        register(pooling, tried=halved.get(name, ({},)))
+    for pooling in list(POOLINGS.values()):
+        halved = [{"weight": 0.5}] if pooling in (SpreadPooling, SecondOrderPooling) else []
+        register(pooling, tried=[{}, *halved])
     register(MeanRemoval, tried=[{"mode": "project"}, {"mode": "subtract"}])
     register(AllButTheTop, tried=[{"k": 1}, {"k": 3}])
     register(Standardisation)

@@ -32,7 +32,7 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
-from poolscope.repairs.vectors import VECTOR_REPAIRS, VectorRepair
+from poolscope.repairs.vectors import VECTOR_REPAIRS
 
 Vectors = NDArray[np.float32]
 Layers = Mapping[int, TokenClouds]
@@ -80,6 +80,7 @@ class Repair:
     >>> model = lambda texts: [[[float(text.count("a")), 1.0]] for text in texts]
     >>> Repair(pooling="max").apply(model).encode(["a", "bb"]).round(2).tolist()
     [[0.71, 0.71], [0.0, 1.0]]
+
     """
 
     temperature: Any = None
@@ -279,7 +280,9 @@ class Repair:
 
 def _choices(encoder: TokenEncoder) -> dict[str, Any]:
     """The choices of the caller that change vectors, as far as they were made."""
-    return {name: value for name, value in options_of(encoder).content().items() if value is not None and name not in _UNSET}
+    return {
+        name: value for name, value in options_of(encoder).content().items() if value is not None and name not in _UNSET
+    }
 
 
 def _is_loaded_here(model: Any) -> bool:

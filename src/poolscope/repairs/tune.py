@@ -89,6 +89,7 @@ def tune(
     >>> found = tune(letters, texts, poolings=[], repairs=["mean removal"], reranked=0)
     >>> found.outcome, [row["candidate"] for row in found.rows()]
     ('too few to tell', ['mean removal, project'])
+
     """
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
@@ -166,8 +167,8 @@ class Search:
             except ModelError as error:
                 self.notes.append(f"No temperature was tried: {error}")
                 return
-            if trial is not None and trial.after is not None and isinstance(rule, Constant):
-                tried[rule.tau] = trial.after
+            if trial is not None and isinstance(rule, Constant):
+                tried[rule.tau] = trial.evaluation
         steps = self._fitted_steps(tried)
         if steps is not None:
             self._try_temperature(steps)
@@ -206,8 +207,8 @@ class Search:
         gaining = [trial for trial in self.trials if trial.repair is not None and trial.change.mean > 0]
         best = max((t for t in gaining if t.family != "combination"), key=lambda t: t.change.mean, default=None)
         for trial in gaining:
-            simpler = self.bench.before if best is None else best.after
-            if trial.family == "combination" and compare_scores(simpler, trial.after).proves_gain:
+            simpler = self.bench.before if best is None else best.evaluation
+            if trial.family == "combination" and compare_scores(simpler, trial.evaluation).proves_gain:
                 best = trial
         return best
 

@@ -33,8 +33,8 @@ class TuneResult(Result):
     reported_on: Evaluation = field(repr=False)
     trials: tuple[Trial, ...] = field(repr=False, metadata={"bulk": True, "required": True})
     chosen: int | None
-    difference: Difference | None = keyed("held_out_difference", repr=False)
     verdict: Verdict
+    difference: Difference | None = keyed("held_out_difference", default=None, repr=False)
     recommended: str | None = keyed("recommendation", default=None)
     notes: tuple[str, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = origin()
@@ -66,7 +66,7 @@ class TuneResult(Result):
         return {
             "candidate": trial.name,
             "family": trial.family,
-            "score": None if trial.after is None else trial.after.value,
+            "score": trial.evaluation.value,
             "difference": trial.change.mean,
             "low": None if interval is None else interval.low,
             "high": None if interval is None else interval.high,
