@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from poolscope import __version__
+from poolscope.cli.needs import CheckedCommand
 from poolscope.errors import InputError, PoolscopeError
 
 FAILED, INTERRUPTED = 2, 130
@@ -57,8 +58,8 @@ RENAMED = {"--sample": "--limit", "--columns": "--column"}
 RENAMED_IN = {"socm": {"--sample": "--pairs"}}
 
 
-class Command(TyperCommand):
-    """A command that knows the earlier names of its options."""
+class Command(CheckedCommand):
+    """A command that knows the earlier names of its options, and which extras its arguments call for."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse an option under an earlier name, and say its present one."""
@@ -135,7 +136,7 @@ def print_help(group: Commands, ctx: Any) -> None:
     lines += ["", f"{ctx.command_path} COMMAND --help explains a command."]
     if ctx.parent is None:
         lines += ["poolscope audit, with nothing else, audits the embedded model on the embedded texts."]
-        lines += ["", "Options: --version, --help"]
+        lines += ["", "Options: --version, --install-completion, --help (or -h)"]
     typer.echo("\n".join(lines))
 
 
@@ -144,7 +145,7 @@ app = typer.Typer(
     cls=Commands,
     help="See what pooling hides: measure, explain and repair collapse in text embeddings.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 research = typer.Typer(
@@ -157,16 +158,24 @@ research = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"poolscope {__version__}")
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from poolscope.numbers.bures.native import route
+
+        typer.echo(f"poolscope {__version__}\ndistances of token clouds: {route()}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version, and how distances are computed.",
+        ),
     ] = False,
 ) -> None:
     """Options before the command."""
@@ -180,7 +189,7 @@ def _research_options() -> None:
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
     try:
-        app()
+        app(prog_name="poolscope")
     except PoolscopeError as error:
         typer.echo(f"poolscope: {error}", err=True)
         sys.exit(FAILED)

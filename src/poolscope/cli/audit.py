@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,9 +75,6 @@ def audit(
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
     if not no_files:  # what would stop the writing is said before the work, not after it
         check_folder(output)
-        if not no_page:
-            require("plotly", "report")
-            require("jinja2", "report")
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}

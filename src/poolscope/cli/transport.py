@@ -10,7 +10,6 @@ import typer
 
 from poolscope.cli import arguments as given
 from poolscope.cli.outputs import name_written, put_json, to_figure
-from poolscope.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +50,6 @@ def transport(
     from poolscope.research.transport import transport as measure
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    require("ot", "transport")
     chosen = given.parse_layers(layers)
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT)
