@@ -16,6 +16,7 @@ from poolscope.auditing.trials import HalvesTask, cut_halves
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
@@ -77,7 +78,7 @@ class Subject:
     @property
     def can_encode(self) -> bool:
         """Can other texts be encoded, or are the clouds all there is?"""
-        return not isinstance(self.encoder, ArrayEncoder)
+        return can_encode(self.encoder)
 
     @cached_property
     def texts(self) -> list[str] | None:

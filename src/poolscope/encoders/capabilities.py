@@ -125,6 +125,11 @@ def require_capability(encoder: TokenEncoder, capability: str) -> Any:
 # -- one function a question ------------------------------------------------------------------------------------------
 
 
+def is_encoder(candidate: Any) -> bool:
+    """Is it an encoder at all: has it a `card` and `encode`?"""
+    return isinstance(candidate, TokenEncoder)
+
+
 def can_encode(encoder: TokenEncoder) -> bool:
     """Can other texts be encoded? Ready clouds (`ready_clouds`) are only handed out."""
     return getattr(encoder, "ready_clouds", None) is None

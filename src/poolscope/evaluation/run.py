@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
-from poolscope.encoders.capabilities import has, longest_of, options_of, takes_tokens, with_options
+from poolscope.encoders.capabilities import has, is_encoder, longest_of, options_of, takes_tokens, with_options
 from poolscope.encoders.pooling import declared_pooling
 from poolscope.errors import InputError
 from poolscope.evaluation.scores import Evaluation
@@ -74,7 +74,7 @@ def _must_be_pooled(model: Any) -> bool:
     """Is it a name, or something that gives clouds?"""
     if isinstance(model, str | os.PathLike | tuple | TokenClouds):
         return True
-    return isinstance(model, TokenEncoder) and not hasattr(model, "encode_query")
+    return is_encoder(model) and not hasattr(model, "encode_query")
 
 
 def refuse_ready_clouds(model: Any, task: Task) -> None:
