@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from poolscope.results import (
     Result,
     bulk,
     cells,
-    keyed,
+    key,
     origin,
     packed,
     plain,
@@ -40,7 +40,7 @@ class Bin:
 
     low: float
     high: float
-    mean_distance: float = keyed("d_mu")
+    mean_distance: float = field(metadata=key("d_mu"))
     members: NDArray[np.int64] | None = bulk()
 
     def derived(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Every(Result):
     share: float
     exact: bool
     level: Literal["ok", "watch"]
-    covariance_distance: float = keyed("d_sigma")
+    covariance_distance: float = field(metadata=key("d_sigma"))
     weights: Array
     bins: tuple[Bin, ...]
     pair: tuple[str, int]
@@ -119,7 +119,7 @@ def same(first: Any, second: Any) -> bool:
         kept = [part for part in dataclasses.fields(first) if part.name != "clouds"]
         return all(same(getattr(first, part.name), getattr(second, part.name)) for part in kept)
     if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(same(first[name], second[name]) for name in first)
     if isinstance(first, tuple | list):
         return type(first) is type(second) and all(same(one, two) for one, two in zip(first, second, strict=True))
     return first == second or (first != first and second != second)

@@ -54,10 +54,12 @@ def bulk(*, key: str | None = None, required: bool = False) -> Any:
     """A field of one value a text, pair or token: files keep it, `to_dict` leaves it out.
 
     It is None where it was not kept; declare it as `Array | None`. A `required` one is always there: then a result
-    cannot be restored from what `to_dict()` shows, only from what `save` wrote. `key`: see `keyed`.
+    cannot be restored from what `to_dict()` shows, only from what `save` wrote. `key`: its name in files, if another.
     """
     metadata = {"bulk": True, "required": required, **({} if key is None else {"key": key})}
-    return field(**({} if required else {"default": None}), repr=False, metadata=metadata, kw_only=required)
+    if required:
+        return field(repr=False, metadata=metadata, kw_only=True)
+    return field(default=None, repr=False, metadata=metadata)
 
 
 def transient() -> Any:
@@ -65,9 +67,9 @@ def transient() -> Any:
     return field(default=None, repr=False, compare=False, metadata={"transient": True})
 
 
-def keyed(key: str, **options: Any) -> Any:
-    """A field that has another name in files and tables than in Python, such as `d_mu` for `mean_distance`."""
-    return field(metadata={"key": key}, **options)
+def key(name: str) -> dict[str, str]:
+    """Metadata of a field that has another name in files and tables than in Python: `field(metadata=key("d_mu"))`."""
+    return {"key": name}
 
 
 def origin() -> Any:
@@ -262,7 +264,7 @@ def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, A
 def plain(value: Any) -> Any:
     """The value in the types of JSON: numpy and dataclasses unpacked, NaN and infinity as None.
 
-    Of a dataclass the keys are those of its fields (see `keyed`), with what its `derived()` adds where it has one.
+    Of a dataclass the keys are those of its fields (see `key`), with what its `derived()` adds where it has one.
 
     >>> plain({"a": np.float32(0.5), "b": np.arange(2), "c": float("nan")})
     {'a': 0.5, 'b': [0, 1], 'c': None}
@@ -421,7 +423,7 @@ __all__ = [
     "Result",
     "bulk",
     "cells",
-    "keyed",
+    "key",
     "origin",
     "packed",
     "plain",
