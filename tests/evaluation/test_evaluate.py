@@ -290,7 +290,7 @@ def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
         ):
             read_task(kind, tmp_path / "pairs.csv")
     with pytest.raises(
-        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --columns A,B,C"
+        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --column A,B,C"
     ):
         read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
 

@@ -102,7 +102,9 @@ def _temperatures(given: str) -> list[float]:
     try:
         numbers = [float(part) for part in given.split(",")]
     except ValueError:
-        raise InputError(f"--temperatures: received {given!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
+        raise InputError(
+            f"--temperatures: received {given!r}; allowed: numbers with commas, such as 0.8,0.9."
+        ) from None
     return [checked_temperature(tau, subject="--temperatures") for tau in numbers]
 
 

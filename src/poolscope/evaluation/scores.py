@@ -248,7 +248,7 @@ def _check_pair(before: Evaluation, after: Evaluation) -> None:
         )
 
 
-# -- statistics of units, and their intervals ---------------------------------------------------------------------------
+# -- statistics of units, and their intervals --------------------------------------------------------------------------
 
 # Numbers held at a time while resampling.
 _BLOCK = 2**22

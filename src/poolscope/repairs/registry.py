@@ -1,7 +1,7 @@
 """The table of repairs: temperature rules, poolings and vector repairs by name, and what `tune` tries of each.
 
 A package outside poolscope adds a repair with an entry point of the group `poolscope.extensions`, whose module calls
-`register`. Its class inherits from `TemperatureRule`, `Pooling` or `VectorRepair`; files of repairs know it by its name.
+`register`. Its class inherits from `TemperatureRule`, `Pooling` or `VectorRepair`; files of repairs know it by name.
 """
 
 from __future__ import annotations

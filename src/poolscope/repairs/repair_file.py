@@ -78,8 +78,9 @@ class Repair:
     >>> Repair(temperature=0.9, pooling="cls")
     Repair(τ 0.9 · cls)
     >>> model = lambda texts: [[[float(text.count("a")), 1.0]] for text in texts]
-    >>> Repair(pooling="max").apply(model).encode(["a", "bb"]).round(2).tolist()
-    [[0.71, 0.71], [0.0, 1.0]]
+    >>> Repair(pooling="max").apply(model).encode(["a", "bb"]).round(2)
+    array([[0.71, 0.71],
+           [0.  , 1.  ]], dtype=float32)
 
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.errors import require
 from poolscope.evaluation import Difference, Evaluation, Trial
-from poolscope.results import Result, keyed, origin, transient
+from poolscope.results import Result, origin, transient
 from poolscope.verdicts import Verdict
 
 # Units that the half that reports must have: 95 % intervals of the bootstrap miss the truth in 10 of 100 cases at 10
@@ -25,7 +25,7 @@ class TuneResult(Result):
     `trials` are those of the half that chose, in the order in which they were made. `chosen_on` and `reported_on` are
     the model as it is on the two halves; `chosen` is the place of the selected trial among them and `difference` its
     difference on the half that had no part in choosing it (both None if no candidate gained). `recommendation` is a
-    fitted repair, or None where there is nothing to repair; `save` of the repair keeps it, that of the result its label.
+    fitted repair, or None where there is nothing to repair; a file of the result keeps its label (`recommended`) alone.
     """
 
     model: str
@@ -34,8 +34,8 @@ class TuneResult(Result):
     trials: tuple[Trial, ...] = field(repr=False, metadata={"bulk": True, "required": True})
     chosen: int | None
     verdict: Verdict
-    difference: Difference | None = keyed("held_out_difference", default=None, repr=False)
-    recommended: str | None = keyed("recommendation", default=None)
+    difference: Difference | None = field(default=None, repr=False, metadata={"key": "held_out_difference"})
+    recommended: str | None = field(default=None, metadata={"key": "recommendation"})
     notes: tuple[str, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = origin()
     recommendation: Any = transient()

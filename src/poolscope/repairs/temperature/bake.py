@@ -30,10 +30,31 @@ _CAP = "attn_logit_softcapping"
 def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> Any:
     """A copy of the model whose weights hold the temperature; with `folder` it is saved there as well.
 
-    `model` is a SentenceTransformer or a transformers model and stays as it is; `tau` is a number. The copy is an
-    ordinary model of its library, equal to the model inside `tempscale(model, tau)` up to the rounding of the weights;
-    this is checked on a short pass before it is returned. A rule that depends on the length cannot be baked: see
-    `keep_rule`.
+    The copy is equal to the model inside `tempscale(model, tau)` up to the rounding of the weights; this is checked on
+    a short pass before it is returned.
+
+    Parameters
+    ----------
+    model
+        A SentenceTransformer or a transformers model; it stays as it is.
+    tau
+        A number. A rule that depends on the length cannot be baked: see `poolscope.repairs.keep_rule`.
+    folder
+        A new or empty folder.
+
+    Returns
+    -------
+    the same class as `model`
+        An ordinary model of its library, which needs no code of ours.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig, BertModel
+    >>> sizes = dict(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    >>> model = BertModel(BertConfig(**sizes))
+    >>> query = lambda model: model.encoder.layer[0].attention.self.query.weight
+    >>> bool((query(bake(model, 0.5)) == 2 * query(model)).all())
+    True
     """
     rule = as_rule(tau)
     if not isinstance(rule, Constant):

@@ -167,7 +167,7 @@ def _rename(config: Any) -> None:
     config._attn_implementation_internal = register(config._attn_implementation.removeprefix(PREFIX))
 
 
-# -- one short pass -----------------------------------------------------------------------------------------------------
+# -- one short pass ----------------------------------------------------------------------------------------------------
 
 _LENGTHS = (12, 7)  # tokens of the two texts of the pass
 

@@ -2,7 +2,7 @@
 
 A rule can also stay with a model (`keep_rule`): in the `config.json` that it is saved with, and applied when it is
 loaded. That is honoured by poolscope (a folder or hub name given to `as_encoder` and every command) and by the first
-module that a SentenceTransformer gets here. Plain transformers knows nothing of rules: there, call `apply_saved(model)`.
+module that a SentenceTransformer gets here. Plain transformers knows nothing of rules: call `apply_saved(model)` there.
 """
 
 from __future__ import annotations
@@ -43,16 +43,35 @@ class Applied:
 def tempscale(model: Any, tau: Any = PUBLISHED_TAU, *, role: str | None = None) -> Iterator[Applied]:
     """Divide the attention logits of every layer by τ while the context is open: softmax(QKᵀ/(τ√d))V.
 
-    `model`: a SentenceTransformer, a transformers model, a pair (model, tokenizer), or an encoder of
-    `poolscope.as_encoder` with all its copies; of an encoder–decoder the encoder. `tau`: a number above 0 (below 1
-    sharpens), a rule such as `YarnLike(0.01)` or `Steps(…)`, or a function from the tokens of a text to its τ; with
-    `ByRole` and a `role`, an encoder that knows its role, or `encode_query` and `encode_document` of a
-    SentenceTransformer, queries and documents differ.
-
     Position biases are scaled with the logits, masks are not, and every text of a batch has the τ of its own length.
     Of nested contexts the innermost holds alone. At the end the model is as it was, to the last bit, after an error
     too. The temperature belongs to the model: passes of other threads over it are scaled as well, and a second thread
     that opens a context on it meanwhile is refused. A model that would not be changed in all its layers is refused.
+
+    Parameters
+    ----------
+    model
+        A SentenceTransformer, a transformers model, a pair (model, tokenizer), or an encoder of
+        `poolscope.as_encoder` with all its copies; of an encoder–decoder the encoder.
+    tau
+        A number above 0 (below 1 sharpens), a rule such as `YarnLike(0.01)` or `Steps(…)`, or a function from the
+        tokens of a text to its τ.
+    role
+        Whose rule of a `ByRole` holds: "query" or "document". Not needed for an encoder that knows its role, nor for
+        `encode_query` and `encode_document` of a SentenceTransformer.
+
+    Yields
+    ------
+    Applied
+        The rule, and the names of the attention modules that it scales.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig, BertModel
+    >>> sizes = dict(vocab_size=50, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
+    >>> with tempscale(BertModel(BertConfig(**sizes)), 0.8) as applied:
+    ...     applied
+    Applied(Constant(tau=0.8) to 2 attention modules: encoder.layer.0.attention.self … encoder.layer.1.attention.self)
     """
     rule = as_rule(tau)
     if role is not None:
@@ -162,7 +181,7 @@ def _encoder_half(model: Any) -> Any:
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
 
 
-# -- rules that stay with a model ---------------------------------------------------------------------------------------
+# -- rules that stay with a model --------------------------------------------------------------------------------------
 
 
 def keep_rule(model: Any, tau: Any) -> Applied:
