@@ -64,7 +64,8 @@ class Planning(Tokenizing, Protocol):
 class EncoderSpec:
     """What opens an encoder again, in another process too: a name and options, never a pickled model.
 
-    `role` is the role in which it runs, if that is not among the options. `card` is what the model said about itself
+    `path` is where a file or folder lies, whatever folder the other process works in; `role` the role in which the
+    model runs, if that is not among the options. `card` is what the model said about itself
     when the specification was taken; a model that has changed since, or whose attention was scaled in this process
     only, is refused by `open`.
 
@@ -74,14 +75,15 @@ class EncoderSpec:
 
     name: str
     options: EncoderOptions = field(default_factory=EncoderOptions)
+    path: str | None = None
     role: str | None = None
     card: Mapping[str, Any] | None = None
 
     def open(self) -> TokenEncoder:
         """The encoder."""
-        from poolscope.encoders.door import as_encoder
+        from poolscope.encoders.door import open_name
 
-        encoder = as_encoder(self.name, **asdict(self.options))
+        encoder = open_name(self.name, self.options, path=self.path)
         if self.role is not None:
             encoder = with_options(encoder, self.options, role=self.role)
         stored, opened = self.card, encoder.card.to_dict()

@@ -32,6 +32,15 @@ _FLOATS = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(dou
 _SHIFTED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
 
 
+def is_onnx(path: Path, *, name: str) -> bool:
+    """Is it an `.onnx` file, or a folder with one and without weights of torch?"""
+    if path.is_file():
+        return path.suffix == ".onnx"
+    place = path / read_declaration(path, name=name).subfolder
+    weights = any(place.glob("*.safetensors")) or any(place.glob("pytorch_model*.bin"))
+    return not weights and any(path.glob("**/*.onnx"))
+
+
 def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
     """The encoder of an `.onnx` file, or of a folder that holds one, with tokenizer.json beside or above it."""
     runtime, tokenizers = require("onnxruntime", "onnx"), require("tokenizers", "onnx")
