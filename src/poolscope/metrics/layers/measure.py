@@ -96,7 +96,7 @@ def layers(
     --------
     >>> result = layers("builtin:minilm", ["A man bites a dog.", "Dogs are often bitten by men."])
     >>> result
-    LayersResult(builtin:minilm: 2 texts, 6 layers, post-norm)
+    LayersResult(sentence-transformers/all-MiniLM-L6-v2: 2 texts, 6 layers, post-norm)
     >>> result.means("concentration_ratio").mean.shape      # of the states 0 to 6
     (7,)
 
