@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from poolscope.cli import app
 from poolscope.errors import InputError, OutputError, PoolscopeError
-from poolscope.metrics.tokens import run as token_run
+from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.metrics.tokens.state import load_state
+from poolscope.metrics.tokens.moments import load_state
 from poolscope.metrics.tokens.summary import summarise
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts

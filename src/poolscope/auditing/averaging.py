@@ -19,6 +19,7 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.repairs.encoding import can_be_scaled
+from poolscope.results import plain
 from poolscope.verdicts import Verdict
 
 # Texts behind the floor, and behind the curves by layer, which take a pass through the model of their own.
@@ -53,8 +54,8 @@ def answer_averaging(subject: Subject) -> Finding:
         "socm_neighbours": near.mean,
         "socm_neighbours_interval": near.interval,
         "socm_floor": floor,
-        "d_mu": every.mean_d_mu,
-        "d_sigma": every.mean_d_sigma,
+        "d_mu": every.mean_distance,
+        "d_sigma": every.covariance_distance,
         "concentration_ratio": float(subject.moments.traces[subject.distinct].mean()),
         "trace_broken": every.trace_check.share,
         **({} if trial is None else trial.numbers("cloud_reranking")),
@@ -85,7 +86,7 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
     if result.pairs is None:
         return None
     pairs, traces = result.pairs, subject.moments.traces
-    return float(trace_scores(pairs.d_mu, pairs.d_sigma, traces[pairs.i] + traces[pairs.j]).mean())
+    return float(trace_scores(pairs.mean_distance, pairs.covariance_distance, traces[pairs.i] + traces[pairs.j]).mean())
 
 
 def layer_curves(subject: Subject) -> LayersResult | None:
@@ -130,7 +131,8 @@ def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Tria
     notes = [
         f"{near.count:,} pairs of neighbours; over {every.count:,} pairs ({every.kind}) {every.mean:.3f}{interval}.",
         "Published, on hard negatives: 0.02 to 0.13 for encoders trained for retrieval, 0.48 for the BERT backbone.",
-        f"Among neighbours means differ by d_μ {near.mean_d_mu:.3f} and covariances by d_Σ {near.mean_d_sigma:.3f}.",
+        f"Among neighbours means differ by d_μ {near.mean_distance:.3f} and covariances by d_Σ "
+        f"{near.covariance_distance:.3f}.",
         *(() if trial is None else trial.evidence),
     ]
     if every.trace_check.above:
@@ -147,7 +149,7 @@ def _worst_table(every: SocmResult, near: SocmResult) -> pa.Table:
     """The worst neighbours first, then the worst of all pairs that were looked at, with their texts."""
     rows = [("neighbours", pair) for pair in near.worst(WORST)] + [(every.kind, pair) for pair in every.worst(WORST)]
     names = ("socm", "text_i", "text_j", "d_mu", "d_sigma", "id_i", "id_j")
-    columns = {name: [getattr(pair, name) for _, pair in rows] for name in names}
+    columns = {name: [plain(pair)[name] for _, pair in rows] for name in names}
     return pa.table({"among": [among for among, _ in rows], **columns})
 
 

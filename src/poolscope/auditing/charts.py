@@ -118,12 +118,12 @@ def pairs_figure(every: SocmResult, near: SocmResult) -> Any:
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for name, result, colour in ((every.kind, every, COLOURS[0]), ("neighbours", near, COLOURS[1])):
-        pairs = result.pairs or result.top
+        pairs = result.listed()
         some = np.random.default_rng(0).permutation(len(pairs.socm))[:_MOST_POINTS]
         figure.add_trace(
             go.Scatter(
-                x=pairs.d_mu[some],
-                y=pairs.d_sigma[some],
+                x=pairs.mean_distance[some],
+                y=pairs.covariance_distance[some],
                 mode="markers",
                 name=name,
                 marker={"color": colour, "size": 5, "opacity": 0.5},

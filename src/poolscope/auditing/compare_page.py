@@ -12,9 +12,8 @@ from poolscope.auditing.compare import Comparison
 from poolscope.auditing.compare_names import common_number, excludes_zero
 from poolscope.auditing.differences import DifferenceRow, Record
 from poolscope.auditing.questions import QUESTIONS, Question
-from poolscope.metrics.hubs_figure import hubs_figure
-from poolscope.metrics.scores import ScoreDistribution
-from poolscope.metrics.scores_figure import scores_figure
+from poolscope.metrics.hubs import hubs_figure
+from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Interval
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page
 from poolscope.report.numbers import shown_number

@@ -81,7 +81,7 @@ def _evidence(found: ScoreDistribution) -> tuple[str, ...]:
 
 
 def _draw_scores(found: ScoreDistribution) -> Any:
-    from poolscope.metrics.scores_figure import scores_figure
+    from poolscope.metrics.scores import scores_figure
 
     return scores_figure(found)
 
@@ -245,7 +245,7 @@ def _texts(subject: Subject, positions: Sequence[int] | Any) -> list[str | None]
 
 
 def _draw_hubs(found: HubResult) -> Any:
-    from poolscope.metrics.hubs_figure import hubs_figure
+    from poolscope.metrics.hubs import hubs_figure
 
     floor = "Gaussian vectors of the same shape"
     return hubs_figure({"these texts": found.occurrences, floor: found.floor_occurrences}, k=found.k, floor=floor)

@@ -97,7 +97,7 @@ def tokens(
 
 
 def _check_states(model: str, compare: str | None, state: Path | None, shards: Sequence[str]) -> None:
-    from poolscope.metrics.tokens.state import SUFFIX, is_state
+    from poolscope.metrics.tokens.moments import SUFFIX, is_state
 
     if compare is not None and (shards or state):
         raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from poolscope.metrics.tokens.norms import NormLayout
+    from poolscope.capture.norms import NormLayout
     from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 

@@ -45,14 +45,14 @@ def choose_pairs(
     formula = {name: result.provenance["settings"][name] for name in ("scale", "a", "b", "eps")}
     drawn = 4 * (sizes.worst + sizes.nearest + sizes.random)
     nearest = neighbours or socm(clouds, neighbours=1, **formula)
-    others = result if result.pairs is not None else socm(clouds, sample=drawn, seed=seed, **formula)
+    others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
     if nearest.pairs is None or others.pairs is None:
         raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
     found = _Found()
     found.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
-    found.add((result.pairs or result.top).ranked(max(sizes.worst, 1)), sizes.worst, WORST)
+    found.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
     mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
-    found.add(_rows(others.pairs, mixed), sizes.random, RANDOM)
+    found.add(others.pairs.take(mixed), sizes.random, RANDOM)
     pairs, reasons = found.ordered()
     lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
     kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
@@ -92,11 +92,7 @@ class _Found:
         return PairColumns(i, j, *table[2:]), np.array([self._reasons[key] for key in keys], dtype=np.int64)
 
 
-_COLUMNS = ("i", "j", "d_mu", "d_sigma", "socm")
-
-
-def _rows(columns: PairColumns, rows: NDArray[np.int64]) -> PairColumns:
-    return PairColumns(*(getattr(columns, name)[rows] for name in _COLUMNS))
+_COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
 
 
 def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.vocabulary import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair.figure import pair_figure
-from poolscope.metrics.pair.measure import FlatCloud, PairProjection, project_pair
-from poolscope.metrics.pair.tokens import token_contributions
+from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.pairs import workers
 from poolscope.report.choice import Sizes, choose_pairs
@@ -61,10 +59,11 @@ def pair_explorer(
     nearest-neighbour pairs if there is one already. `vocabulary` names the tokens (an encoder has it); without it no
     token is marked in the texts.
     """
-    if result.left is not result.right or len(result.left) != len(clouds):
+    if result.left is None or result.left is not result.right or len(result.left) != len(clouds):
+        sides = " with ".join("unknown" if side is None else f"{len(side)}" for side in (result.left, result.right))
         raise InputError(
-            f"result: received pairs of {len(result.left)} with {len(result.right)} texts, and {len(clouds)} clouds; "
-            f"needed: pairs within one corpus, and its clouds. Pass socm(clouds) and the same clouds."
+            f"result: received pairs of {sides} texts, and {len(clouds)} clouds; needed: pairs within one corpus, and "
+            f"its clouds. Pass socm(clouds) and the same clouds."
         )
     chosen = choose_pairs(clouds, result, neighbours, sizes=Sizes(worst, nearest, random), seed=seed)
     pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
@@ -79,7 +78,9 @@ def pair_explorer(
         "pairs": {
             "i": [place[i] for i, _ in pairs],
             "j": [place[j] for _, j in pairs],
-            **{name: _digits(getattr(chosen.pairs, name)) for name in ("d_mu", "d_sigma", "socm")},
+            "d_mu": _digits(chosen.pairs.mean_distance),
+            "d_sigma": _digits(chosen.pairs.covariance_distance),
+            "socm": _digits(chosen.pairs.socm),
             "reasons": chosen.reasons,
         },
         "kinds": list(chosen.kinds),

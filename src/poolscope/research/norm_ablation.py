@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout, torch_models
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
-from poolscope.metrics.tokens.norms import QUERY_KEY, NormLayout, norm_layout, torch_models
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.results import plain
 
