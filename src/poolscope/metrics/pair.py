@@ -44,7 +44,7 @@ class FlatCloud:
         return np.asarray(self.mean + deviations * circle * np.sqrt(np.maximum(values, 0)) @ vectors.T)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class PairProjection(Result):
     """Two clouds, scaled to unit mean, in the plane that keeps most of them; and their distances in full dimension.
 
@@ -131,7 +131,9 @@ def project_pair(
     kept = float((points**2).sum() / (tokens**2).sum())
     traces = float(clouds[0].var(axis=0).sum()), float(clouds[1].var(axis=0).sum())
     known = distances.provenance if origin is None else origin
-    return PairProjection(kept, distances, traces, texts, left=left, right=right, provenance=known)
+    return PairProjection(
+        left=left, right=right, kept=kept, distances=distances, traces=traces, texts=texts, provenance=known
+    )
 
 
 def _in_the_plane(tokens: Array) -> Array:

@@ -97,7 +97,7 @@ def findings(name: str, layout: str, result: TokenStatistics) -> list[dict[str, 
     Middle layers are the middle third of those after the embeddings. A finding about a trend compares the first layer
     after the embeddings with the last.
     """
-    rows = [layer.summary() for layer in result.layers]
+    rows = [layer.derived() for layer in result.layers]
     inner = rows[1:] or rows
     middle = inner[len(inner) // 3 : len(inner) - len(inner) // 3] or inner
 
