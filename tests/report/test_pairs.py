@@ -11,7 +11,7 @@ from scipy.linalg import sqrtm
 
 import report_data
 from poolscope import TokenClouds, socm
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.pair import pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.score import socm_pair

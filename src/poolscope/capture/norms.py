@@ -9,7 +9,7 @@ the norm itself, so it does not matter how its weights are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from poolscope.capture.checks import equal
 from poolscope.capture.trace import Call, Trace, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.capabilities import attention_of, planner_of
 from poolscope.errors import ModelError
 from poolscope.results import Result, bulk, origin, plain, provenance
 
@@ -87,7 +88,7 @@ class NormLayout(Result):
 def norm_layout(model: Any, **options: Any) -> NormLayout:
     """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
     encoder = as_encoder(model, **options)
-    network = torch_models(encoder)[0]
+    network = attention_of(encoder)[0]
     seen = _trace(encoder, network)
     blocks = _blocks(seen, network)
     if not blocks:
@@ -109,17 +110,6 @@ def norm_layout(model: Any, **options: Any) -> NormLayout:
     card, layout = encoder.card, _layout(norms, len(blocks))
     about = {**provenance(settings={}), "model": card.to_dict()}
     return NormLayout(card.name, layout, tuple(norms), provenance=about)
-
-
-def torch_models(encoder: TokenEncoder) -> Sequence[Any]:
-    """The torch model behind an encoder (one copy a device), or an error that says that there is none."""
-    models: Sequence[Any] | None = getattr(getattr(encoder, "backend", None), "models", None)
-    if not models:
-        raise ModelError(
-            f"{encoder.card.name}: a model of kind '{encoder.card.kind}' has no torch modules to look at; needed: a "
-            f"transformer on torch. Pass a hub name, a folder, a SentenceTransformer or a pair (model, tokenizer)."
-        )
-    return models
 
 
 def is_norm(module: Any) -> bool:
@@ -160,7 +150,7 @@ def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
 
 def _trace(encoder: TokenEncoder, network: Any) -> Trace:
     depth = -1 if encoder.card.layers is None else encoder.card.layers
-    with encoder.backend.workers([depth]) as workers:  # type: ignore[attr-defined]
+    with planner_of(encoder).workers([depth]) as workers:
         return trace(network, workers[0], positions=encoder.card.positions)
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout, torch_models
+from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout
 from poolscope.encoders import as_encoder
+from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics
@@ -99,7 +100,7 @@ def norm_ablation(
     layout = norm_layout(encoder)
     found = []
     for replacement in replacements:
-        with replaced_norms(torch_models(encoder), layout, replacement):
+        with replaced_norms(attention_of(encoder), layout, replacement):
             found.append(token_statistics(encoder, texts, min_count=min_count))
     return NormAblation(layout, tuple(replacements), tuple(found))
 

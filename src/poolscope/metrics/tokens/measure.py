@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers, check_texts, model_identity, not_a_text
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens.moments import TokenMoments, load_state, save_state, source_differences, special_key
 from poolscope.metrics.tokens.result import TokenStatistics
