@@ -17,11 +17,17 @@ from poolscope.metrics.pair import pair_figure, project_pair, token_contribution
 from poolscope.metrics.socm.score import socm_pair
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.report import pair_explorer, render_page
-from poolscope.report.choice import NEIGHBOUR, RANDOM, WORST
 from poolscope.report.data import json_block
-from poolscope.report.excerpts import MOST
-from poolscope.report.pairs import DRAWN_TOKENS, MARKED_TOKENS, drawn_positions
-from poolscope.report.spans import token_spans
+from poolscope.report.pairs import (
+    DRAWN_TOKENS,
+    MARKED_TOKENS,
+    MOST,
+    NEIGHBOUR,
+    RANDOM,
+    WORST,
+    drawn_positions,
+    token_spans,
+)
 
 # -- contributions of tokens ------------------------------------------------------------------------------------
 

@@ -7,14 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from length_data import context_free_model, word_model, word_texts
+from length_data import WON, context_free_model, word_model, word_texts
 from poolscope import as_encoder, encode, length_profile, read_texts
+from poolscope.auditing.questions import long
+from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
-from poolscope.metrics.length.mechanism import length_mechanism
-from poolscope.metrics.length.nulls import length_nulls
-from poolscope.metrics.length.passes import measure_texts
-from poolscope.metrics.length.probes import join_probe, repetition_probe, truncation_probe
-from poolscope.metrics.length.report import judge
+from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
+from poolscope.metrics.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe
 from poolscope.numbers.ranking import unit_rows
 
 TEXTS = word_texts()
@@ -113,16 +112,16 @@ def test_null_models_need_long_texts():
 def test_truncation_holds_the_texts_fixed():
     pair = word_model()
     found = truncation_probe(as_encoder(pair), TEXTS, most_texts=10**6)
-    assert [row.tokens for row in found.rows] == [16, 32, 64]
+    assert [row.tokens for row in found.steps] == [16, 32, 64]
     long = [text for text in TEXTS if len(text.split()) >= 62]
     assert found.texts == len(long)
     expected = []
-    for row in found.rows:
+    for row in found.steps:
         clouds = encode(pair, long, max_length=int(row.tokens))
         expected.append(cosine_of([cloud.mean(axis=0) for cloud in clouds]))
         assert row.cosine.value == pytest.approx(expected[-1], abs=1e-5)
-    assert found.slope == pytest.approx(np.polyfit([4, 5, 6], expected, 1)[0], abs=1e-5)
-    assert found.slope_interval.low < found.slope < found.slope_interval.high
+    assert found.slope.value == pytest.approx(np.polyfit([4, 5, 6], expected, 1)[0], abs=1e-5)
+    assert found.slope.interval.low < found.slope.value < found.slope.interval.high
     assert found.encoded_tokens == len(long) * (16 + 32 + 64)
     assert "per doubling" in found.sentence()
     with pytest.raises(InputError, match="nothing to cut"):
@@ -132,23 +131,23 @@ def test_truncation_holds_the_texts_fixed():
 def test_one_word_again_and_again():
     pair = word_model()
     found = repetition_probe(as_encoder(pair))
-    assert [row.times for row in found.rows] == [1, 2, 4, 8, 16, 32]
-    for row in found.rows:
+    assert [row.times for row in found.steps] == [1, 2, 4, 8, 16, 32]
+    for row in found.steps:
         clouds = encode(pair, [" ".join([word] * row.times) for word in ("dog", "cat")])
         assert row.cosine.value == pytest.approx(cosine_of([cloud.mean(axis=0) for cloud in clouds]), abs=1e-5)
-    assert found.slope_interval is None
+    assert found.slope.interval is None
     flat = repetition_probe(as_encoder(context_free_model(positions=0.0)), words=("w1", "w2"))
-    assert flat.slope == pytest.approx(0, abs=1e-6)
+    assert flat.slope.value == pytest.approx(0, abs=1e-6)
 
 
 def test_joined_texts_beside_averages_of_their_parts():
     short = [text for text in word_texts(300, most=16) if text]
     found = join_probe(as_encoder(context_free_model(positions=0.0)), short)
-    assert [row.times for row in found.rows[:3]] == [1, 2, 4]
-    assert found.rows[0].averaged.value == pytest.approx(found.rows[0].cosine.value, abs=1e-6)
-    values = [row.cosine.value for row in found.rows]
+    assert [row.times for row in found.steps[:3]] == [1, 2, 4]
+    assert found.steps[0].averaged.value == pytest.approx(found.steps[0].cosine.value, abs=1e-6)
+    values = [row.cosine.value for row in found.steps]
     assert values == sorted(values)
-    assert found.slope_interval.low > 0
+    assert found.slope.interval.low > 0
     with pytest.raises(InputError, match="too few are short enough"):
         join_probe(as_encoder(word_model()), short[:30])
 
@@ -164,7 +163,7 @@ def test_no_text_is_joined_twice(monkeypatch):
     # Every text says one word of its own, so that a text in two inputs would be seen.
     texts = [f"w{k // 40} w{k % 40}" for k in range(200)]
     found = join_probe(as_encoder(word_model()), texts)
-    assert (found.texts, found.rows[-1].times) == (25, 8)
+    assert (found.texts, found.steps[-1].times) == (25, 8)
     joined = [tuple(row[k : k + 2]) for row in seen[-1] for k in range(0, len(row), 2)]
     assert len(joined) == len(set(joined)) == 200
 
@@ -191,10 +190,10 @@ def measured(minilm, docstrings):
 @pytest.mark.model
 def test_on_the_embedded_model_the_cosine_rises_and_the_bound_fails(measured):
     profile = length_profile(measured.vectors, measured.lengths, bins=3)
-    assert profile.slope > profile.slope_floor
-    assert profile.slope_interval.low > 0
+    assert profile.slope.value > profile.slope.floor_high
+    assert profile.slope.interval.low > 0
     found = length_mechanism(measured, profile)
-    first, last = found.rows[0], found.rows[-1]
+    first, last = found.bins[0], found.bins[-1]
     assert last.sigma_a.value > first.sigma_a.value  # it grows with n, against the bound, which falls
     assert last.bound.value < first.bound.value
     assert last.frobenius.value < first.frobenius.value
@@ -212,11 +211,9 @@ def test_on_the_embedded_model_averaging_gives_most_of_the_rise(minilm, docstrin
     assert (nulls.other.tokens, nulls.other.chunks) == (128, 2)
     beyond = [row for row in nulls.positions if row.beyond]
     assert max(row.cosine.value for row in beyond) > nulls.positions[0].cosine.value + 0.05
-    profile = length_profile(measured.vectors, measured.lengths, watch=0.0, repair=0.0)
-    assert profile.verdict.level == "repair"
-    judged = judge(profile, nulls)
-    explained = "Plain averaging explains it" in judged.sentence
+    profile = length_profile(measured.vectors, measured.lengths)
+    judged = long.judge(profile, Thresholds({"length_watch": 0, "length_repair": 0}), nulls=nulls, trials=[WON])
     rise = nulls.last.full.value - nulls.averaging[0].full.value
     agree = all(row.excess.interval.high < 0.25 * rise for row in (nulls.last, nulls.other))
-    assert (judged.level == "watch") == explained == agree
+    assert judged.level == ("watch" if agree else "repair")
     assert any("chunks" in sentence for sentence in judged.evidence)

@@ -11,8 +11,7 @@ import torch
 from length_data import word_model, word_texts
 from poolscope import encode, layers, length_profile
 from poolscope.errors import InputError
-from poolscope.metrics.length.mechanism import length_mechanism
-from poolscope.metrics.length.passes import measure_texts, score_bound, score_variances
+from poolscope.metrics.length.mechanism import length_mechanism, measure_texts, score_bound, score_variances
 
 TEXTS = ["w0", *word_texts(60, most=62)]
 
@@ -84,7 +83,7 @@ def test_word_averages_leave_special_tokens_out(pair, measured):
 def test_the_mechanism_by_bin(measured):
     profile = length_profile(measured.vectors, measured.lengths, bins=3)
     found = length_mechanism(measured, profile)
-    for number, row in enumerate(found.rows):
+    for number, row in enumerate(found.bins):
         member = profile.assignment == number
         assert row.sigma_a.value == pytest.approx(measured.attention.sigma_a[member].mean())
         assert row.bound.value == pytest.approx(measured.attention.bound[member].mean())
@@ -92,13 +91,13 @@ def test_the_mechanism_by_bin(measured):
         assert row.bound_fails.value == pytest.approx(above.mean())
         assert row.high_frequency.value == pytest.approx(measured.spread[member].mean())
         assert row.sigma_a.interval.low < row.sigma_a.value < row.sigma_a.interval.high
-    assert found.rows[0].words.value < found.rows[-1].words.value  # averages of more words are more alike
-    assert found.words_slope > 0
+    assert found.bins[0].words.value < found.bins[-1].words.value  # averages of more words are more alike
+    assert found.words_slope.interval.low > 0
     sentences = " ".join(found.sentences())
     assert "σₐ" in sentences
     assert "published bound" in sentences
     assert "input word embeddings" in sentences
-    assert found.table()[0]["sigma_a_low"] == found.rows[0].sigma_a.interval.low
+    assert found.rows()[0]["sigma_a_low"] == found.bins[0].sigma_a.interval.low
     json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(InputError, match="same texts"):
         length_mechanism(measured, length_profile(measured.vectors[:-1], measured.lengths[:-1]))
@@ -119,9 +118,9 @@ def test_a_model_without_layers_says_what_is_missing():
     assert "attention was not measured" in found.notes[0]
     assert "no table of input word embeddings" in found.notes[1]
     mechanism = length_mechanism(found, length_profile(found.vectors, found.lengths, bins=[1, 2, 3], min_texts=1))
-    assert mechanism.rows[0].sigma_a.value is None
-    assert mechanism.words_slope is None
-    assert mechanism.rows[0].high_frequency.value == 0
+    assert mechanism.bins[0].sigma_a.value is None
+    assert mechanism.words_slope.value is None
+    assert mechanism.bins[0].high_frequency.value == 0
 
 
 def test_a_static_table_is_its_own_input():
