@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.basis import Judgement
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.capabilities import has_attention
 from poolscope.errors import InputError
@@ -25,6 +24,7 @@ from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.rules import PUBLISHED_TAU
 from poolscope.repairs.trials import Bench
 from poolscope.repairs.vectors import MeanRemoval
+from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
@@ -94,14 +94,14 @@ def _trial_size(subject: Subject) -> int:
     return min(max(round(len(subject) * _SHARE), _FEWEST), _MOST)
 
 
-def judged_by(trials: Sequence[Trial], least: float) -> Judgement:
+def judged_by(trials: Sequence[Trial], least: float) -> Verdict:
     """`repair` where a trial won by at least so much; otherwise `watch`, and what that rests on."""
     gain = max((trial.gain for trial in trials), default=0.0)
     if gain >= least and gain > 0:
-        return Judgement("repair", "trial")
+        return Verdict("repair", basis="trial")
     if gain > 0:
-        return Judgement("watch", "small gain")
-    return Judgement("watch", "no cure" if any(trial.difference is not None for trial in trials) else "untried")
+        return Verdict("watch", basis="small gain")
+    return Verdict("watch", basis="no cure" if any(trial.difference is not None for trial in trials) else "untried")
 
 
 def mean_removal_trial(subject: Subject) -> Trial:
