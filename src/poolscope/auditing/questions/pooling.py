@@ -215,8 +215,8 @@ def _checked(subject: Subject) -> Array:
     if len(vectors) != len(subject) or vectors.shape[1] > subject.clouds.dimension:
         raise InputError(
             f"vectors: received {vectors.shape[0]} vectors of dimension {vectors.shape[1]}; needed: one for each of "
-            f"the {len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one is "
-            f"that of another model, or of several poolings joined."
+            f"the {len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one "
+            f"is that of another model, or of several poolings joined."
         )
     unit_rows(vectors, "vectors")  # names a row without direction
     return vectors
