@@ -45,8 +45,6 @@ BACK_EDGES = {
 # Folders that may import torch: everything else sees numpy.
 TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
 TORCH_ELSEWHERE = {
-    "metrics/layers/tally.py": "sums are taken where the captured tensors are, before they are copied",
-    "metrics/tokens/norms.py": "the norms of a model are found by looking at its modules",
     "research/norm_ablation.py": "the norms of a model are taken out of it",
 }
 

@@ -7,8 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from poolscope.errors import InputError
-from poolscope.metrics.scores import isotropic_quantile, score_distribution
-from poolscope.metrics.scores_figure import scores_figure
+from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.hubs import HubResult, hubs, skewness_draws
+from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Interval, percentile_interval
 from poolscope.verdicts import LEVELS, Verdict
 
@@ -44,7 +44,7 @@ def answer(subject: Subject) -> Answer:
         numbers,
         _merge_duplicates(counted) if merge else _look_at_hubs(counted),
         tables=tables,
-        draw={"hubs": lambda: _figure(counted)},
+        draw={"hubs": counted.figure},
     )
 
 
@@ -153,13 +153,6 @@ def _texts(subject: Subject, positions: Any) -> pa.Array:
     return pa.array([None if texts is None else texts[k] for k in positions], pa.large_string())
 
 
-def _figure(counted: HubResult) -> Any:
-    from poolscope.metrics.hubs_figure import hubs_figure
-
-    floor = "Gaussian vectors of the same shape"
-    return hubs_figure({"these texts": counted.occurrences, floor: counted.floor_occurrences}, k=counted.k, floor=floor)
-
-
 # -- beside other audits ------------------------------------------------------------------------------------------
 
 
@@ -179,8 +172,6 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
 
 def _overlay(audits: Mapping[str, Audit]) -> Any | None:
     """How often texts are found, several audits in one figure."""
-    from poolscope.metrics.hubs_figure import hubs_figure
-
     counts = {name: audit.column("hubs", "times_found") for name, audit in audits.items()}
     known = {name: values for name, values in counts.items() if values is not None}
     return hubs_figure(known, k=_K) if len(known) > 1 else None

@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.scores import ScoreDistribution, score_distribution
+from poolscope.metrics.scores import ScoreDistribution, score_distribution, scores_figure
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Verdict
 
@@ -49,7 +49,7 @@ def answer(subject: Subject) -> Answer:
         action,
         number_name=scores.cut_off_name,
         tables={"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})},
-        draw={"scores": lambda: _figure(scores)},
+        draw={"scores": scores.figure},
     )
 
 
@@ -76,12 +76,6 @@ def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     return replace(verdict, sentence=sentence, floor=scores.isotropic_cut_off, evidence=evidence)
 
 
-def _figure(*scores: ScoreDistribution, names: list[str] | None = None) -> Any:
-    from poolscope.metrics.scores_figure import scores_figure
-
-    return scores_figure(*scores) if names is None else scores_figure(*scores, names=names)
-
-
 # -- beside other audits ------------------------------------------------------------------------------------------
 
 
@@ -94,7 +88,7 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
 def _overlay(audits: Mapping[str, Audit]) -> Any | None:
     """The distributions of several audits in one figure."""
     known = {name: kept for name, audit in audits.items() if (kept := _distribution(audit)) is not None}
-    return _figure(*known.values(), names=list(known)) if len(known) > 1 else None
+    return scores_figure(*known.values(), names=list(known)) if len(known) > 1 else None
 
 
 def _distribution(audit: Audit) -> ScoreDistribution | None:
