@@ -132,6 +132,12 @@ def test_every_question_keeps_the_contract(key):
         assert set(view.below) <= set(view.headings)
 
 
+def test_the_page_lists_every_question_in_order():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    places = [page.index(f"| {number} | {each.words} |") for number, each in enumerate(QUESTIONS.values(), 1)]
+    assert places == sorted(places)
+
+
 def test_names_stand_once():
     for part in ("thresholds", "numbers"):
         names = [entry.name for question in QUESTIONS.values() for entry in getattr(question, part)]

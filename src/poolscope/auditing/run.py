@@ -45,14 +45,43 @@ def audit(
     named: Named | None = None,
     **options: Any,
 ) -> Audit:
-    """Every question about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
+    """Ask every question about a model on a corpus: each answer has a verdict, a number, its interval and its floor.
 
-    `model` is anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts`
-    out). `texts` is anything `read_texts` takes; by default 1,000 of the built-in corpus. `thresholds` sets some of
-    the thresholds anew. `vectors` (texts × d) are what your own runtime gave for the same texts:
-    then question 3 names the pooling that it did. `trial_texts` is how many texts trials encode anew (by default a
-    twentieth, 40 to 200). `progress` is called while encoding, `asked` after every answer. `named` is how the command
-    line called all this, for the commands that answers suggest. `options` are those of the encoder.
+    Parameters
+    ----------
+    model
+        Anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts` out).
+    texts
+        Anything `read_texts` takes; by default 1,000 of the built-in corpus.
+    thresholds
+        Thresholds that are set anew, by name.
+    vectors
+        What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
+    trial_texts
+        How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
+    seed
+        Of everything that is drawn.
+    cache
+        Keep the clouds on disk, and take them from there.
+    progress, asked
+        Called while encoding, and after every answer.
+    named
+        How the command line called all this, for the commands that answers suggest.
+    **options
+        Those of the encoder, such as `max_length`, `prompt` or `device`.
+
+    Returns
+    -------
+    Audit
+        One `Answer` a question, by key and in order; `save` writes its folder with the page.
+
+    Examples
+    --------
+    >>> texts = [f"text number {k} about subject {k % 7}" for k in range(40)]
+    >>> result = audit("builtin:wordllama", texts, trial_texts=0)
+    >>> result["position"].verdict.level, len(result.answers) == len(result.verdicts)
+    ('unchecked', True)
+
     """
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
     seed = _whole("seed", seed)
