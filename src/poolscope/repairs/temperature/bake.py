@@ -55,6 +55,7 @@ def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> 
     >>> query = lambda model: model.encoder.layer[0].attention.self.query.weight
     >>> bool((query(bake(model, 0.5)) == 2 * query(model)).all())
     True
+
     """
     rule = as_rule(tau)
     if not isinstance(rule, Constant):

@@ -72,6 +72,7 @@ def tempscale(model: Any, tau: Any = PUBLISHED_TAU, *, role: str | None = None) 
     >>> with tempscale(BertModel(BertConfig(**sizes)), 0.8) as applied:
     ...     applied
     Applied(Constant(tau=0.8) to 2 attention modules: encoder.layer.0.attention.self … encoder.layer.1.attention.self)
+
     """
     rule = as_rule(tau)
     if role is not None:
