@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from poolscope import as_encoder, read_texts
-from poolscope.audit.run import audit
+from poolscope.auditing.run import audit
 
 TARGET_TEXTS = 1000
 LIMIT_MB = 8  # what the page of so many texts may weigh

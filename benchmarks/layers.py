@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from poolscope import as_encoder, read_texts
-from poolscope.analyses.layers import layers
-from poolscope.analyses.layers_result import LayersResult
+from poolscope.metrics.layers.measure import layers
+from poolscope.metrics.layers.result import LayersResult
 
 NAMES = ("lambda", "sigma_a", "r", "C", "concentration_ratio", "cosine", "high_frequency")
 

@@ -25,8 +25,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from poolscope import CloudWriter, TokenClouds, socm, worst_pairs
-from poolscope.bures import native
-from poolscope.bures.pairs import available_cores
+from poolscope.numbers.bures import native
+from poolscope.numbers.bures.pairs import available_cores
 
 PANEL = 2048
 

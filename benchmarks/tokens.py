@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from poolscope import TokenClouds, as_encoder, read_texts
-from poolscope.analyses.token_keys import TokenKeys, token_ids
-from poolscope.analyses.token_moments import TokenMoments
-from poolscope.analyses.token_run import count_first
-from poolscope.analyses.tokens import MAX_TYPES, token_statistics
-from poolscope.analyses.tokens_summary import summarise
+from poolscope.metrics.tokens.keys import TokenKeys, token_ids
+from poolscope.metrics.tokens.measure import MAX_TYPES, token_statistics
+from poolscope.metrics.tokens.moments import TokenMoments
+from poolscope.metrics.tokens.run import count_first
+from poolscope.metrics.tokens.summary import summarise
 
 LAYERS = range(7)
 TARGET = 0.15

@@ -33,14 +33,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from poolscope import encode, read_pairs, read_texts
-from poolscope.charts import save_figure
-from poolscope.charts.training import training_figure
+from poolscope.charts.files import save_figure
 from poolscope.files import atomic_path, write_json
 from poolscope.integrations.evaluator import SOCMEvaluator
 from poolscope.integrations.regularizer import SOCMRegularizer
-from poolscope.intervals import bootstrap_interval
-from poolscope.moments import text_moments
-from poolscope.ranking import rank_documents
+from poolscope.numbers.intervals import bootstrap_interval
+from poolscope.numbers.moments import text_moments
+from poolscope.numbers.ranking import rank_documents
+from poolscope.research.training_figure import training_figure
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 Row = dict[str, Any]

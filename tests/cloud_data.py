@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from poolscope.bures.distances import Distances
 from poolscope.clouds import TokenClouds
+from poolscope.numbers.bures.distances import Distances
 
 
 def random_cloud(random: np.random.Generator, n: int, d: int, *, spread: float = 0.6) -> np.ndarray:

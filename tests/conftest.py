@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from poolscope.bures import native
+from poolscope.numbers.bures import native
 from report_visits import address, browser, dark, desktop, phone, visits  # noqa: F401 (fixtures of the browser tests)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from poolscope import files
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, Progress
-from poolscope.store import Store
-from poolscope.store_writer import encode_to_store
+from poolscope.stores.store import Store
+from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
 
 CARD = ModelCard("fake/model", "fake", 4, revision="r1", layers=2, max_length=128, prompts={"query": "q: "})

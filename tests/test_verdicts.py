@@ -7,7 +7,7 @@ import json
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.intervals import Interval
+from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict, worst_level
 
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 WORDS = [
@@ -190,3 +192,16 @@ def export_onnx(model: Any, file: Path, *, inputs: Sequence[str] = ("input_ids",
             dynamo=False,
         )
     return file
+
+
+def model2vec_folder(folder: Path, *, arrays: Any = None, **config: Any) -> Path:
+    """A table of model2vec in its own files."""
+    rng = np.random.default_rng(0)
+    arrays = (
+        {"embeddings": rng.normal(size=(len(SPECIAL) + len(WORDS), 4)).astype(np.float32)} if arrays is None else arrays
+    )
+    folder.mkdir(exist_ok=True)
+    save_file(arrays, folder / "model.safetensors")
+    tiny_tokenizer(template=None).backend_tokenizer.save(str(folder / "tokenizer.json"))
+    write(folder / "config.json", {"model_type": "model2vec", "normalize": False, **config})
+    return folder

@@ -1,17 +1,218 @@
-"""What every result carries: where it came from, and how it becomes JSON."""
+"""What every measurement returns: one base that gives files, tables, a short repr and where the numbers came from.
+
+A result is a frozen dataclass that inherits from `Result` and declares its fields. Everything else follows from the
+declarations: `to_dict` and `from_dict`, `save` and `load`, `to_table`, `_repr_html_`.
+
+>>> @dataclass(frozen=True, repr=False)
+... class Spread(Result):
+...     mean: Estimate
+...     texts: int
+...     values: Array | None = bulk()
+>>> measured = Spread(Estimate(0.5, floor=0.1), 2, np.array([0.4, 0.6]))
+>>> measured
+Spread(mean 0.500 (floor 0.1), texts 2)
+>>> Spread.from_dict(measured.to_dict(arrays=True)).values
+array([0.4, 0.6])
+>>> measured.to_table().column_names
+['mean', 'mean_floor', 'texts']
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
+import html
+import json
+import os
 import platform
-from collections.abc import Mapping
-from typing import Any
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError, StoreError
+from poolscope.files import atomic_path, write_json
+from poolscope.numbers.intervals import Estimate, Interval
+
+Array = NDArray[np.float64]
+
+# The key under which a table says where it came from.
+METADATA_KEY = b"poolscope"
+
+
+def bulk() -> Any:
+    """A field of one value a text, pair or token: files keep it, `to_dict` leaves it out; None where it was not kept.
+
+    Declare it as `Array | None`.
+    """
+    return field(default=None, repr=False, metadata={"bulk": True})
+
+
+def transient() -> Any:
+    """A field that only this process has (clouds, a model): no file keeps it. Declare it as `Any` or with `| None`."""
+    return field(default=None, repr=False, compare=False, metadata={"transient": True})
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """Base of every result; a subclass declares its fields, `provenance` among them where it has one."""
+
+    _kinds: ClassVar[dict[str, type[Result]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Result._kinds[cls.__name__] = cls
+
+    # -- short views ----------------------------------------------------------------------------------------------
+
+    def headline(self) -> dict[str, Any]:
+        """The few numbers that stand for the whole: estimates, counts and words among the fields."""
+        values = {part.name: getattr(self, part.name) for part in _shown(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Estimate | str | int | float)}
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in self.headline().items())
+        return f"{type(self).__name__}({parts})"
+
+    def _repr_html_(self) -> str:
+        """The headline and the first rows of the table, for notebooks."""
+        table = self.to_table()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_word(value))}</td>" for value in row.values()) + "</tr>"
+            for row in table.slice(0, 12).to_pylist()
+        )
+        more = f"<p>{len(table) - 12:,} more rows</p>" if len(table) > 12 else ""
+        return f"<p><b>{html.escape(repr(self))}</b></p><table><tr>{head}</tr>{body}</table>{more}"
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a text, bin or layer, in plain types; by default one row with the headline."""
+        return [cells(self.headline())]
+
+    def to_table(self) -> pa.Table:
+        """`rows` as an Arrow table; its metadata says where the numbers came from."""
+        return with_provenance(pa.Table.from_pylist(self.rows()), getattr(self, "provenance", {}))
+
+    def to_pandas(self) -> Any:
+        """`to_table` as a pandas DataFrame."""
+        return self.to_table().to_pandas()
+
+    # -- plain types and files ------------------------------------------------------------------------------------
+
+    def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """The fields in the types of JSON; `arrays` with one value a text or pair too."""
+        content: dict[str, Any] = {"result": type(self).__name__, "poolscope": __version__}
+        for part in _kept(self):
+            value = getattr(self, part.name)
+            if part.metadata.get("bulk"):
+                if arrays:
+                    content[part.name] = packed(value)
+            else:
+                content[part.name] = plain(value)
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """The result that `to_dict` described; what a version of poolscope wrote without is left at its default."""
+        kind = Result._kinds.get(str(content.get("result", cls.__name__)))
+        if kind is None or not issubclass(kind, cls):
+            raise StoreError(
+                f"received a {content.get('result')!r} where a {cls.__name__} was asked for. Load it with the class "
+                f"that wrote it, or with Result.load."
+            )
+        try:
+            return typing.cast(Self, restored(kind, content))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"{kind.__name__}: cannot be restored ({type(error).__name__}: {error}); it was written by poolscope "
+                f"{content.get('poolscope', 'of an unknown version')}, this is {__version__}. Measure it again."
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result, atomically: `.json` everything, to be loaded again; `.parquet` and `.csv` its table."""
+        ending = Path(path).suffix.lower()
+        if ending == ".json":
+            write_json(path, self.to_dict(arrays=True))
+            return
+        if ending not in (".parquet", ".csv"):
+            raise InputError(f"{path}: received the ending '{ending}'; allowed are .json, .parquet and .csv.")
+        table = self.to_table()
+        with atomic_path(path) as temporary:
+            if ending == ".parquet":
+                pq.write_table(table, temporary)
+            else:
+                from pyarrow import csv
+
+                csv.write_csv(table, temporary)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """A result that `save` wrote as `.json`."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file. Name a .json file that `save` wrote.") from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreError(f"{path}: cannot be read as a result ({error}). Measure it again.") from error
+        if not isinstance(content, dict):
+            raise StoreError(f"{path}: holds {type(content).__name__}, no result. Name a .json file that `save` wrote.")
+        return cls.from_dict(content)
+
+    # -- figure ---------------------------------------------------------------------------------------------------
+
+    def figure(self) -> Any:
+        """The figure of the result (plotly); an error where there is none to draw."""
+        raise InputError(f"{type(self).__name__} has no figure; its numbers stand in to_table() and to_dict().")
+
+
+def _shown(result: Result) -> list[dataclasses.Field[Any]]:
+    return [part for part in _kept(result) if part.repr and not part.metadata.get("bulk")]
+
+
+def _kept(result: Result) -> list[dataclasses.Field[Any]]:
+    return [part for part in dataclasses.fields(result) if not part.metadata.get("transient")]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def cells(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as the cells of one row; an estimate takes NAME, NAME_low, NAME_high and NAME_floor where it has them.
+
+    >>> cells({"gain": Estimate(0.5, floor=0.1)})
+    {'gain': 0.5, 'gain_floor': 0.1}
+    """
+    row: dict[str, Any] = {}
+    for name, value in values.items():
+        if not isinstance(value, Estimate):
+            row[name] = plain(value)
+            continue
+        row[name] = plain(value.value)
+        if value.interval is not None:
+            row |= {f"{name}_low": value.interval.low, f"{name}_high": value.interval.high}
+        if value.floor is not None:
+            row[f"{name}_floor"] = value.floor
+    return row
+
+
+def with_provenance(table: pa.Table, provenance: Mapping[str, Any]) -> pa.Table:
+    """The table with its provenance in the metadata of its schema."""
+    return table.replace_schema_metadata({METADATA_KEY: json.dumps(plain(provenance)).encode()})
 
 
 def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,14 +239,19 @@ def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, A
     }
 
 
+# -- plain types and back -----------------------------------------------------------------------------------------
+
+
 def plain(value: Any) -> Any:
     """The value in the types of JSON: numpy and dataclasses unpacked, NaN and infinity as None.
 
     >>> plain({"a": np.float32(0.5), "b": np.arange(2), "c": float("nan")})
     {'a': 0.5, 'b': [0, 1], 'c': None}
     """
+    if isinstance(value, Result):
+        return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {part.name: plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -57,3 +263,114 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
+
+
+def packed(value: Any) -> Any:
+    """`plain`, but arrays of numbers byte by byte: exact, and a third of the size of their digits.
+
+    >>> packed(np.array([1, 2], dtype=np.int8))
+    {'dtype': '|i1', 'shape': [2], 'base64': 'AQI='}
+    """
+    if isinstance(value, Result):
+        return value.to_dict(arrays=True)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+        raw = np.ascontiguousarray(value)
+        return {
+            "dtype": raw.dtype.str,
+            "shape": list(raw.shape),
+            "base64": base64.b64encode(raw.tobytes()).decode("ascii"),
+        }
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {part.name: packed(getattr(value, part.name)) for part in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): packed(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [packed(item) for item in value]
+    return plain(value)
+
+
+def restored(kind: Any, value: Any) -> Any:
+    """A plain value as the type that a field declares: the way back from `plain` and `packed`.
+
+    >>> restored(Estimate | None, {"value": 0.5, "interval": None})
+    Estimate(value=0.5, interval=None, floor=None, floor_low=None, floor_high=None)
+    """
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return restored(inner[0], value)
+    if origin in (typing.Union, types.UnionType):
+        return _restored_choice(inner, value)
+    if value is None:
+        return float("nan") if kind is float else None
+    if kind is np.ndarray or origin is np.ndarray:
+        return _restored_array(inner, value)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        return _restored_record(kind, value)
+    if origin in (tuple, list, Sequence):
+        return _restored_sequence(origin, inner, value)
+    if origin in (dict, Mapping):
+        return {_key(inner[0], key): restored(inner[1], item) for key, item in value.items()}
+    return value
+
+
+def _restored_choice(kinds: Sequence[Any], value: Any) -> Any:
+    """One of several types: the first that the value can be read as."""
+    if value is None and type(None) in kinds:
+        return None
+    refused: Exception | None = None
+    for kind in kinds:
+        if kind is type(None) or (kind is str and not isinstance(value, str)):
+            continue
+        try:
+            return restored(kind, value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            refused = error
+    raise refused or ValueError(f"{value!r} is none of the declared types")
+
+
+def _restored_array(inner: Sequence[Any], value: Any) -> NDArray[Any]:
+    if isinstance(value, Mapping):
+        raw = base64.b64decode(value["base64"], validate=True)
+        return np.frombuffer(raw, dtype=np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+    declared = typing.get_args(inner[1])[0] if len(inner) > 1 and typing.get_args(inner[1]) else None
+    known = declared if isinstance(declared, type) and issubclass(declared, np.generic) else None
+    return np.asarray(value, dtype=known)
+
+
+def _restored_record(kind: type, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a {kind.__name__} was expected, received {type(value).__name__}")
+    if issubclass(kind, Result) and str(value.get("result", kind.__name__)) != kind.__name__:
+        kind = Result._kinds[str(value["result"])]
+    hints = typing.get_type_hints(kind)
+    known = {part.name for part in dataclasses.fields(kind) if part.init and not part.metadata.get("transient")}
+    return kind(**{name: restored(hints[name], item) for name, item in value.items() if name in known})
+
+
+def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
+    if isinstance(value, str | Mapping):
+        raise TypeError(f"a list was expected, received {type(value).__name__}")
+    if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
+        return tuple(restored(kind, item) for kind, item in zip(inner, value, strict=True))
+    items = [restored(inner[0], item) for item in value]
+    return tuple(items) if origin is tuple else items
+
+
+def _key(kind: Any, key: str) -> Any:
+    return int(key) if kind is int else float(key) if kind is float else key
+
+
+__all__ = [
+    "METADATA_KEY",
+    "Estimate",
+    "Interval",
+    "Result",
+    "bulk",
+    "cells",
+    "packed",
+    "plain",
+    "provenance",
+    "restored",
+    "transient",
+    "with_provenance",
+]

@@ -1,4 +1,4 @@
-"""The verdict of an analysis: `ok`, `watch` or `repair`, with its evidence."""
+"""What a number means: a level, what the level rests on, and one sentence in plain words with its evidence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,29 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poolscope.errors import InputError
-from poolscope.intervals import Interval
+from poolscope.numbers.intervals import Interval
 from poolscope.results import plain
 
-Level = Literal["ok", "watch", "repair"]
-LEVELS: tuple[Level, ...] = ("ok", "watch", "repair")
+Level = Literal["ok", "unchecked", "watch", "repair"]
+LEVELS: tuple[Level, ...] = ("ok", "unchecked", "watch", "repair")
+"""From the calmest to the most serious. `unchecked`: not applicable, not asked, or too little to tell."""
+
+# Dark enough on white and light enough on black.
+LEVEL_COLOURS = {"ok": "#2e9e5b", "unchecked": "#808080", "watch": "#c98a00", "repair": "#d1495b"}
+
+Basis = Literal[
+    "counted",  # over these texts: nothing is estimated
+    "interval",  # all of the interval lies beyond the threshold
+    "estimate",  # the estimate does, not all of its interval
+    "no interval",  # the estimate does, and it has no interval
+    "beyond chance",  # that there is an excess is sure, its size is an estimate
+    "trial",  # a repair won on held-out texts, by enough
+    "small gain",  # it won by less than the threshold asks
+    "no cure",  # beyond the threshold, but what was tried has not helped
+    "untried",  # beyond the threshold, and nothing could be tried
+    "harmless",  # beyond the threshold of a repair, but nothing is found worse for it
+    "declared",  # read from what the model declares, not measured
+]
 
 
 @dataclass(frozen=True)
@@ -18,7 +36,8 @@ class Verdict:
     """What a number means: the level, the number with its interval and its floor, and one sentence in plain words.
 
     `floor` is what the same statistic gives where there is nothing to find (shuffled, permuted, a null model); None
-    where the statistic is a count that needs none. `evidence` holds further sentences, each with its numbers.
+    where the statistic is a count that needs none. `evidence` holds further sentences, each with its numbers. `basis`
+    is what a level above `ok` rests on.
     """
 
     level: Level
@@ -27,6 +46,7 @@ class Verdict:
     interval: Interval | None = None
     floor: float | None = None
     evidence: tuple[str, ...] = ()
+    basis: Basis | None = None
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:

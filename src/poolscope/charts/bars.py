@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from poolscope.intervals import Interval
+from poolscope.numbers.intervals import Interval
 
 
 def error_bars(values: Sequence[float], intervals: Sequence[Interval | None], colour: str) -> dict[str, Any]:

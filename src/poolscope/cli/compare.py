@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from poolscope.audit.compare import Comparison
-    from poolscope.audit.differences import DifferenceRow
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("compare")(compare)
+    from poolscope.auditing.compare import Comparison
+    from poolscope.auditing.differences import DifferenceRow
 
 
 def compare(
@@ -36,7 +31,7 @@ def compare(
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
     from rich.console import Console
 
-    from poolscope.audit.compare import compare as compare_audits
+    from poolscope.auditing.compare import compare as compare_audits
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     result = compare_audits(*audits)
@@ -49,7 +44,7 @@ def compare(
 
 
 def _print(result: Comparison, screen: Console) -> None:
-    from poolscope.audit.compare_names import LETTERS
+    from poolscope.auditing.compare_names import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     ways = list(dict.fromkeys(row.how for row in result.differences))
@@ -81,8 +76,8 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
     from rich.table import Table
     from rich.text import Text
 
-    from poolscope.audit.compare_names import common_number
-    from poolscope.audit.questions import QUESTIONS
+    from poolscope.auditing.compare_names import common_number
+    from poolscope.auditing.questions import QUESTIONS
     from poolscope.cli.audit import LEVEL_STYLES
 
     levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
@@ -106,7 +101,7 @@ def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: 
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.audit.compare_names import excludes_zero
+    from poolscope.auditing.compare_names import excludes_zero
 
     first, second = (marks[name] for name in (rows[0].first, rows[0].second)) if rows else ("first", "second")
     title = f"{second} minus {first} (*: the interval excludes 0)"

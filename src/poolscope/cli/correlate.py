@@ -15,13 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from poolscope.evidence.model_records import ModelRecords
-    from poolscope.evidence.study import Association, CorrelationStudy, MetricScore
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("correlate")(correlate)
+    from poolscope.research.correlate.model_records import ModelRecords
+    from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
 
 
 def correlate(
@@ -57,7 +52,7 @@ def correlate(
     """
     from rich.console import Console
 
-    from poolscope.evidence import correlate
+    from poolscope.research.correlate.run import correlate
 
     if scores is None:
         raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
@@ -80,8 +75,8 @@ def correlate(
 
 
 def _scores(path: Path, benchmark: str | None) -> ModelRecords:
-    from poolscope.evidence.correlate import read_scores
-    from poolscope.evidence.mteb_results import read_mteb_results
+    from poolscope.research.correlate.mteb_results import read_mteb_results
+    from poolscope.research.correlate.run import read_scores
 
     if benchmark is None or not path.exists():
         return read_scores(path)
@@ -184,6 +179,7 @@ def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figu
     if parquet is not None:
         study.save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts import correlation_figure, save_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.research.correlate.figure import correlation_figure
 
         save_figure(correlation_figure(study), figure)

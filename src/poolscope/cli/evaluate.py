@@ -15,16 +15,11 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.evaluate import Difference, Evaluation
+    from poolscope.evaluation import Difference, Evaluation
     from poolscope.repairs.repair_file import Repair
 
 # Units drawn from the built-in corpus when the user names no texts.
 DEFAULT_SAMPLE = 500
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("evaluate")(evaluate)
 
 
 @given.encoder_options(without=("role",))
@@ -82,8 +77,8 @@ def _repair(file: Path | None, temperature: float | None, pooling: str | None) -
 
 def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console) -> dict[str, Any]:
     from poolscope.encoders import as_encoder
-    from poolscope.evaluate import compare_scores
-    from poolscope.evaluate import evaluate as evaluate_task
+    from poolscope.evaluation import compare_scores
+    from poolscope.evaluation import evaluate as evaluate_task
     from poolscope.repairs.encoding import PROMPT_CHOICES
     from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance

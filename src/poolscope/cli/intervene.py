@@ -15,8 +15,8 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.intervene import Change, Effect, InterveneResult
     from poolscope.clouds import TokenClouds
+    from poolscope.research.interventions.run import Change, Effect, InterveneResult
     from poolscope.texts.pairs import Pairs
 
 # From this width on the table has room for the intervals; --json and --figure have them always.
@@ -24,11 +24,6 @@ WIDE = 140
 
 # Query-document pairs drawn when the user names no number: every query is compared with every document.
 DEFAULT_LIMIT = 200
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("intervene")(intervene)
 
 
 @given.encoder_options(without=("prompt", "prompt_name", "role"))
@@ -59,10 +54,10 @@ def intervene(
     """
     from rich.console import Console
 
-    from poolscope.analyses.intervene import INTERVENTIONS
-    from poolscope.analyses.intervene import intervene as measure
-    from poolscope.analyses.interventions import parse_intervention
     from poolscope.cli.progress import counting_progress
+    from poolscope.research.interventions.changes import parse_intervention
+    from poolscope.research.interventions.run import INTERVENTIONS
+    from poolscope.research.interventions.run import intervene as measure
     from poolscope.texts import read_pairs
 
     screen = Console(stderr=json == "-", soft_wrap=False)
@@ -81,8 +76,8 @@ def intervene(
     if json is not None:
         put_json(result.to_dict(), json)
     if figure is not None:
-        from poolscope.charts import save_figure
-        from poolscope.charts.intervene import intervene_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.research.interventions.figure import intervene_figure
 
         save_figure(intervene_figure(result), figure)
     name_written(screen, json, figure)
@@ -101,9 +96,10 @@ def _encode(
     model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
 ) -> tuple[TokenClouds, TokenClouds]:
     """Documents and queries, each with the prompt that the model declares for it."""
-    from poolscope.cache import cached_clouds
+    from poolscope.cli.inputs import print_notes
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.stores.cache import cached_clouds
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
@@ -115,8 +111,7 @@ def _encode(
         words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
         screen.print(words, highlight=False, markup=False)
         reports = [] if role == "query" else pooling_report(encoder).notes()
-        for note in [*reports, *truncation_report(part).notes()]:
-            screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+        print_notes([*reports, *truncation_report(part).notes()], screen)
     return clouds[0], clouds[1]
 
 

@@ -15,18 +15,13 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.length_report import LengthReport
+    from poolscope.clouds.vectors import Vectors
+    from poolscope.metrics.length.report import LengthReport
     from poolscope.texts import Pairs, Texts
-    from poolscope.vectors import Vectors
 
 # Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
 DEFAULT_LIMIT = 500
 DEFAULT_PAIRS = 300
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("length")(length)
 
 
 @given.encoder_options()
@@ -50,7 +45,7 @@ def length(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     json: given.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
@@ -66,7 +61,7 @@ def length(
     from rich.console import Console
 
     from poolscope.cli.length_screen import print_report
-    from poolscope.vectors import is_vectors
+    from poolscope.clouds.vectors import is_vectors
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     reading = {"column": column, "id_column": id_column, "label_column": label_column}
@@ -117,11 +112,11 @@ def _of_vectors(
     settings: Mapping[str, Any],
     screen: Console,
 ) -> LengthReport:
-    from poolscope.analyses.length import length_profile
-    from poolscope.analyses.length_labels import labels_by_length
-    from poolscope.analyses.length_report import LengthReport
+    from poolscope.clouds.vectors import WORDS, read_vectors
+    from poolscope.metrics.length.labels import labels_by_length
+    from poolscope.metrics.length.profile import length_profile
+    from poolscope.metrics.length.report import LengthReport
     from poolscope.texts import read_texts
-    from poolscope.vectors import WORDS, read_vectors
 
     corpus = None if texts is None else read_texts(texts, **reading)
     held = _held(path, corpus) if corpus is not None else read_vectors(path, **reading)
@@ -144,7 +139,7 @@ def _of_vectors(
 
 def _held(path: str, corpus: Texts) -> Vectors:
     """The vectors with the texts beside them; where their numbers differ, what was left out in reading is said."""
-    from poolscope.vectors import read_vectors
+    from poolscope.clouds.vectors import read_vectors
 
     try:
         return read_vectors(path, texts=corpus.texts)
@@ -179,8 +174,8 @@ def _of_model(
     options: Mapping[str, Any],
     screen: Console,
 ) -> LengthReport:
-    from poolscope.analyses.length_report import length_report
     from poolscope.cli.progress import counting_progress
+    from poolscope.metrics.length.report import length_report
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
@@ -206,6 +201,7 @@ def _write(report: LengthReport, json: str | None, figure: Path | None) -> None:
     if json is not None:
         put_json(report.to_dict(), json)
     if figure is not None:
-        from poolscope.charts import length_sheet, save_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.metrics.length.figure import length_sheet
 
         save_figure(length_sheet(report), figure)

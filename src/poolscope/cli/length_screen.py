@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from poolscope.analyses.length_mechanism import LengthMechanism
-    from poolscope.analyses.length_nulls import LengthNulls
-    from poolscope.analyses.length_report import LengthReport
-    from poolscope.analyses.length_result import LengthProfile
-    from poolscope.analyses.length_retrieval import LengthRetrieval
-    from poolscope.analyses.length_stats import Estimated
+    from poolscope.metrics.length.mechanism import LengthMechanism
+    from poolscope.metrics.length.nulls import LengthNulls
+    from poolscope.metrics.length.report import LengthReport
+    from poolscope.metrics.length.result import LengthProfile
+    from poolscope.metrics.length.retrieval import LengthRetrieval
+    from poolscope.numbers.intervals import Estimate
     from poolscope.verdicts import Verdict
 
 _COLOURS = {"ok": "green", "watch": "yellow", "repair": "red"}
@@ -142,7 +142,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _cell(found: Estimated, digits: int = 3) -> str:
+def _cell(found: Estimate, digits: int = 3) -> str:
     if found.value is None or found.interval is None:
         return _number(found.value, digits)
     return f"{found.value:.{digits}f} ±{(found.interval.high - found.interval.low) / 2:.{digits}f}"

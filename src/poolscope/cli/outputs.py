@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from poolscope.errors import require
 from poolscope.files import check_file, check_folder, write_json
 
 if TYPE_CHECKING:
@@ -49,11 +48,10 @@ def _checked_folder(path: Path | None) -> Path | None:
 
 def _checked_figure(path: Path | None) -> Path | None:
     if path is not None:
-        from poolscope.charts import check_figure_path
+        from poolscope.charts.files import check_figure_path
 
         check_figure_path(path)
         check_file(path)
-        require("plotly", "report")
     return path
 
 

@@ -13,14 +13,9 @@ from poolscope.cli.outputs import name_written, put_json, to_figure
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.analyses.pair import PairProjection
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("pair")(pair)
+    from poolscope.metrics.pair.measure import PairProjection
 
 
 @given.encoder_options(without=("encoding",))
@@ -44,8 +39,8 @@ def pair(
     """
     from rich.console import Console
 
-    from poolscope.analyses.pair import project_pair
     from poolscope.encoders import as_encoder
+    from poolscope.metrics.pair.measure import project_pair
 
     encoder = as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
@@ -63,7 +58,8 @@ def pair(
 def _draw(
     found: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
 ) -> None:
-    from poolscope.charts import pair_figure, save_figure
+    from poolscope.charts.files import save_figure
+    from poolscope.metrics.pair.figure import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)
     ids = [clouds.token_ids(k) for k in (0, 1)]

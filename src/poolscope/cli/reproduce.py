@@ -18,11 +18,6 @@ EXPERIMENTS = ("socm-paper", "length-collapse", "norm-variance")
 NOTHING_MEASURED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("reproduce")(reproduce)
-
-
 @given.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
     experiment: Annotated[
@@ -61,10 +56,10 @@ def reproduce(
     of the set texts. What cannot be reached stands in the tables with the reason; exit code 1: nothing could be.
     """
     from poolscope.encoders.base import EncoderOptions
-    from poolscope.reproduce.request import Request, choose, parse_named
+    from poolscope.research.reproduce.request import Request, choose, parse_named
 
     further = _further(experiment, scores, taus)
-    chosen = import_module(f"poolscope.reproduce.{experiment.replace('-', '_')}")
+    chosen = import_module(f"poolscope.research.reproduce.{experiment.replace('-', '_')}")
     request = Request(
         models=choose(chosen.MODELS, only=models or (), sources=parse_named(model or (), "--model"), what="models"),
         texts=choose(

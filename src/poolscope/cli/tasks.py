@@ -13,7 +13,7 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.evaluate import Task
+    from poolscope.evaluation import Task
 
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")
@@ -30,7 +30,7 @@ def load_task(
     name: str, source: str | None, *, columns: str | None, sample: int | None, seed: int, screen: Console
 ) -> Task:
     """The task; what was noticed while reading texts is printed, and the rest stands in its notes."""
-    from poolscope.evaluate import read_task, split_half_task, summary_body_task
+    from poolscope.evaluation import read_task, split_half_task, summary_body_task
     from poolscope.texts import read_texts
 
     if name not in (*LABEL_FREE, *LABELLED):

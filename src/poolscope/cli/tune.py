@@ -22,11 +22,6 @@ BUILTIN_SAMPLE, SAMPLE = 400, 1_000
 FAMILIES = ("temperature", "pooling", "vectors")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("tune")(tune)
-
-
 @given.encoder_options(without=("role",))
 def tune(
     model: given.Model = given.MODEL,
@@ -88,7 +83,7 @@ def _families(named: str) -> set[str]:
 
 def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
     """The arguments of `tune` that say what is searched; what is not said is tried in full."""
-    from poolscope.repairs.temperature_rules import checked_temperature
+    from poolscope.repairs.temperature.rules import checked_temperature
 
     found: dict[str, Any] = {}
     if "temperature" not in families:
@@ -113,7 +108,7 @@ def _run(
     model: str, task: Any, search: dict[str, Any], *, sample: int | None, seed: int, options: dict[str, Any]
 ) -> TuneResult:
     from poolscope.cli.progress import encoding_progress
-    from poolscope.repairs.temperature_rules import PUBLISHED_GRID
+    from poolscope.repairs.temperature.rules import PUBLISHED_GRID
     from poolscope.repairs.tune import texts_to_encode, tune
 
     total = texts_to_encode(task, search.get("temperatures", PUBLISHED_GRID))
@@ -158,7 +153,8 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
         put_json(result.to_dict(), json)
         written.append(json)
     if figure is not None:
-        from poolscope.charts import save_figure, tune_figure
+        from poolscope.charts.files import save_figure
+        from poolscope.repairs.tune_figure import tune_figure
 
         save_figure(tune_figure(result), figure)
         written.append(figure)

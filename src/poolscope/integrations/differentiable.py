@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from poolscope.analyses.socm_score import SocmFormula
 from poolscope.errors import DegenerateCloudError, InputError, require
-from poolscope.moments import largest_trace
+from poolscope.metrics.socm.score import SocmFormula
+from poolscope.numbers.moments import largest_trace
 
 require("torch", "train")
 

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from poolscope.analyses.socm import socm
-from poolscope.analyses.socm_result import SocmResult
-from poolscope.analyses.socm_score import SocmFormula
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.door import encode
 from poolscope.errors import InputError, require
-from poolscope.moments import text_moments, within_text_cosine
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.socm.score import SocmFormula
+from poolscope.numbers.moments import text_moments, within_text_cosine
 
 require("sentence_transformers", "train")
 

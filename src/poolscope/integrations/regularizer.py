@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from poolscope.analyses.socm_score import SocmFormula
 from poolscope.errors import InputError, ModelError, require
+from poolscope.metrics.socm.score import SocmFormula
 
 require("torch", "train")
 require("sentence_transformers", "train")

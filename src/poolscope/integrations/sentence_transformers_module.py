@@ -18,10 +18,10 @@ import numpy as np
 from poolscope.encoders import EncoderOptions, as_encoder
 from poolscope.encoders.base import ROLES, resolve_prompt
 from poolscope.errors import InputError, ModelError, require
+from poolscope.numbers.pooling import LastTwoPooling, PositionPooling
 from poolscope.repairs.encoding import PROMPT_CHOICES
-from poolscope.repairs.pooling import LastTwoPooling, PositionPooling
 from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.temperature_rules import Constant
+from poolscope.repairs.temperature.rules import Constant
 
 torch = require("torch", "sentence-transformers")
 require("sentence_transformers", "sentence-transformers")
@@ -141,10 +141,10 @@ def _at_temperature(model: Any, repair: Repair) -> Any:
     if rule is None or rule.neutral:
         return copy.deepcopy(model)
     if isinstance(rule, Constant):
-        from poolscope.repairs.bake import bake
+        from poolscope.repairs.temperature.bake import bake
 
         return bake(model, rule)
-    from poolscope.repairs.saved_rules import keep_rule
+    from poolscope.repairs.temperature.saved import keep_rule
 
     found = copy.deepcopy(model)
     keep_rule(found, rule)

@@ -6,7 +6,7 @@ from typing import Any
 
 from poolscope.encoders.temperature import in_role
 from poolscope.errors import require
-from poolscope.repairs.saved_rules import apply_saved
+from poolscope.repairs.temperature.saved import apply_saved
 
 require("sentence_transformers", "sentence-transformers")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.analyses.socm import socm
-from poolscope.analyses.socm_result import SocmResult
-from poolscope.analyses.socm_score import SocmFormula
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.socm.score import SocmFormula
 
 require("torchmetrics", "train")
 

@@ -9,12 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poolscope.repairs.pooling import pool
+    from poolscope.numbers.pooling import pool
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.reranking import rerank
-    from poolscope.repairs.saved_rules import apply_saved, keep_rule
-    from poolscope.repairs.step_fit import fit_steps
-    from poolscope.repairs.temperature_rules import (
+    from poolscope.repairs.temperature.rules import (
         PUBLISHED_GRID,
         ByRole,
         Constant,
@@ -23,26 +21,28 @@ if TYPE_CHECKING:
         YarnLike,
         as_rule,
     )
+    from poolscope.repairs.temperature.saved import apply_saved, keep_rule
+    from poolscope.repairs.temperature.steps import fit_steps
     from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening, load_repair
 
 _HOMES = {
-    "PUBLISHED_GRID": "temperature_rules",
+    "PUBLISHED_GRID": "temperature.rules",
     "AllButTheTop": "vectors",
-    "ByRole": "temperature_rules",
-    "Constant": "temperature_rules",
-    "LogLength": "temperature_rules",
+    "ByRole": "temperature.rules",
+    "Constant": "temperature.rules",
+    "LogLength": "temperature.rules",
     "MeanRemoval": "vectors",
     "Repair": "repair_file",
     "Standardisation": "vectors",
-    "Steps": "temperature_rules",
+    "Steps": "temperature.rules",
     "Whitening": "vectors",
-    "YarnLike": "temperature_rules",
-    "apply_saved": "saved_rules",
-    "as_rule": "temperature_rules",
-    "fit_steps": "step_fit",
-    "keep_rule": "saved_rules",
+    "YarnLike": "temperature.rules",
+    "apply_saved": "temperature.saved",
+    "as_rule": "temperature.rules",
+    "fit_steps": "temperature.steps",
+    "keep_rule": "temperature.saved",
     "load_repair": "vectors",
-    "pool": "pooling",
+    "pool": ".numbers.pooling",
     "rerank": "reranking",
 }
 
@@ -71,4 +71,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'poolscope.repairs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"poolscope.repairs.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f".{_HOMES[name]}", "poolscope.repairs"), name)

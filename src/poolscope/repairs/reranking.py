@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.bures import given_pairs
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.ranking import Ranking
+from poolscope.numbers.bures import given_pairs
+from poolscope.numbers.ranking import Ranking
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from poolscope.evaluate import Difference, Evaluation
+from poolscope.evaluation import Difference, Evaluation
 from poolscope.files import write_json
 from poolscope.repairs.candidates import Candidate
 from poolscope.repairs.repair_file import Repair

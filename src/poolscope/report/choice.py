@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.analyses.socm import socm
-from poolscope.analyses.socm_result import PairColumns, SocmResult
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import PairColumns, SocmResult
 
 # What a pair was chosen for; a pair can have been chosen for both of the first two.
 NEIGHBOUR, WORST, RANDOM = 1, 2, 4

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.analyses.pair import FlatCloud, PairProjection, project_pair
-from poolscope.analyses.pair_tokens import token_contributions
-from poolscope.analyses.socm_result import SocmResult
-from poolscope.bures.pairs import workers
-from poolscope.charts.pair import pair_figure
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
+from poolscope.metrics.pair.figure import pair_figure
+from poolscope.metrics.pair.measure import FlatCloud, PairProjection, project_pair
+from poolscope.metrics.pair.tokens import token_contributions
+from poolscope.metrics.socm.result import SocmResult
+from poolscope.numbers.bures.pairs import workers
 from poolscope.report.choice import Sizes, choose_pairs
 from poolscope.report.data import figure_data, kept_text, packed
 from poolscope.report.excerpts import characters_each, excerpt_start

@@ -132,7 +132,7 @@ def read_pairs(
     (['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]])
     """
     if isinstance(source, str) and source == BUILTIN:
-        from poolscope.corpus import summary_body_pairs  # made of Pairs, so imported when asked for
+        from poolscope.texts.corpus import summary_body_pairs  # made of Pairs, so imported when asked for
 
         pairs = summary_body_pairs()
         return pairs if sample is None else pairs.sample(sample, seed)

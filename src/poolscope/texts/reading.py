@@ -93,7 +93,7 @@ def read_texts(
 
 
 def _builtin(name: str) -> Texts:
-    from poolscope.corpus import docstrings  # the corpus is made of Texts, so it is imported when asked for
+    from poolscope.texts.corpus import docstrings  # the corpus is made of Texts, so it is imported when asked for
 
     if name != BUILTIN:
         raise InputError(f"received '{name}'; the only built-in corpus is {BUILTIN}. Ask for that one.")

@@ -1,1 +1,0 @@
-"""The analyses: each takes clouds and returns a frozen result."""

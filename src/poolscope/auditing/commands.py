@@ -1,0 +1,117 @@
+"""The commands that answers suggest: quoted, with the options of the audit, and only where they would run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from poolscope.texts.records import BUILTIN
+
+# Texts from a pipe are gone when the next command starts.
+PIPE = "-"
+
+# How each command calls what an audit was told about its texts; the options of the encoder have one name everywhere.
+_LIKE_AUDIT = {name: name for name in ("column", "id_column", "limit", "seed", "encoding")}
+_READING: Mapping[str, Mapping[str, str]] = {
+    "audit": _LIKE_AUDIT,
+    "length": _LIKE_AUDIT,
+    "chunk": _LIKE_AUDIT,
+    "tune": {"column": "columns", "limit": "sample", "seed": "seed", "encoding": "encoding"},
+}
+# The same in Python, for models and texts that have no name on the command line.
+_CALLS = {
+    "audit": "poolscope.audit",
+    "tune": "poolscope.tune",
+    "length": "poolscope.metrics.length.report.length_report",
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """What an audit was told, in the words of the command line.
+
+    `model` and `texts` are None where they have no name there (objects in memory, a pipe); `texts` is empty where none
+    were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
+    command, `settings` (trial, vectors, threshold) by another audit only. `clouds`: the model is a file of ready
+    clouds, which can only be audited.
+    """
+
+    model: str | None = None
+    texts: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    clouds: bool = False
+
+    def command(self, verb: str, *, prompt: str = "", **more: Any) -> str | None:
+        """A command about the same model and texts; a call in Python where they have no name; None for neither.
+
+        `prompt` is what stands before the texts, for commands that do not know roles.
+
+        >>> Named("org/model", "my texts.csv", {"column": "body"}).command("audit", fail_on="watch")
+        "poolscope audit org/model 'my texts.csv' --column body --fail-on watch"
+        """
+        if self.clouds and verb != "audit":
+            return None
+        settings = {**(self.settings if verb == "audit" else {}), **more}
+        if self.model is None or self.texts is None:
+            return self._call(verb, settings)
+        reading = {_READING[verb][name]: value for name, value in self.reading.items() if name in _READING[verb]}
+        options = dict(self.options)
+        if verb == "tune" and options.pop("role", None) is not None:
+            options["prompt"] = prompt
+        return _line(verb, self.model, self.texts, {**reading, **options, **settings})
+
+    def rechunk(self, **more: Any) -> str | None:
+        """Cut the texts to fit, and audit what comes of it; None where they have no name on the command line."""
+        if self.clouds or not self.model or self.texts is None:
+            return None
+        output = chunk_file(self.texts)
+        reading = {"id_column": "id", "seed": self.reading.get("seed")}  # chunks are read whole, and in UTF-8
+        chunks = Named(self.model, output, reading, self.options, {**self.settings, "vectors": None})
+        return f"{self.command('chunk', output=output, **more)} && {chunks.command('audit')}"
+
+    def _call(self, verb: str, settings: Mapping[str, Any]) -> str | None:
+        if self.clouds or verb not in _CALLS or set(settings) - {"trial", "threshold", "role"}:
+            return None
+        parts = ["model" if self.model is None else repr(self.model), *self._texts_in_python(verb)]
+        arguments = {"seed": self.reading.get("seed") or None, **self.options, "role": settings.get("role")}
+        arguments["trial_texts"] = settings.get("trial")
+        arguments["thresholds"] = dict(settings.get("threshold") or {}) or None
+        given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
+        return f"{_CALLS[verb]}({', '.join([*parts, *given])})"
+
+    def _texts_in_python(self, verb: str) -> list[str]:
+        """The texts as an argument; only `audit` takes their name, or none."""
+        if self.texts is None:
+            return ["texts"]
+        if verb == "audit":
+            return [repr(self.texts)] if self.texts else []
+        return [f"poolscope.read_texts({self.texts or BUILTIN!r}, sample={self.reading.get('limit')})"]
+
+
+def chunk_file(texts: str) -> str:
+    """Where chunks of these texts go: never the file that they are made of.
+
+    >>> chunk_file("corpus/chunks.jsonl"), chunk_file("builtin:docstrings"), chunk_file("")
+    ('chunks-chunks.jsonl', 'chunks.jsonl', 'chunks.jsonl')
+    """
+    path = Path(texts)
+    return f"{path.stem}-chunks.jsonl" if path.suffix else "chunks.jsonl"
+
+
+def _line(verb: str, model: str, texts: str, options: Mapping[str, Any]) -> str:
+    words = ["poolscope", verb, model, *([texts] if texts else [])]
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, Mapping):
+            words += [word for key, number in value.items() for word in (flag, f"{key}={number}")]
+        elif value is True:
+            words.append(flag)
+        elif value is not None and value is not False and (name, value) != ("seed", 0):
+            given = str(value)
+            words += [f"{flag}={given}"] if given.startswith("-") else [flag, given]
+    return shlex.join(words)

@@ -1,0 +1,178 @@
+"""`audit`: a model and texts in, ten answers out. The texts are encoded once; every question asks the same clouds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.auditing.commands import PIPE, Named
+from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.result import Answer, Audit
+from poolscope.auditing.subject import StoredEncoder, Subject
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
+from poolscope.errors import InputError
+from poolscope.results import provenance
+from poolscope.stores.cache import cached_clouds
+from poolscope.stores.store import is_store, open_clouds
+from poolscope.texts import Texts, read_texts
+from poolscope.texts.records import BUILTIN
+
+MODEL = "builtin:minilm"
+# Texts drawn from the built-in corpus when none are named.
+DEFAULT_TEXTS = 1000
+
+
+def audit(
+    model: Any = MODEL,
+    texts: Any = None,
+    *,
+    thresholds: Mapping[str, float] | None = None,
+    vectors: Any = None,
+    trial_texts: int | None = None,
+    seed: int = 0,
+    cache: bool = False,
+    progress: Progress | None = None,
+    asked: Callable[[Answer], None] | None = None,
+    named: Named | None = None,
+    **options: Any,
+) -> Audit:
+    """Ten questions about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
+
+    `model` is anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts`
+    out). `texts` is anything `read_texts` takes; by default 1,000 of the built-in corpus. `thresholds` sets some of
+    the thresholds anew. `vectors` (texts × d) are what your own runtime gave for the same texts:
+    then question 3 names the pooling that it did. `trial_texts` is how many texts trials encode anew (by default a
+    twentieth, 40 to 200). `progress` is called while encoding, `asked` after every answer. `named` is how the command
+    line called all this, for the commands that answers suggest. `options` are those of the encoder.
+    """
+    limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
+    seed = _whole("seed", seed)
+    trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
+    runtime = None if vectors is None else _runtime(vectors)
+    began = time.perf_counter()
+    encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
+    encoding = time.perf_counter() - began
+    subject = Subject(
+        clouds=clouds,
+        encoder=encoder,
+        thresholds=limits,
+        source=source,
+        notes=notes,
+        runtime=runtime,
+        trial_texts=trial_texts,
+        seed=seed,
+        named=named
+        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
+    )
+    return ask(subject, seconds={"encoding": encoding}, asked=asked)
+
+
+def ask(
+    subject: Subject, *, seconds: Mapping[str, float] | None = None, asked: Callable[[Answer], None] | None = None
+) -> Audit:
+    """Every question of the table, in order."""
+    answers: list[Answer] = []
+    times = dict(seconds or {})
+    for question in QUESTIONS:
+        began = time.perf_counter()
+        answers.append(question.ask(subject, answers))
+        times[question.key] = time.perf_counter() - began
+        if asked is not None:
+            asked(answers[-1])
+    settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
+    return Audit(
+        model=subject.card.to_dict(),
+        corpus=subject.corpus(),
+        answers=tuple(answers),
+        thresholds=dict(subject.thresholds),
+        provenance={**origin, "seconds": {name: round(value, 3) for name, value in times.items()}},
+        subject=subject,
+    )
+
+
+def _material(
+    model: Any, texts: Any, options: Mapping[str, Any], *, seed: int, cache: bool, progress: Progress | None
+) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
+    """The encoder, the clouds, where the texts came from, and what reading them met."""
+    ready = model if isinstance(model, TokenClouds) else _opened(model)
+    if ready is not None and texts is None:
+        if options:
+            raise InputError(
+                f"received ready clouds and the options {sorted(options)}; clouds are taken as they are. Leave the "
+                f"options out, or name a model."
+            )
+        return _stored(ready), ready, _name(model) or "ready clouds", ()
+    corpus = _corpus(texts, seed)
+    encoder = as_encoder(model if ready is None else ready, **options)
+    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
+    return encoder, clouds, corpus.source, tuple(corpus.report.notes())
+
+
+def _corpus(texts: Any, seed: int) -> Texts:
+    if texts is None:
+        return read_texts(BUILTIN, sample=DEFAULT_TEXTS, seed=seed)
+    return texts if isinstance(texts, Texts) else read_texts(texts)
+
+
+def _opened(model: Any) -> TokenClouds | None:
+    """Clouds, if the name is that of a cloud file or a store."""
+    return open_clouds(model) if _is_clouds(model) else None
+
+
+def _is_clouds(model: Any) -> bool:
+    return isinstance(model, str | os.PathLike) and (Path(model).suffix == ".arrow" or is_store(model))
+
+
+def _stored(clouds: TokenClouds) -> StoredEncoder:
+    """Ready clouds behind what their provenance says of their model; a plain card where it says nothing."""
+    known = {field.name for field in fields(ModelCard)}
+    declared = {name: value for name, value in dict(clouds.provenance.get("model", {})).items() if name in known}
+    for name in ("pooling", "after"):
+        declared[name] = tuple(declared.get(name, ()))
+    card = ModelCard(**{"name": "ready clouds", "kind": "arrays", "dimension": clouds.dimension, **declared})
+    options = {name: value for name, value in dict(clouds.provenance.get("options", {})).items() if value is not None}
+    return StoredEncoder(clouds, card, EncoderOptions(**{k: v for k, v in options.items() if k in _CONTENT}))
+
+
+_CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
+
+
+def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
+    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+    clouds = texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))
+    return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+
+
+def _name(value: Any) -> str | None:
+    return os.fspath(value) if isinstance(value, str | os.PathLike) and os.fspath(value) != PIPE else None
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise InputError(f"{name}: received {value!r}; allowed is a whole number, 0 or more. Pass one, such as 40.")
+    return int(value)
+
+
+def _runtime(vectors: Any) -> NDArray[Any]:
+    """Vectors of a runtime as a table of numbers; how many and how long they must be is known after encoding."""
+    try:
+        table = np.asarray(vectors)
+    except ValueError:  # rows of different lengths
+        table = np.empty(0, dtype=object)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
+        shape = "rows of different lengths" if table.dtype == object else f"{table.dtype} of shape {table.shape}"
+        raise InputError(
+            f"vectors: received {shape}; allowed is a table of numbers, one row a text (texts × dimensions). Stack the "
+            f"vectors of your runtime in the order of the texts."
+        )
+    return table

@@ -1,0 +1,209 @@
+"""What is audited: the model, the texts, their clouds and vectors. Everything that several questions need, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.auditing.commands import Named
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.auditing.trials import HalvesTask, cut_halves
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.arrays import ArrayEncoder
+from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.capabilities import can_encode
+from poolscope.encoders.pooling import TextPooling
+from poolscope.encoders.reports import PoolingReport, pooling_report
+from poolscope.encoders.tokens import Vocabulary
+from poolscope.metrics.hubs import first_of_equal
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import SocmResult
+from poolscope.numbers.bures.factors import ReducedCache
+from poolscope.numbers.bures.pairs import reduced_caches
+from poolscope.numbers.moments import TextMoments, text_moments
+from poolscope.numbers.pooling import pool
+from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.texts import Texts
+
+Array = NDArray[np.float64]
+
+# All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
+MOST_PAIRS = 2500
+_REDUCED_BYTES = 512 * 2**20
+NEIGHBOURS = 1
+
+
+class StoredEncoder(ArrayEncoder):
+    """Ready clouds, with what their model declared when it made them."""
+
+    def __init__(self, clouds: TokenClouds, card: ModelCard, options: EncoderOptions) -> None:
+        super().__init__(clouds)
+        self.card = card
+        self.options = options
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model on a corpus, encoded once.
+
+    `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
+    `runtime` are the vectors that the user's own runtime gave for the same texts. `trial_texts` are the
+    texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
+    `named` how all that is called on the command line.
+    """
+
+    clouds: TokenClouds
+    encoder: TokenEncoder
+    thresholds: Thresholds
+    source: str
+    notes: tuple[str, ...] = ()
+    runtime: Array | None = None
+    trial_texts: int | None = None
+    seed: int = 0
+    named: Named = field(default_factory=Named, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.clouds)
+
+    @property
+    def card(self) -> ModelCard:
+        """What the model declares about itself."""
+        return self.encoder.card
+
+    @property
+    def can_encode(self) -> bool:
+        """Can other texts be encoded, or are the clouds all there is?"""
+        return can_encode(self.encoder)
+
+    @cached_property
+    def texts(self) -> list[str] | None:
+        """The texts in memory, or None if the clouds came without them."""
+        found = self.clouds.texts
+        return None if found is None else list(found)
+
+    @cached_property
+    def distinct(self) -> NDArray[np.int64]:
+        """Positions of the texts that equal no earlier one: what repeats another is no draw of its own."""
+        return np.arange(len(self)) if self.texts is None else first_of_equal(self.texts)
+
+    def repeats(self) -> tuple[str, ...]:
+        """A sentence about the texts that `distinct` leaves out, where there are any."""
+        left = len(self) - len(self.distinct)
+        verb = "text that equals" if left == 1 else "texts that equal"
+        return (f"Left out: {left:,} {verb} an earlier one but for letter case and blanks.",) if left else ()
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The names of the texts."""
+        return list(self.clouds.ids)
+
+    @cached_property
+    def moments(self) -> TextMoments:
+        """Unit mean, norm and trace of every text."""
+        return text_moments(self.clouds)
+
+    @cached_property
+    def pooling(self) -> str:
+        """The pooling that the answers use: what the model declares; the mean where it declares none or several."""
+        return TextPooling(self.card).name
+
+    @cached_property
+    def raw_vectors(self) -> Array:
+        """The vector of each text as the model pools, at its own length (texts × d)."""
+        return self.pooled(self.clouds)
+
+    @cached_property
+    def vectors(self) -> NDArray[np.float32]:
+        """The same vectors at length 1."""
+        return unit_rows(self.raw_vectors, "vectors")
+
+    def pooled(self, clouds: TokenClouds) -> Array:
+        """The vectors of some clouds, pooled as the model does, at their own length."""
+        return pool(clouds, self.pooling)
+
+    def encoded(self, texts: Sequence[str]) -> Array:
+        """The vectors of other texts, encoded with the same choices."""
+        return self.pooled(self.encoder.encode(texts)[-1])
+
+    @cached_property
+    def halves(self) -> HalvesTask | str:
+        """The halves of some texts for all trials, or why there are none."""
+        return cut_halves(self)
+
+    @cached_property
+    def pooling_report(self) -> PoolingReport:
+        """What the model declares about its pooling, prompts and length, and what was done."""
+        return pooling_report(self.encoder)
+
+    @cached_property
+    def pairs(self) -> SocmResult:
+        """SOCM of all pairs of texts, or of a random sample where there are many; no text that repeats another."""
+        texts = self.distinct
+        count = len(texts) * (len(texts) - 1) // 2
+        if len(texts) == len(self):
+            sample = None if count <= MOST_PAIRS else MOST_PAIRS
+            return socm(self.clouds, sample=sample, seed=self.seed, reduced=self._reduced)
+        if count <= MOST_PAIRS:
+            pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
+        else:
+            random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
+            i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, MOST_PAIRS))
+            pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
+        return replace(socm(self.clouds, pairs=texts[pairs], reduced=self._reduced), kind=kind)
+
+    @cached_property
+    def neighbours(self) -> SocmResult:
+        """SOCM of each text with its nearest by mean vector; texts that repeat another are nobody's neighbours."""
+        texts = self.distinct
+        if len(texts) == len(self):
+            return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1), reduced=self._reduced)
+        found, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
+        pairs = np.stack([np.repeat(texts, found.shape[1]), texts[found.ravel()]], axis=1)
+        pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
+        return replace(
+            socm(self.clouds, pairs=pairs, reduced=self._reduced), kind="each different text with its nearest neighbour"
+        )
+
+    @cached_property
+    def _reduced(self) -> tuple[ReducedCache, ReducedCache]:
+        """What the texts are reduced to for SOCM, kept for both lists of pairs."""
+        return reduced_caches(self.clouds, budget=_REDUCED_BYTES)
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The names of the tokens, where the encoder has them."""
+        found = getattr(self.encoder, "vocabulary", None)
+        return found if isinstance(found, Vocabulary) else None
+
+    def command(self, verb: str, **more: Any) -> str | None:
+        """What to run about this model and these texts, with further options; None where it could not run."""
+        if verb == "tune" and self.trial_texts != 0 and isinstance(self.halves, str):
+            return None  # it tries repairs on halves too
+        return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
+
+    def rechunk_command(self, **more: Any) -> str | None:
+        """What to run to cut the texts to fit this model and audit them again."""
+        return self.named.rechunk(**more)
+
+    def corpus(self) -> dict[str, Any]:
+        """What is known of the texts; the digest tells two corpora apart (None where the texts are unknown)."""
+        return {
+            "source": self.source,
+            "texts": len(self),
+            "tokens": int(self.clouds.lengths.sum()),
+            "digest": self._digest(),
+            "notes": list(self.notes),
+        }
+
+    def _digest(self) -> str | None:
+        if self.texts is None:
+            return None
+        from poolscope.texts import ReadReport
+
+        report = ReadReport(read=len(self), kept=len(self))
+        return Texts(tuple(self.ids), tuple(self.texts), None, self.source, report).digest

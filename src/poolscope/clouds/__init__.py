@@ -1,0 +1,8 @@
+"""Token clouds: one matrix of tokens a text, in memory or in a file, and tables of pooled vectors."""
+
+from __future__ import annotations
+
+from poolscope.clouds.token_clouds import TokenClouds, as_matrix
+from poolscope.clouds.writers import CloudBuilder, CloudWriter
+
+__all__ = ["CloudBuilder", "CloudWriter", "TokenClouds", "as_matrix"]

@@ -1,0 +1,359 @@
+"""Token clouds: the token vectors of many texts, in memory or memory-mapped.
+
+A `TokenClouds` is a thin view of an Arrow table with one row a text:
+
+| column      | type                                  | meaning                                            |
+|-------------|---------------------------------------|----------------------------------------------------|
+| `id`        | string                                | name of the text, for people                       |
+| `text`      | large_string, may be null             | the text itself                                    |
+| `truncated` | int32                                 | tokens cut off because the text was too long       |
+| `token_ids` | large_list<int32>, may be null        | vocabulary ids of the tokens                       |
+| `tokens`    | large_list<fixed_size_list<float, d>> | the cloud, one vector a token                      |
+
+Why this layout: inside a record batch all token vectors lie end to end in one buffer, so the batch *is*
+the token matrix plus offsets, without a copy; the file is plain uncompressed Arrow IPC (Feather 2), so it
+is memory-mapped as it is, and pandas, polars and datasets read it too. Larger-than-memory corpora are
+several record batches; everything downstream walks `blocks()`.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from poolscope.clouds.table import (
+    ArrowStrings,
+    Block,
+    blocks_of,
+    checked_table,
+    column_of,
+    padded_input,
+    positions_of,
+    read_provenance,
+    write_provenance,
+)
+from poolscope.errors import InputError, StoreError
+from poolscope.files import atomic_path
+
+_FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
+
+
+def as_matrix(value: Any, *, name: str = "tokens") -> NDArray[Any]:
+    """A 2-D float16/32/64 array from numpy, nested lists or a torch tensor.
+
+    bfloat16 becomes float32 and integers become float64, both without loss.
+
+    >>> as_matrix([[1, 2], [3, 4]]).dtype
+    dtype('float64')
+    """
+    if hasattr(value, "detach"):  # a torch tensor, recognised without importing torch
+        value = value.detach().cpu()
+        value = value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:  # nested lists of unequal lengths
+        raise InputError(
+            f"{name}: received a {type(value).__name__} that is no array ({error}); a token cloud is a matrix "
+            f"(tokens × dimensions). Pass one 2-D float array per text, with as many numbers for each token."
+        ) from error
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    if array.ndim != 2 or array.dtype.name not in _FLOAT_TYPES:
+        raise InputError(
+            f"{name}: received an array of shape {array.shape} and type {array.dtype}; a token cloud is "
+            f"a matrix (tokens × dimensions) of real numbers. Pass one 2-D float array per text."
+        )
+    return array
+
+
+class TokenClouds:
+    """A ragged set of token clouds; immutable.
+
+    >>> clouds = TokenClouds.from_arrays([np.eye(3), np.ones((2, 3))], texts=["a b c", "d e"])
+    >>> clouds
+    TokenClouds(2 texts, 5 tokens, dimension 3, float64)
+    >>> clouds[1].shape, clouds.lengths.tolist(), clouds.texts[0]
+    ((2, 3), [3, 2], 'a b c')
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = checked_table(table)
+        self.provenance: Mapping[str, Any] = read_provenance(table)
+        self._blocks = tuple(blocks_of(table.column("tokens")))
+        self.dimension: int = table.schema.field("tokens").type.value_type.list_size
+        self.dtype: np.dtype[Any] = self._blocks[0].tokens.dtype
+        lengths = [np.diff(block.offsets) for block in self._blocks]
+        self.lengths: NDArray[np.int64] = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
+        self._starts = np.array([block.start for block in self._blocks], dtype=np.int64)
+        if len(empty := np.flatnonzero(self.lengths == 0)):
+            raise InputError(
+                f"{len(empty)} of {len(self)} texts have no tokens (first: position {empty[0]}); a cloud needs "
+                f"at least one token. Leave empty texts out, or keep the special tokens."
+            )
+
+    # -- building -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Iterable[Any],
+        *,
+        texts: Sequence[str] | None = None,
+        ids: Sequence[str | int] | None = None,
+        truncated: Sequence[int] | NDArray[Any] | None = None,
+        token_ids: Sequence[NDArray[Any]] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> TokenClouds:
+        """From one (tokens × dimensions) array a text; numpy arrays, nested lists or torch tensors.
+
+        Ids may be whole numbers, such as the index of a data frame; they are kept as strings.
+        """
+        matrices = [as_matrix(array, name=f"text {k}") for k, array in enumerate(arrays)]
+        if not matrices:
+            raise InputError("received no clouds; at least one text is needed.")
+        dimensions = sorted({matrix.shape[1] for matrix in matrices})
+        if len(dimensions) > 1 or dimensions[0] == 0:
+            raise InputError(
+                f"received clouds of dimensions {dimensions}; all clouds must share one dimension of at least 1. "
+                f"Encode all texts with the same model and layer."
+            )
+        tokens = np.concatenate(matrices) if len(matrices) > 1 else matrices[0]
+        offsets = np.concatenate([[0], np.cumsum([len(matrix) for matrix in matrices])])
+        return cls.from_matrix(
+            tokens,
+            offsets,
+            texts=texts,
+            ids=ids,
+            truncated=truncated,
+            token_ids=token_ids,
+            provenance=provenance,
+        )
+
+    @classmethod
+    def from_matrix(
+        cls,
+        tokens: NDArray[Any],
+        offsets: Any,
+        *,
+        texts: Sequence[str] | None = None,
+        ids: Sequence[str | int] | None = None,
+        truncated: Sequence[int] | NDArray[Any] | None = None,
+        token_ids: Sequence[NDArray[Any]] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> TokenClouds:
+        """From one token matrix and offsets (text k is `tokens[offsets[k]:offsets[k+1]]`), without a copy."""
+        matrix = np.ascontiguousarray(as_matrix(tokens))
+        bounds = np.asarray(offsets, dtype=np.int64)
+        if (
+            bounds.ndim != 1
+            or len(bounds) < 2
+            or bounds[0] != 0
+            or bounds[-1] != len(matrix)
+            or (np.diff(bounds) < 0).any()
+        ):
+            raise InputError(
+                f"offsets must rise from 0 to the number of tokens ({len(matrix)}), one entry more than texts; "
+                f"received {bounds[:5].tolist()}… of length {bounds.size}."
+            )
+        count = len(bounds) - 1
+        columns = {
+            "id": column_of("id", ids, count),
+            "text": column_of("text", texts, count),
+            "truncated": column_of("truncated", truncated, count),
+            "token_ids": column_of("token_ids", token_ids, count),
+            "tokens": pa.LargeListArray.from_arrays(
+                bounds, pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])
+            ),
+        }
+        return cls(pa.table(columns).replace_schema_metadata(write_provenance(provenance)))
+
+    @classmethod
+    def from_padded(cls, batch: Any, mask: Any, **columns: Any) -> TokenClouds:
+        """From a padded batch (texts × positions × dimensions) and its 0/1 attention mask.
+
+        Rows are selected by the mask, so the padding, whatever it holds and on whichever side it is,
+        cannot leak into a cloud. Keyword arguments are those of `from_arrays`.
+        """
+        batch, keep = padded_input(batch, "batch"), np.asarray(padded_input(mask, "mask"))
+        shape = tuple(batch.shape)
+        if len(shape) != 3 or keep.shape != shape[:2] or not np.isin(keep, (0, 1)).all():
+            raise InputError(
+                f"received a batch of shape {shape} and a mask of shape {keep.shape}; allowed: batch (texts, "
+                f"positions, dimensions) and mask (texts, positions) of zeros and ones."
+            )
+        rows = (as_matrix(batch[k], name=f"text {k}")[keep[k].astype(bool)] for k in range(shape[0]))
+        return cls.from_arrays(rows, **columns)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[TokenClouds]) -> TokenClouds:
+        """The texts of several clouds, one after the other. No vector is copied.
+
+        The provenance is that of the first; counts of `unknown` tokens are those of all, where every part has them, and
+        where the parts are of different `texts` nothing is said of them.
+        """
+        if not parts:
+            raise InputError("received no clouds to concatenate; at least one is needed.")
+        kinds = sorted({(part.dimension, part.dtype.name) for part in parts})
+        if len(kinds) > 1:
+            raise InputError(f"cannot concatenate clouds of different dimension or type: {kinds}.")
+        provenance = dict(parts[0].provenance)
+        if any(part.provenance.get("texts") != provenance.get("texts") for part in parts):
+            provenance.pop("texts", None)
+        first = provenance.pop("unknown", {})
+        unknown = [part.provenance.get("unknown", {}) for part in parts]
+        if first and all(counts.keys() == first.keys() for counts in unknown):
+            provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in first}
+        metadata = write_provenance(provenance)
+        return cls(pa.concat_tables([part._table.replace_schema_metadata(metadata) for part in parts]))
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @overload
+    def __getitem__(self, index: int | np.integer[Any]) -> NDArray[Any]: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Sequence[bool] | NDArray[Any]) -> TokenClouds: ...
+    def __getitem__(self, index: Any) -> NDArray[Any] | TokenClouds:
+        """The cloud of one text (tokens × dimensions), a read-only view; for a slice or a mask their clouds.
+
+        >>> clouds = TokenClouds.from_arrays([np.eye(2), np.ones((1, 2)), np.ones((3, 2))])
+        >>> clouds[1:], clouds[clouds.lengths > 1].ids[1]
+        (TokenClouds(2 texts, 4 tokens, dimension 2, float64), '2')
+        """
+        if isinstance(index, slice):
+            return self._slice(range(len(self))[index])
+        if isinstance(index, bool) or not hasattr(index, "__index__") or np.ndim(index):
+            return self.select(index)  # which refuses a single boolean
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"text {position} of {len(self)}")
+        position %= len(self)
+        block = self._blocks[int(np.searchsorted(self._starts, position, side="right")) - 1]
+        local = position - block.start
+        return block.tokens[block.offsets[local] : block.offsets[local + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        for block in self._blocks:
+            for k in range(len(block)):
+                yield block.tokens[block.offsets[k] : block.offsets[k + 1]]
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenClouds({len(self):,} texts, {self.lengths.sum():,} tokens, dimension {self.dimension}, {self.dtype})"
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        """The texts in order, in pieces whose tokens lie in one matrix (one piece when in memory)."""
+        yield from self._blocks
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of the texts."""
+        return ArrowStrings(self._table.column("id"))
+
+    @property
+    def texts(self) -> Sequence[str] | None:
+        """The texts themselves, or None if the clouds were built without them."""
+        column = self._table.column("text")
+        return None if column.null_count else ArrowStrings(column)
+
+    @property
+    def truncated(self) -> NDArray[np.int32]:
+        """How many tokens of each text were cut off before encoding."""
+        return np.asarray(self._table.column("truncated").to_numpy(), dtype=np.int32)
+
+    def token_ids(self, index: int) -> NDArray[np.int32] | None:
+        """Vocabulary ids of the tokens of one text, or None if they were not kept."""
+        value = self._table.column("token_ids")[int(index)]
+        return None if not value.is_valid else np.asarray(value.values.to_numpy(), dtype=np.int32)
+
+    def select(self, indices: Any) -> TokenClouds:
+        """The clouds of some texts (copies their tokens): positions in the wanted order, or a mask of booleans.
+
+        The provenance of a part, here and in a slice, names the texts it is `part_of`; what holds for the whole alone,
+        such as counts, is left out. All texts in their order are no part.
+        """
+        positions = positions_of(indices, len(self)) % len(self)
+        whole = np.array_equal(positions, np.arange(len(self)))
+        ids, texts, truncated = self.ids, self.texts, self.truncated
+        token_ids = [self.token_ids(int(k)) for k in positions]
+        return TokenClouds.from_arrays(
+            [self[int(k)] for k in positions],
+            ids=[ids[int(k)] for k in positions],
+            texts=None if texts is None else [texts[int(k)] for k in positions],
+            truncated=truncated[positions],
+            token_ids=None if any(t is None for t in token_ids) else [t for t in token_ids if t is not None],
+            provenance=self.provenance if whole else _of_a_part(self.provenance),
+        )
+
+    def described(
+        self,
+        *,
+        ids: Sequence[str] | None = None,
+        texts: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> TokenClouds:
+        """The same clouds (no vector is copied) under other ids, with other texts, with more said of their origin."""
+        table = self._table
+        for name, values in (("id", ids), ("text", texts)):
+            if values is not None:
+                position = table.schema.get_field_index(name)
+                table = table.set_column(position, table.schema.field(position), column_of(name, values, len(self)))
+        return TokenClouds(table.replace_schema_metadata(write_provenance({**self.provenance, **(provenance or {})})))
+
+    def _slice(self, positions: range) -> TokenClouds:
+        if positions.step != 1 or not len(positions):
+            return self.select(np.asarray(positions, dtype=np.int64))
+        if len(positions) == len(self):
+            return TokenClouds(self._table)
+        part = self._table.slice(positions.start, len(positions))
+        return TokenClouds(part.replace_schema_metadata(write_provenance(_of_a_part(self.provenance))))
+
+    def to_table(self) -> pa.Table:
+        """The Arrow table behind this object (no copy)."""
+        return self._table
+
+    # -- files --------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one Arrow IPC file, atomically."""
+        with (
+            atomic_path(path) as temporary,
+            pa.ipc.new_file(os.fspath(temporary), self._table.schema) as writer,
+        ):
+            writer.write_table(self._table)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> TokenClouds:
+        """Open a file written by `save` or a `CloudWriter`, memory-mapped: nothing is read until it is used."""
+        try:
+            with pa.memory_map(os.fspath(path)) as source:
+                table = pa.ipc.open_file(source).read_all()
+                table.validate()  # the bounds of every buffer: a damaged file must not crash the process
+                return cls(table)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{path}: no such cloud file. Write one with TokenClouds.save or `poolscope encode`."
+            ) from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StoreError(f"{path}: not a readable Arrow IPC file ({error}). Encode the texts again.") from error
+
+
+def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a provenance says that holds for a part of its texts too."""
+    found = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
+    texts = provenance.get("texts")
+    if isinstance(texts, Mapping):  # it may have been written by anyone
+        origin = {"source": texts.get("source"), "part_of": texts.get("digest", texts.get("part_of"))}
+        found["texts"] = {name: value for name, value in origin.items() if value is not None}
+    return found

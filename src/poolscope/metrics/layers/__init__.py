@@ -1,0 +1,1 @@
+"""What every layer does to the clouds: spread, attention, high frequencies."""

@@ -1,0 +1,1 @@
+"""How the vectors of texts change with their length, and what explains it."""

@@ -1,0 +1,334 @@
+"""Figures of length: the profile by bin, the mechanism, the null models, the probes, and who wins a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.errors import InputError, require
+
+if TYPE_CHECKING:
+    from poolscope.metrics.length.labels import LengthLabels
+    from poolscope.metrics.length.mechanism import LengthMechanism
+    from poolscope.metrics.length.nulls import LengthNulls
+    from poolscope.metrics.length.position import PositionProbe
+    from poolscope.metrics.length.probes import LengthProbe
+    from poolscope.metrics.length.report import LengthReport
+    from poolscope.metrics.length.result import LengthProfile
+    from poolscope.metrics.length.retrieval import LengthRetrieval
+    from poolscope.numbers.intervals import Estimate
+
+_WIDTH, _HEIGHT, _COLUMNS = 460, 340, 3
+_TOKENS = "tokens"
+_DASHES = {"solid": "—", "dash": "– –", "dot": "···"}
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: places, estimates, its name in the legend, and its colour (a number of the palette) and dash."""
+
+    name: str
+    x: Sequence[Any]
+    values: Sequence[Estimate]
+    colour: int = 0
+    dash: str = "solid"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel; `log` doubles the horizontal axis from tick to tick, `limit` marks where the model's own limit is."""
+
+    title: str
+    across: str
+    up: str
+    series: Sequence[Series]
+    log: bool = False
+    limit: float | None = None
+    reference: float | None = None
+
+
+def length_figure(profile: LengthProfile) -> Any:
+    """The profile by bin: cosine, distance from the centre, norm, effective rank and neighbours; grey is chance."""
+    title = f"Length profile · {profile.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled"
+    return _figure(title, _profile_panels(profile))
+
+
+def mechanism_figure(mechanism: LengthMechanism) -> Any:
+    """σₐ beside its bound, ‖PA‖²/(n − 1), deviations of the tokens, and plain averages of input embeddings by bin."""
+    return _figure("What the last layer does, by length", _mechanism_panels(mechanism))
+
+
+def nulls_figure(nulls: LengthNulls) -> Any:
+    """Whole documents beside averages of their chunks, and one chunk at other positions."""
+    title = f"Null models · {short_name(nulls.model)} · the same {nulls.documents} documents"
+    return _figure(title, _null_panels(nulls))
+
+
+def probes_figure(*probes: LengthProbe) -> Any:
+    """One panel a probe: cosine as the length doubles."""
+    return _figure("Probes: only the length changes", _probe_panels(probes))
+
+
+def retrieval_figure(retrieval: LengthRetrieval) -> Any:
+    """Quality by the length of the relevant document, and the share of each bin among the first places."""
+    title = f"Who wins · {retrieval.queries:,} queries, {retrieval.documents:,} documents"
+    return _figure(title, _retrieval_panels(retrieval))
+
+
+def position_figure(probe: PositionProbe) -> Any:
+    """Cosine and rank of a relevant segment by its place in a long document."""
+    title = f"A segment of {probe.segment} tokens within {probe.tokens} · {probe.queries} queries"
+    return _figure(title, _position_panels(probe))
+
+
+def labels_figure(labels: LengthLabels) -> Any:
+    """Accuracy and entropy of a logistic regression by bin."""
+    return _figure(f"{labels.labels} labels · {labels.texts:,} texts", _label_panels(labels))
+
+
+def length_sheet(report: LengthReport) -> Any:
+    """Everything that a report holds, on one sheet."""
+    parts: list[tuple[Any, Callable[[Any], list[Panel]]]] = [
+        (report.profile, _profile_panels),
+        (report.mechanism, _mechanism_panels),
+        (report.nulls, _null_panels),
+        (report.probes, _probe_panels),
+        (report.retrieval, _retrieval_panels),
+        (report.position, _position_panels),
+        (report.labels, _label_panels),
+    ]
+    panels = [panel for part, draw in parts if part for panel in draw(part)]
+    name = "" if report.model is None else f" · {short_name(report.model['name'])}"
+    return _figure(f"Length{name} · {report.profile.texts:,} texts · bars: 95 % intervals · grey: chance", panels)
+
+
+# -- panels -------------------------------------------------------------------------------------------------------
+
+
+def _profile_panels(profile: LengthProfile) -> list[Panel]:
+    shown = {
+        "cosine": ("Do texts look alike?", "mean pairwise cosine"),
+        "distance": ("How far from the centre?", "mean distance from the centre"),
+        "norm": ("How long are the vectors?", "norm before normalisation"),
+        "effective_rank": ("How many directions?", "effective rank (equal numbers of texts)"),
+        "same_bin_neighbours": ("Neighbours of the same length", "share of nearest neighbours in the bin"),
+    }
+    labels = [row.label for row in profile.bins]
+    return [
+        Panel(title, profile.unit, up, [Series("measured", labels, [getattr(row, name) for row in profile.bins])])
+        for name, (title, up) in shown.items()
+    ]
+
+
+def _mechanism_panels(mechanism: LengthMechanism) -> list[Panel]:
+    labels = [row.label for row in mechanism.rows]
+
+    def series(name: str, legend: str, colour: int = 0, dash: str = "solid") -> Series:
+        return Series(legend, labels, [getattr(row, name) for row in mechanism.rows], colour, dash)
+
+    panels = [
+        Panel(
+            "Largest singular value of PA",
+            _TOKENS,
+            "σ<sub>a</sub>, last layer",
+            [series("sigma_a", "measured"), series("bound", "published bound", 1, "dash")],
+        ),
+        Panel("What attention leaves", _TOKENS, "‖PA‖²/(n − 1), last layer", [series("frobenius", "measured")]),
+        Panel("Deviations of the tokens", _TOKENS, "‖PX‖²/n", [series("high_frequency", "measured")]),
+        Panel("Plain averages of input words", _TOKENS, "mean pairwise cosine", [series("words", "input words")]),
+    ]
+    return [panel for panel in panels if any(value.value is not None for value in panel.series[0].values)]
+
+
+def _null_panels(nulls: LengthNulls) -> list[Panel]:
+    tokens = [row.tokens for row in nulls.averaging]
+    series = [
+        Series("whole documents", tokens, [row.full for row in nulls.averaging]),
+        Series("averages of chunks", tokens, [row.averaged for row in nulls.averaging], 1, "dash"),
+    ]
+    placed = [row.placed for row in nulls.averaging if row.placed is not None]
+    if placed:
+        series.append(Series("averages, chunks in place", tokens, placed, 2, "dot"))
+    panels = [Panel("Is it only averaging?", _TOKENS, "mean pairwise cosine", series, log=True, limit=nulls.limit)]
+    if nulls.positions:
+        moved = Series(
+            f"{nulls.chunk} tokens, moved",
+            [row.offset + nulls.chunk for row in nulls.positions],
+            [row.cosine for row in nulls.positions],
+            3,
+        )
+        across = "position of the last token"
+        panels.append(
+            Panel("Is it the position?", across, "mean pairwise cosine", [moved], log=True, limit=nulls.limit)
+        )
+    return panels
+
+
+def _probe_panels(probes: Sequence[LengthProbe]) -> list[Panel]:
+    panels = []
+    for probe in probes:
+        tokens = [row.tokens for row in probe.rows]
+        series = [Series("measured", tokens, [row.cosine for row in probe.rows])]
+        averaged = [row.averaged for row in probe.rows if row.averaged is not None]
+        if averaged:
+            series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
+        panels.append(Panel(probe.meaning, _TOKENS, "mean pairwise cosine", series, log=True))
+    return panels
+
+
+def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:
+    labels = [row.label for row in retrieval.rows]
+    quality = [
+        Series(name, labels, [getattr(row, part) for row in retrieval.rows], colour)
+        for colour, (part, name) in enumerate((("hit", "hit rate"), ("ndcg", "nDCG"), ("mrr", "MRR")))
+    ]
+    k, across = retrieval.k, "tokens of the document"
+    shares = [Series("observed / expected", labels, [row.ratio for row in retrieval.rows])]
+    return [
+        Panel("Which answers are found?", across, f"quality at {k}", quality),
+        Panel("Which documents crowd the top?", across, f"share of the first {k} / expected", shares, reference=1.0),
+    ]
+
+
+def _position_panels(probe: PositionProbe) -> list[Panel]:
+    places = [row.position for row in probe.rows]
+    across = "place of the segment (0: start, 1: end)"
+    return [
+        Panel(
+            "Is the answer still near?",
+            across,
+            "cosine with the query",
+            [Series("measured", places, [row.similarity for row in probe.rows])],
+        ),
+        Panel(
+            "Is it still found?",
+            across,
+            f"mean rank of {probe.among:.0f}",
+            [Series("measured", places, [row.rank for row in probe.rows])],
+        ),
+    ]
+
+
+def _label_panels(labels: LengthLabels) -> list[Panel]:
+    names = [row.label for row in labels.rows]
+    return [
+        Panel(
+            "Are labels told?", _TOKENS, "accuracy", [Series("measured", names, [row.accuracy for row in labels.rows])]
+        ),
+        Panel(
+            "How sure?", _TOKENS, "entropy in bits", [Series("measured", names, [row.entropy for row in labels.rows])]
+        ),
+    ]
+
+
+# -- drawing ------------------------------------------------------------------------------------------------------
+
+
+def _figure(title: str, panels: Sequence[Panel]) -> Any:
+    if not panels:
+        raise InputError("received a result without anything to draw; measure at least one part of it.")
+    subplots = require("plotly.subplots", "report")
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = subplots.make_subplots(
+        rows,
+        columns,
+        subplot_titles=[_heading(panel) for panel in panels],
+        horizontal_spacing=0.24 / columns,
+        vertical_spacing=0.38 / (rows + 1),
+    )
+    for number, panel in enumerate(panels):
+        row, column = divmod(number, columns)
+        _draw(figure, panel, row + 1, column + 1)
+    return style(figure, title=title, width=max(_WIDTH * columns, 620), height=_HEIGHT * rows + 110)
+
+
+def _heading(panel: Panel) -> str:
+    """The title of a panel; where it holds several curves, their names below it in their colours."""
+    if len(panel.series) == 1:
+        return panel.title
+    names = (
+        f'<span style="color:{_colour(series)}">{_DASHES[series.dash]} {series.name}</span>' for series in panel.series
+    )
+    return f"{panel.title}<br><sup>{' · '.join(names)}</sup>"
+
+
+def _colour(series: Series) -> str:
+    return COLOURS[series.colour % len(COLOURS)]
+
+
+def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
+    for series in panel.series:
+        floor = _floor_trace(series)
+        if floor is not None:
+            figure.add_trace(floor, row, column)
+        figure.add_trace(_trace(series), row, column)
+    if panel.reference is not None:
+        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
+    axis: dict[str, Any] = {}
+    across = panel.across
+    if panel.log:
+        places = sorted({float(x) for series in panel.series for x in series.x})
+        axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
+        if panel.limit is not None and places[-1] > panel.limit:
+            figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)
+            across = f"{across} (dotted: the limit, {panel.limit:g})"
+    figure.update_xaxes(title_text=across, title_standoff=4, row=row, col=column, **axis)
+    figure.update_yaxes(title_text=panel.up, title_standoff=8, row=row, col=column)
+
+
+def _trace(series: Series) -> Any:
+    go = require("plotly.graph_objects", "report")
+    values = np.array([_number(found.value) for found in series.values])
+    ends = [
+        (None, None) if found.interval is None else (found.interval.low, found.interval.high) for found in series.values
+    ]
+    low, high = (np.array([_number(end) for end in side]) for side in zip(*ends, strict=True))
+    return go.Scatter(
+        x=list(series.x),
+        y=values,
+        error_y={
+            "type": "data",
+            "symmetric": False,
+            "array": np.nan_to_num(high - values),
+            "arrayminus": np.nan_to_num(values - low),
+            "thickness": 1.5,
+            "width": 4,
+        },
+        mode="lines+markers",
+        name=series.name,
+        showlegend=False,
+        line={"color": _colour(series), "width": 2.5, "dash": series.dash},
+        marker={"size": 7},
+        customdata=np.stack([low, high], axis=1),
+        hovertemplate="%{x}: %{y:.4g}<br>95 %: %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra>"
+        + series.name
+        + "</extra>",
+    )
+
+
+def _floor_trace(series: Series) -> Any:
+    """The range that chance gives, as a grey band; None where nothing was shuffled."""
+    go = require("plotly.graph_objects", "report")
+    shown = [(x, found) for x, found in zip(series.x, series.values, strict=True) if found.floor is not None]
+    if not shown:
+        return None
+    places = [x for x, _ in shown]
+    return go.Scatter(
+        x=[*places, *places[::-1]],
+        y=[*(found.floor_high for _, found in shown), *(found.floor_low for _, found in shown[::-1])],
+        mode="lines",
+        fill="toself",
+        fillcolor="rgba(102, 102, 102, 0.25)",
+        line={"width": 1, "color": "rgba(102, 102, 102, 0.5)"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,187 @@
+"""Labelled texts by length: how well a logistic regression on the vectors tells the labels, and how sure it is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.clouds.vectors import as_lengths
+from poolscope.errors import InputError, require
+from poolscope.metrics.length.bins import MIN_TEXTS, length_bins
+from poolscope.metrics.length.result import estimate_cells
+from poolscope.metrics.length.statistics import Array, difference_of_means, mean_estimate
+from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.ranking import unit_rows
+from poolscope.results import plain
+from poolscope.texts.tally import is_missing
+from poolscope.verdicts import Verdict
+
+FOLDS = 5
+_WATCH = 0.05
+_MOST_ITERATIONS = 2000
+
+
+@dataclass(frozen=True)
+class LabelRow:
+    """One bin: accuracy of the predictions (floor: always the most frequent label), and their entropy in bits."""
+
+    label: str
+    texts: int
+    accuracy: Estimate
+    entropy: Estimate
+
+
+@dataclass(frozen=True)
+class LengthLabels:
+    """Accuracy and entropy by length, from predictions of texts that the regression did not see.
+
+    `dropped` texts have no label, or one with fewer texts than folds. `difference` is the accuracy of the longest bin
+    minus that of the shortest. `converged` is False where a fit ran out of iterations.
+    """
+
+    texts: int
+    labels: int
+    dropped: int
+    folds: int
+    accuracy: Estimate
+    rows: tuple[LabelRow, ...]
+    difference: Estimate
+    converged: bool
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """`watch` if labels of long texts are told less well, by 0.05 or more.
+
+        The labels of long and short texts may differ too, so that this alone never says `repair`.
+        """
+        value, interval = self.difference.value, self.difference.interval
+        if value is None:
+            return Verdict(
+                "ok", "There is one length bin only: accuracy cannot be compared by length.", evidence=self.notes
+            )
+        first, last = self.rows[0], self.rows[-1]
+        words = f"accuracy {first.accuracy.value:.2f} at {first.label}, {last.accuracy.value:.2f} at {last.label}"
+        worse = interval is not None and interval.high < 0
+        if worse:
+            sentence = f"Labels of long texts are harder to tell: {words}."
+        elif interval is not None and interval.low > 0:
+            sentence = f"Labels of long texts are easier to tell: {words}."
+        else:
+            sentence = (
+                f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
+                f"{value:+.2f}{_brackets(interval)}."
+            )
+        return Verdict("watch" if worse and value <= -_WATCH else "ok", sentence, value, interval, 0.0, self.notes)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row a bin."""
+        return [
+            {
+                "bin": row.label,
+                "texts": row.texts,
+                **estimate_cells("accuracy", row.accuracy),
+                **estimate_cells("entropy", row.entropy),
+            }
+            for row in self.rows
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types only."""
+        content: dict[str, Any] = plain(self)
+        return {**content, "verdict": self.verdict.to_dict()}
+
+
+def _brackets(interval: Interval | None) -> str:
+    return "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
+
+
+def labels_by_length(
+    vectors: ArrayLike,
+    lengths: ArrayLike,
+    labels: Sequence[str],
+    *,
+    bins: int | Sequence[float] | None = None,
+    min_texts: int = MIN_TEXTS,
+    folds: int = FOLDS,
+    seed: int = 0,
+) -> LengthLabels:
+    """Accuracy and entropy of a logistic regression by length bin (scikit-learn, extra 'labels').
+
+    vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on the other folds, drawn label by label;
+    texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
+    """
+    units = unit_rows(vectors, "vectors")
+    found = as_lengths(lengths, len(units), "lengths")
+    if len(labels) != len(units):
+        raise InputError(f"labels: received {len(labels)} for {len(units)} vectors; one a vector is needed.")
+    if folds < 2:
+        raise InputError(f"folds: received {folds}; at least 2 are needed to predict texts that the fit did not see.")
+    missing = np.array([is_missing(label) for label in labels])
+    names, numbers, counts = np.unique(
+        ["" if none else str(label) for label, none in zip(labels, missing, strict=True)],
+        return_inverse=True,
+        return_counts=True,
+    )
+    kept = (counts[numbers] >= folds) & ~missing
+    frequent = len(np.unique(numbers[kept]))
+    if frequent < 2:
+        raise InputError(
+            f"labels: received {len(names)} different ones, of which {frequent} have {folds} texts or more; at "
+            f"least two are needed. Use coarser labels, more texts or fewer folds."
+        )
+    units, found, numbers = units[kept], found[kept], numbers[kept]
+    right, entropy, converged = _predict(units, numbers, folds=folds, seed=seed)
+    by_bin = length_bins(found, bins, min_texts=min_texts)
+    first = numbers == np.bincount(numbers).argmax()
+    rows = []
+    for number, label in enumerate(by_bin.labels):
+        member = by_bin.of == number
+        accuracy = mean_estimate(right[member])
+        floor = float(first[member].mean())
+        accuracy = Estimate(accuracy.value, accuracy.interval, floor, floor, floor)
+        rows.append(LabelRow(label, int(member.sum()), accuracy, mean_estimate(entropy[member])))
+    single, last = len(by_bin) == 1, by_bin.of == len(by_bin) - 1
+    notes = [*by_bin.notes()]
+    if rare := int((~kept & ~missing).sum()):
+        notes.append(f"{rare:,} texts have a label with fewer than {folds} texts and were left out.")
+    if missing.any():
+        notes.append(f"{missing.sum():,} texts have no label and were left out.")
+    if not converged:
+        notes.append(f"A fit did not converge within {_MOST_ITERATIONS:,} iterations.")
+    return LengthLabels(
+        texts=len(units),
+        labels=len(np.unique(numbers)),
+        dropped=int((~kept).sum()),
+        folds=folds,
+        accuracy=mean_estimate(right),
+        rows=tuple(rows),
+        difference=Estimate(None) if single else difference_of_means(right[last], right[by_bin.of == 0]),
+        converged=converged,
+        notes=tuple(notes),
+    )
+
+
+def _predict(
+    units: NDArray[np.float32], numbers: NDArray[np.int64], *, folds: int, seed: int
+) -> tuple[Array, Array, bool]:
+    """For every text: was its label predicted (1 or 0), entropy of the prediction in bits; did all fits converge?"""
+    linear, split = require("sklearn.linear_model", "labels"), require("sklearn.model_selection", "labels")
+    trouble = require("sklearn.exceptions", "labels").ConvergenceWarning
+    data = units * np.sqrt(units.shape[1])  # numbers of size 1, so that the regularisation is the same for every d
+    right, entropy, converged = np.empty(len(data)), np.empty(len(data)), True
+    for train, test in split.StratifiedKFold(folds, shuffle=True, random_state=seed).split(data, numbers):
+        model = linear.LogisticRegression(max_iter=_MOST_ITERATIONS)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always", trouble)
+            model.fit(data[train], numbers[train])
+        converged &= not any(issubclass(warning.category, trouble) for warning in seen)
+        shares = model.predict_proba(data[test])
+        right[test] = model.classes_[shares.argmax(axis=1)] == numbers[test]
+        entropy[test] = -(shares * np.log2(np.maximum(shares, 1e-300))).sum(axis=1)
+    return right, entropy, converged

@@ -1,0 +1,141 @@
+"""What an unrelated pair scores: the cosines of random pairs of texts, and the cut-off that few of them pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.errors import InputError
+from poolscope.metrics.cone import cone
+from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.numbers.ranking import unit_rows
+
+Array = NDArray[np.float64]
+
+# Beyond this many texts the pairs are those of a draw of them: two million pairs say enough of a distribution.
+MOST_TEXTS = 2000
+_BINS = 120
+# Pairs above the cut-off that an interval of it needs; with fewer it covered far too seldom (28 % at 28 pairs).
+_FEWEST_ABOVE = 4
+
+
+@dataclass(frozen=True)
+class ScoreDistribution:
+    """The cosines of all pairs of `texts` texts (a draw of the corpus where it is larger).
+
+    `floor` is their mean and `deviation` their standard deviation; `cut_off` is passed by a share `false_hits` of the
+    pairs (the highest score where that is less than one pair), `isotropic_cut_off` is what it would be for vectors
+    without a preferred direction. Intervals are for the population of texts. `nearest` is the median score of a text's
+    nearest other text. `counts` and `edges` are a histogram, `positions` the texts that were drawn.
+    """
+
+    texts: int
+    pairs: int
+    floor: float
+    floor_interval: Interval | None
+    deviation: float
+    false_hits: float
+    cut_off: float
+    cut_off_interval: Interval | None
+    isotropic_cut_off: float
+    nearest: float
+    counts: NDArray[np.int64] = field(repr=False)
+    edges: Array = field(repr=False)
+    positions: NDArray[np.int64] = field(repr=False)
+
+    @property
+    def placed(self) -> bool:
+        """Are there pairs enough for the share? If not, the cut-off is the highest score seen, and no more."""
+        return _enough(self.pairs, self.false_hits)
+
+    @property
+    def share(self) -> str:
+        """The share of false hits in words, such as `0.1 %`."""
+        return f"{self.false_hits * 100:g} %"
+
+    @property
+    def cut_off_name(self) -> str:
+        """What the cut-off is, in words."""
+        return f"cut-off for {self.share} false hits" if self.placed else "highest score seen"
+
+
+def score_distribution(
+    vectors: ArrayLike, *, false_hits: float = 0.01, seed: int = 0, most: int = MOST_TEXTS
+) -> ScoreDistribution:
+    """The scores of unrelated pairs among vectors (N × d): floor, spread, and the cut-off for `false_hits`.
+
+    Random pairs of a corpus are taken as unrelated; the few that are related make the cut-off cautious. Its interval is
+    that of the share of pairs above it, leaving out one text at a time, read off the distribution (Woodruff 1952).
+
+    >>> found = score_distribution([[1, 0], [0, 1], [1, 1]], false_hits=0.5)
+    >>> found.pairs, round(found.cut_off, 4)
+    (3, 0.7071)
+    """
+    if not 0 < false_hits < 1:
+        raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
+    unit = unit_rows(vectors, "vectors")
+    positions = np.arange(len(unit))
+    if len(unit) > most:
+        positions = np.sort(np.random.default_rng(seed).choice(len(unit), most, replace=False))
+        unit = unit[positions]
+    whole = cone(unit)
+    cosines = unit @ unit.T
+    scores = cosines[np.triu_indices(len(unit), 1)]
+    cut_off = float(np.quantile(scores, 1 - false_hits) if _enough(len(scores), false_hits) else scores.max())
+    np.fill_diagonal(cosines, -np.inf)
+    counts, edges = np.histogram(scores, _BINS)
+    return ScoreDistribution(
+        texts=len(unit),
+        pairs=len(scores),
+        floor=whole.mean_cosine,
+        floor_interval=whole.interval,
+        deviation=float(scores.std(dtype=np.float64)),
+        false_hits=false_hits,
+        cut_off=cut_off,
+        cut_off_interval=_quantile_interval(scores, cosines, cut_off, false_hits),
+        isotropic_cut_off=isotropic_quantile(1 - false_hits, unit.shape[1]),
+        nearest=float(np.median(cosines.max(axis=1))),
+        counts=counts,
+        edges=edges.astype(np.float64),
+        positions=positions,
+    )
+
+
+def _enough(pairs: int, false_hits: float) -> bool:
+    """Does the share come to one pair or more?"""
+    return pairs * false_hits >= 1
+
+
+def isotropic_quantile(share: float, dimension: int) -> float:
+    """The cosine that a share of pairs of random directions in `dimension` dimensions stays below.
+
+    For such a pair cos·√((d − 1)/(1 − cos²)) has Student's t distribution with d − 1 degrees of freedom.
+
+    >>> round(isotropic_quantile(0.99, 384), 3)
+    0.119
+    """
+    from scipy import stats
+
+    if dimension == 1:
+        return 1.0 if share > 0.5 else -1.0
+    t = float(stats.t.ppf(share, dimension - 1))
+    return float(t / np.sqrt(dimension - 1 + t * t))
+
+
+def _quantile_interval(
+    scores: NDArray[np.float32], cosines: NDArray[np.float32], cut_off: float, false_hits: float
+) -> Interval | None:
+    """From the interval of the share of pairs above the cut-off to scores that such shares lie above.
+
+    None where too few pairs lie above: a share of 1 % cannot be placed among 66 pairs.
+    """
+    if len(scores) * false_hits < _FEWEST_ABOVE:
+        return None
+    above = (cosines >= cut_off).sum(axis=1).astype(np.float64)
+    share = jackknife_interval([above], [len(cosines) - 1], float(above.sum()) / 2, len(scores))
+    if share is None:
+        return None
+    low, high = np.quantile(scores, [1 - min(share.high, 1.0), 1 - max(share.low, 0.0)])
+    return Interval(float(low), float(high), share.level, share.answers, f"{share.method}, of the share above")

@@ -1,0 +1,1 @@
+"""SOCM: the means of two texts agree while their token clouds differ."""

@@ -1,0 +1,156 @@
+"""Which pairs of texts are compared. Each selection can stream its distances and number its pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError, whole_number
+from poolscope.numbers.bures import all_pairs, given_pairs
+from poolscope.numbers.bures.distances import Distances
+from poolscope.numbers.bures.factors import ReducedCache
+from poolscope.numbers.moments import TextMoments
+from poolscope.numbers.ranking import nearest_neighbours
+
+Index = NDArray[np.int64]
+
+
+class PairSelection(Protocol):
+    """Some pairs (i, j) of `left` × `right` (the same object within one corpus), numbered 0 … count − 1."""
+
+    @property
+    def kind(self) -> str:
+        """In words, for people."""
+        ...
+
+    @property
+    def left(self) -> TokenClouds: ...
+
+    @property
+    def right(self) -> TokenClouds: ...
+
+    @property
+    def count(self) -> int: ...
+
+    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        """Pieces of the answer, each with the numbers of its pairs."""
+        ...
+
+    def indices(self) -> tuple[Index, Index]:
+        """i and j of every pair, by number."""
+        ...
+
+
+@dataclass(frozen=True)
+class AllPairs:
+    """Every pair i < j of one corpus, in the order of `scipy.spatial.distance.pdist`."""
+
+    left: TokenClouds
+    kind: str = "all pairs"
+
+    @property
+    def right(self) -> TokenClouds:
+        return self.left
+
+    @property
+    def count(self) -> int:
+        return len(self.left) * (len(self.left) - 1) // 2
+
+    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        for found in all_pairs(self.left, eps=eps):
+            yield found.i * (2 * len(self.left) - found.i - 3) // 2 + found.j - 1, found
+
+    def indices(self) -> tuple[Index, Index]:
+        i, j = np.triu_indices(len(self.left), 1)
+        return i, j
+
+
+@dataclass(frozen=True)
+class CrossedPairs:
+    """Every text of one corpus with every text of another."""
+
+    left: TokenClouds
+    right: TokenClouds
+    kind: str = "crossed pairs"
+
+    @property
+    def count(self) -> int:
+        return len(self.left) * len(self.right)
+
+    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        for found in all_pairs(self.left, self.right, eps=eps):
+            yield found.i * len(self.right) + found.j, found
+
+    def indices(self) -> tuple[Index, Index]:
+        i, j = np.divmod(np.arange(self.count), len(self.right))
+        return i, j
+
+
+@dataclass(frozen=True)
+class ListedPairs:
+    """Given pairs, nearest neighbours or a random sample: an explicit list (m × 2)."""
+
+    left: TokenClouds
+    right: TokenClouds
+    pairs: Index
+    kind: str
+    reduced: tuple[ReducedCache, ReducedCache] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.pairs)
+
+    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        yield from given_pairs(self.left, self.pairs, self.right, eps=eps, caches=self.reduced)
+
+    def indices(self) -> tuple[Index, Index]:
+        return self.pairs[:, 0], self.pairs[:, 1]
+
+
+def listed(left: TokenClouds, right: TokenClouds, pairs: Any) -> ListedPairs:
+    """Pairs given by the user, checked."""
+    table = np.asarray(pairs)
+    if table.ndim != 2 or table.shape[1] != 2 or not len(table) or table.dtype.kind not in "iu":
+        raise InputError(
+            f"pairs: received {table.dtype} of shape {table.shape}; allowed is a list of at least one (i, j), two "
+            f"positions of texts counted from 0."
+        )
+    outside = (table < 0) | (table >= [len(left), len(right)])
+    if outside.any():
+        row = int(np.flatnonzero(outside.any(axis=1))[0])
+        raise InputError(
+            f"pairs: entry {row} is {tuple(table[row].tolist())}, but positions run from 0 to {len(left) - 1} and from "
+            f"0 to {len(right) - 1}. Correct the list; nothing was left out."
+        )
+    return ListedPairs(left, right, table.astype(np.int64), "given pairs")
+
+
+def nearest(
+    left: TokenClouds, right: TokenClouds, neighbours: int, left_moments: TextMoments, right_moments: TextMoments
+) -> ListedPairs:
+    """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
+    same, neighbours = left is right, whole_number(neighbours, "neighbours")
+    among = None if same else right_moments.unit_means
+    found, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
+    pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), found.ravel()], axis=1)
+    if same:  # two texts may be neighbours of each other: one pair
+        pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    return ListedPairs(left, right, pairs, f"each text with its {neighbours} nearest neighbours")
+
+
+def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:
+    """Independent uniform draws from all pairs (with replacement, so that the plain interval is right)."""
+    count, seed = whole_number(count, "sample", least=2), whole_number(seed, "seed", least=0)
+    random = np.random.default_rng(seed)
+    i = random.integers(len(left), size=count)
+    if left is not right:
+        pairs = np.stack([i, random.integers(len(right), size=count)], axis=1)
+    else:
+        j = random.integers(len(left) - 1, size=count)
+        pairs = np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1)
+    return ListedPairs(left, right, pairs, "random sample of pairs")

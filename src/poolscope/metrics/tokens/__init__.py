@@ -1,0 +1,1 @@
+"""Norm and variance of token types, layer by layer."""

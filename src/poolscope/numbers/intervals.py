@@ -1,0 +1,226 @@
+"""Intervals for a mean over texts, or over pairs of texts.
+
+Pairs that share a text are not independent, and two questions have two answers. For *this corpus*, randomly sampled
+pairs are independent draws. For the *population of texts* that the corpus came from, the texts are the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+CORPUS = "this corpus (sampled pairs as draws)"
+POPULATION = "the population of texts (clustered by text)"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval: for what, by which method, at which level."""
+
+    low: float
+    high: float
+    level: float
+    answers: str
+    method: str
+
+    def __str__(self) -> str:
+        return f"[{self.low:.4f}, {self.high:.4f}]"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval, and what the same statistic gives where there is nothing to find.
+
+    value: None where it is not defined or could not be measured. interval: None where there is too little to give one;
+    it says what it answers. floor: the mean over draws from a null (shuffled, permuted, a null model), and
+    `floor_low`, `floor_high` hold 95 % of these draws; None where the number needs none or was not shuffled.
+
+    >>> print(Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap"), floor=0.1))
+    0.250 [0.2000, 0.3000] (floor 0.1)
+    """
+
+    value: float | None
+    interval: Interval | None = None
+    floor: float | None = None
+    floor_low: float | None = None
+    floor_high: float | None = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "undefined"
+        parts = [f"{self.value:.3f}"]
+        if self.interval is not None:
+            parts.append(str(self.interval))
+        if self.floor is not None:
+            parts.append(f"(floor {self.floor:.3g})")
+        return " ".join(parts)
+
+    def scaled(self, factor: float) -> Estimate:
+        """The estimate of `factor` times the number; a negative factor swaps the ends."""
+
+        def times(number: float | None) -> float | None:
+            return None if number is None else number * factor
+
+        interval = self.interval
+        if interval is not None:
+            low, high = sorted((interval.low * factor, interval.high * factor))
+            interval = Interval(low, high, interval.level, interval.answers, interval.method)
+        ends = (times(self.floor_low), times(self.floor_high))
+        low_end, high_end = ends if factor >= 0 else ends[::-1]
+        return Estimate(times(self.value), interval, times(self.floor), low_end, high_end)
+
+
+def corpus_interval(values: Array, *, level: float = 0.95, positive: bool = False) -> Interval | None:
+    """Plain interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
+    if len(values) < 2:
+        return None
+    error = float(values.std(ddof=1)) / np.sqrt(len(values))
+    around = _around_positive if positive else _around
+    return around(float(values.mean()), error, len(values) - 1, level, CORPUS, "pairs as independent draws")
+
+
+def jackknife_interval(
+    sums: Sequence[Array],
+    pairs_per_text: Sequence[int],
+    total: float,
+    pairs: int,
+    *,
+    level: float = 0.95,
+    positive: bool = False,
+) -> Interval | None:
+    """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
+
+    sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
+    how many pairs a text of that corpus is. positive: no value is below 0, so the interval is made for the logarithm
+    of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
+    """
+    variance, smallest = 0.0, min(len(s) for s in sums)
+    for text_sums, each in zip(sums, pairs_per_text, strict=True):
+        if pairs - each <= 0:
+            return None
+        without = (total - text_sums) / (pairs - each)
+        variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
+    around = _around_positive if positive else _around
+    return around(total / pairs, np.sqrt(variance), smallest - 1, level, POPULATION, "jackknife over texts")
+
+
+def dyadic_interval(
+    values: Array, i: Index, j: Index, *, crossed: bool, level: float = 0.95, positive: bool = False
+) -> Interval | None:
+    """Interval of the mean over some pairs, robust to dependence between pairs that share a text.
+
+    Var = Σ_t D_t² − Σ_p D_p², up to (n − 1)/n: how far the mean moves when text t with all its pairs, or pair p alone,
+    is left out. None for fewer than three texts, or where a text is in every pair. positive: see `jackknife_interval`.
+    """
+    m = len(values)
+    deviations = values - values.mean()
+    sides = [i, j] if crossed else [np.concatenate([i, j])]
+    texts = min(len(np.unique(side)) for side in sides)
+    counts = [np.bincount(side) for side in sides]
+    if texts < 3 or any(count.max() >= m for count in counts):
+        return None
+    moved = [
+        np.bincount(side, np.resize(deviations, len(side))) / (m - count)
+        for side, count in zip(sides, counts, strict=True)
+    ]
+    alone = float(deviations @ deviations) / (m - 1) ** 2
+    shared = sum(float(move @ move) for move in moved) - alone
+    # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
+    error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
+    around = _around_positive if positive else _around
+    return around(float(values.mean()), error, texts - 1, level, POPULATION, "clustered by text (dyadic)")
+
+
+@dataclass(frozen=True)
+class RegressionEstimate:
+    """The mean over all pairs of this corpus, predicted from covariates that are known for every pair."""
+
+    mean: float
+    interval: Interval
+    explained: float
+
+
+def regression_estimate(
+    values: Array, covariates: Array, population_means: Array, *, level: float = 0.95
+) -> RegressionEstimate | None:
+    """Correct the sample mean by what the covariates say about the pairs that were not drawn.
+
+    values (m), covariates (m × p), population_means (p): the means of the covariates over all pairs. `explained` is the
+    share of the sample variance that the covariates explain. None if m is too small to fit them.
+
+    The estimate is a weighted sum Σ aₖ vₖ, and its error √Σ (aₖ eₖ/(1 − hₖ))² (HC3): each residual e on its own, as
+    pairs with large covariates have large ones, and raised by its leverage h, as they bend the fit to themselves.
+    """
+    m, p = covariates.shape
+    if m < 5 * (p + 1):
+        return None
+    spreads = covariates.std(axis=0)
+    spreads[spreads == 0] = 1.0
+    basis, sizes, turn = np.linalg.svd((covariates - covariates.mean(axis=0)) / spreads, full_matrices=False)
+    kept = sizes > 1e-10 * sizes[0]  # covariates may say the same, or nothing
+    basis, sizes, turn = basis[:, kept], sizes[kept], turn[kept]
+    deviations = values - values.mean()
+    residuals = deviations - basis @ (basis.T @ deviations)
+    shift = turn @ ((population_means - covariates.mean(axis=0)) / spreads) / sizes
+    weights = 1 / m + basis @ shift
+    leverage = 1 / m + (basis**2).sum(axis=1)
+    # A pair that alone decides a slope has leverage 1 and residual 0, so it says nothing about the error.
+    known = leverage < 1 - 1e-9
+    error = np.sqrt(float(((weights * residuals)[known] ** 2 / (1 - leverage[known]) ** 2).sum()))
+    total = float(deviations @ deviations)
+    explained = 1 - float(residuals @ residuals) / total if total > 0 else 0.0
+    estimate, freedom = float(weights @ values), m - len(sizes) - 1
+    interval = _around(estimate, error, freedom, level, CORPUS, "regression on covariates known for all pairs")
+    return RegressionEstimate(estimate, interval, explained)
+
+
+def bootstrap_interval(
+    values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
+) -> Interval | None:
+    """Percentile bootstrap interval of the mean of `values`, one a unit (text, query); None for fewer than two.
+
+    For a comparison before and after a repair pass the differences, one a query: that is the paired bootstrap.
+    """
+    if len(values) < 2:
+        return None
+    means = bootstrap_sums(values, draws=draws, seed=seed) / len(values)
+    return percentile_interval(means, level=level, unit=unit)
+
+
+def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
+    """Sums of `values` (n, or n × columns) over bootstrap samples of the n units; columns share their samples.
+
+    A statistic of sums, such as a ratio, keeps its bounds in every draw.
+    """
+    random = np.random.default_rng(seed)
+    # Multinomial counts instead of copied values: one small product a block of draws.
+    share = np.full(len(values), 1 / len(values))
+    step = max(1, 2**23 // len(values))
+    blocks = [min(step, draws - start) for start in range(0, draws, step)]
+    return np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
+
+
+def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
+    """The central part of bootstrap draws over units."""
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
+
+
+def _around(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
+    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * float(error)
+    return Interval(centre - reach, centre + reach, level, answers, method)
+
+
+def _around_positive(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
+    """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
+    if not centre > 0:
+        return _around(centre, error, freedom, level, answers, method)
+    reach = np.exp(float(stats.t.ppf((1 + level) / 2, freedom)) * float(error) / centre)
+    return Interval(float(centre / reach), float(centre * reach), level, answers, f"{method}, on the log scale")

@@ -1,0 +1,341 @@
+"""From token clouds to one vector a text, in several ways on the same clouds.
+
+How a model itself pools stands in `poolscope.encoders.pooling`. Which pooling helps is a question to the corpus:
+`poolscope.tune` compares them. Changing the pooling of a model that was trained with another usually hurts.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from itertools import pairwise
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+from poolscope.numbers.fitted import Fitted
+from poolscope.numbers.moments import mean, unit_mean_factor
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int32]
+Clouds = TokenClouds | Mapping[int, TokenClouds]
+
+
+class Pooling(Fitted):
+    """One vector a text from its cloud. `layers` are the layers whose clouds it needs (−1: the pooled one)."""
+
+    layers: ClassVar[tuple[int, ...]] = (-1,)
+    needs_ids: ClassVar[bool] = False
+
+    @property
+    def learns(self) -> bool:
+        """Must it be fitted before it pools?"""
+        return type(self).fit is not Pooling.fit
+
+    def fit(self, clouds: Clouds) -> Self:
+        """Learn from the clouds of a sample; most poolings have nothing to learn."""
+        return self
+
+    def transform(self, clouds: Clouds) -> Array:
+        """Vectors (texts × d′), not scaled."""
+        tokens = pooled_layer(clouds)
+        ids = [self._ids(tokens, k) for k in range(len(tokens))] if self.needs_ids else [None] * len(tokens)
+        return np.stack([self.vector(cloud, row) for cloud, row in zip(tokens, ids, strict=True)])
+
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """The vectors (N × d′) of clouds that stand one after the other (Σ n × d), parted at `offsets` (N + 1)."""
+        return np.stack([self.vector(tokens[start:stop], None) for start, stop in pairwise(offsets)])
+
+    @abstractmethod
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """The vector of one cloud (tokens × d) with its vocabulary ids, if they are needed."""
+
+    def _ids(self, clouds: TokenClouds, text: int) -> Ids:
+        ids = clouds.token_ids(text)
+        if ids is None:
+            raise InputError(
+                f"{self.name}: text {text} has no token ids, and this pooling weighs tokens by them. Encode the texts "
+                f"with a model of poolscope, or choose another pooling."
+            )
+        return ids
+
+
+class MeanPooling(Pooling):
+    """The mean of the tokens."""
+
+    name: ClassVar[str] = "mean"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """μ(X)."""
+        return mean(cloud)
+
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """All means at once: sums from offset to offset over the lengths."""
+        sums = np.add.reduceat(tokens.astype(np.float64), offsets[:-1])
+        return np.asarray(sums / np.diff(offsets)[:, None])
+
+
+class RootMeanPooling(MeanPooling):
+    """The sum over √n instead of n ("mean_sqrt_len_tokens"): the direction of the mean, longer by √n.
+
+    Under cosine it is the mean, whose name it keeps; only who asks for lengths sees the difference.
+    """
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """√n · μ(X)."""
+        return np.asarray(mean(cloud) * np.sqrt(len(cloud)))
+
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """All at once."""
+        return np.asarray(super().rows(tokens, offsets) * np.sqrt(np.diff(offsets))[:, None])
+
+
+class FirstPooling(Pooling):
+    """The first token: CLS, where the tokenizer puts one there and no prompt is left out before it."""
+
+    name: ClassVar[str] = "cls"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """x₁."""
+        return np.asarray(cloud[0], dtype=np.float64)
+
+
+class LastPooling(Pooling):
+    """The last token, which in a causal model alone has seen the whole text."""
+
+    name: ClassVar[str] = "last"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """xₙ."""
+        return np.asarray(cloud[-1], dtype=np.float64)
+
+
+class MaxPooling(Pooling):
+    """The largest value of every dimension."""
+
+    name: ClassVar[str] = "max"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """maxᵢ xᵢ, dimension by dimension."""
+        return np.asarray(np.asarray(cloud, dtype=np.float64).max(axis=0))
+
+
+class PositionPooling(Pooling):
+    """A mean in which token i of n weighs i: later tokens count more ("weightedmean" in sentence-transformers)."""
+
+    name: ClassVar[str] = "position"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """Σ i·xᵢ / Σ i."""
+        return mean(cloud, np.arange(1, len(cloud) + 1))
+
+
+class SifPooling(Pooling):
+    """Smooth inverse frequency (Arora et al., 2017): a token of frequency p weighs a/(a + p).
+
+    p is the token's share of all tokens of the corpus it is fitted on; an unseen token weighs 1. The paper then removes
+    the first common direction: put `MeanRemoval` or `AllButTheTop` behind it.
+    """
+
+    name: ClassVar[str] = "sif"
+    needs_ids: ClassVar[bool] = True
+
+    def __init__(self, a: float = 1e-3) -> None:
+        self.a = a
+
+    def fit(self, clouds: Clouds) -> Self:
+        """Count the tokens of the corpus."""
+        if not 0 < self.a < np.inf:
+            raise InputError(f"a: received {self.a!r}; allowed: a number above 0, such as 0.001.")
+        tokens = pooled_layer(clouds)
+        ids, counts = np.unique(np.concatenate([self._ids(tokens, k) for k in range(len(tokens))]), return_counts=True)
+        self.ids_, self.frequencies_ = ids.astype(np.int32), counts / counts.sum()
+        return self
+
+    def weights(self, ids: Ids) -> Array:
+        """a/(a + p) for each token."""
+        self.require_fit("ids_")
+        at = np.searchsorted(self.ids_, ids).clip(max=len(self.ids_) - 1)
+        shares = np.where(self.ids_[at] == ids, self.frequencies_[at], 0.0)
+        return np.asarray(self.a / (self.a + shares))
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """Σ wᵢ xᵢ / Σ wᵢ."""
+        if ids is None:
+            raise InputError("sif: received a cloud without token ids; this pooling weighs tokens by them.")
+        return mean(cloud, self.weights(ids))
+
+
+class SpreadPooling(Pooling):
+    """The mean beside the standard deviation of every dimension: (u, w·σ), of dimension 2d.
+
+    u = μ/‖μ‖ and σ are those of the cloud scaled to unit mean. For w = 1 the squared Euclidean distance of two such
+    vectors is W₂² of the two Gaussians with the covariances cut down to their diagonals. Cosine works as usual.
+    """
+
+    name: ClassVar[str] = "mean + spread"
+
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = weight
+
+    @property
+    def label(self) -> str:
+        """With the weight, unless it is 1."""
+        return self.name if self.weight == 1 else f"{self.name} × {self.weight:g}"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """(u, w·σ)."""
+        unit, factor = unit_mean_factor(cloud)
+        return np.concatenate([unit, _checked_weight(self.weight) * np.linalg.norm(factor, axis=0)])
+
+
+class SecondOrderPooling(Pooling):
+    """The mean beside a sketch of the covariance: (u, w·svec(C^½), w·√(tr Σ − tr C)), of size d + r(r + 1)/2 + 1.
+
+    The cloud is scaled to unit mean, and C is its covariance in the r directions in which the clouds of the corpus
+    spread most (fitted). svec lists the upper triangle, off-diagonal entries times √2, so that inner products are those
+    of the matrices. The squared length is 1 + w² tr Σ. Within the sketch ‖C₁^½ − C₂^½‖² lies between BW² and 2·BW²:
+    Euclidean distances follow the Gaussian W₂², and cosine works as usual.
+    """
+
+    name: ClassVar[str] = "second order"
+
+    def __init__(self, rank: int = 16, weight: float = 1.0) -> None:
+        self.rank = rank
+        self.weight = weight
+
+    @property
+    def label(self) -> str:
+        """With the rank, and the weight unless it is 1."""
+        return f"{self.name} {self.rank}" + ("" if self.weight == 1 else f" × {self.weight:g}")
+
+    def fit(self, clouds: Clouds) -> Self:
+        """The `rank` leading directions of the mean covariance of the clouds, each scaled to unit mean."""
+        tokens = pooled_layer(clouds)
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
+        if not whole or not 1 <= self.rank <= tokens.dimension:
+            raise InputError(f"rank: received {self.rank!r}; allowed: 1 to {tokens.dimension}, the dimension.")
+        total = np.zeros((tokens.dimension, tokens.dimension))
+        for cloud in tokens:
+            factor = unit_mean_factor(cloud)[1]
+            total += factor.T @ factor
+        values, directions = np.linalg.eigh(total)
+        self.directions_ = directions[:, ::-1][:, : self.rank].copy()
+        self.kept_ = np.array(values[::-1][: self.rank].sum() / values.sum() if values.sum() > 0 else 1.0)
+        return self
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """Unit mean, root of the sketch, root of the spread outside of it."""
+        self.require_fit("directions_")
+        unit, factor = unit_mean_factor(cloud)
+        inside = factor @ self.directions_
+        values, axes = np.linalg.eigh(inside.T @ inside)
+        root = (axes * np.sqrt(values.clip(min=0))) @ axes.T
+        rows, columns = np.triu_indices(len(root))
+        sketch = root[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2))
+        rest = np.sqrt(max(0.0, float((factor**2).sum() - (inside**2).sum())))
+        return np.concatenate([unit, _checked_weight(self.weight) * np.append(sketch, rest)])
+
+
+class LastTwoPooling(Pooling):
+    """last2avg: the mean of the mean vectors of the last two layers. Needs the clouds of both, by layer."""
+
+    name: ClassVar[str] = "last2avg"
+    layers: ClassVar[tuple[int, ...]] = (-1, -2)
+
+    def transform(self, clouds: Clouds) -> Array:
+        """Half the sum of both layers' means."""
+        if not isinstance(clouds, Mapping) or not set(self.layers) <= set(clouds):
+            raise InputError(
+                "last2avg: received the clouds of one layer; needed: those of the last two, as "
+                "encode(model, texts, layers=[-1, -2]) gives them."
+            )
+        above, below = (MeanPooling().transform(clouds[layer]) for layer in self.layers)
+        return last2avg(above, below)
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """Refused: one cloud is one layer."""
+        raise InputError("last2avg: received one cloud; needed: two layers. Use transform.")
+
+
+POOLINGS: dict[str, type[Pooling]] = {
+    kind.name: kind
+    for kind in (
+        MeanPooling,
+        FirstPooling,
+        LastPooling,
+        MaxPooling,
+        PositionPooling,
+        SifPooling,
+        SpreadPooling,
+        SecondOrderPooling,
+        LastTwoPooling,
+    )
+}
+
+
+def make_pooling(how: str | Pooling) -> Pooling:
+    """A pooling from its name; a pooling as it is."""
+    if isinstance(how, Pooling):
+        return how
+    if how not in POOLINGS:
+        raise InputError(f"pooling: received {how!r}; allowed: {', '.join(POOLINGS)}.")
+    return POOLINGS[how]()
+
+
+def pool(clouds: Clouds, how: str | Pooling = "mean") -> Array:
+    """One vector a text from its token cloud.
+
+    Parameters
+    ----------
+    clouds
+        Token clouds, or clouds by layer as `encode(…, layers=[…])` gives them; then the pooled layer, −1, is taken.
+    how
+        The name of a pooling (`mean`, `cls`, `last`, `max`, `position`, `sif`, `mean + spread`, `second order`,
+        `last2avg`) or a pooling object. One given by name is fitted on the same clouds, if it learns anything; an
+        object that learns must be fitted already.
+
+    Returns
+    -------
+    numpy.ndarray
+        One row a text (texts × d′), not scaled.
+
+    Examples
+    --------
+    >>> clouds = TokenClouds.from_arrays([[[1.0, 0.0], [3.0, 2.0]], [[0.0, 4.0]]])
+    >>> pool(clouds).tolist(), pool(clouds, "last").tolist()
+    ([[2.0, 1.0], [0.0, 4.0]], [[3.0, 2.0], [0.0, 4.0]])
+
+    """
+    pooling = make_pooling(how)
+    return (pooling if isinstance(how, Pooling) else pooling.fit(clouds)).transform(clouds)
+
+
+def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
+    """The mean of the mean vectors of the last two layers, each as the model gives it (texts × d).
+
+    >>> last2avg([[1.0, 3.0]], [[3.0, 1.0]]).tolist()
+    [[2.0, 2.0]]
+    """
+    above, below = np.asarray(last, dtype=np.float64), np.asarray(second_last, dtype=np.float64)
+    if above.shape != below.shape or above.ndim != 2:
+        raise InputError(
+            f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts in "
+            f"both layers."
+        )
+    return (above + below) / 2
+
+
+def pooled_layer(clouds: Clouds) -> TokenClouds:
+    """The clouds of the layer that the model pools."""
+    return clouds[-1] if isinstance(clouds, Mapping) else clouds
+
+
+def _checked_weight(weight: float) -> float:
+    if not 0 <= weight < np.inf:
+        raise InputError(f"weight: received {weight!r}; allowed: a number from 0 (the mean alone) on.")
+    return float(weight)

@@ -1,0 +1,163 @@
+"""Setting the temperature of a model's attention and taking it back, to the last bit, in any order and any thread.
+
+The temperature is written on the attention modules, and the configuration gets the name of the scaled attention. It
+belongs to the model: every pass over it is scaled, in whichever thread. So a second thread may not set another one
+while a context of the first is open, and is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from poolscope.encoders.temperature import STATE
+from poolscope.errors import ModelError
+from poolscope.repairs.temperature.routes import (
+    IMPLEMENTATIONS,
+    PREFIX,
+    AttentionTemperature,
+    intercept,
+    is_intercepted,
+    refusal,
+    register,
+    uses_registry,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _Use:
+    """A temperature (None: the model as it is) and the thread that set it (None: it was there before)."""
+
+    temperature: AttentionTemperature | None
+    thread: int | None = None
+
+
+@dataclass
+class _Renamed:
+    """A configuration under our name: what it said before, and how many contexts need it so."""
+
+    config: Any
+    before: str
+    uses: int = 0
+
+
+_lock = threading.RLock()
+_uses: WeakKeyDictionary[Any, list[_Use]] = WeakKeyDictionary()  # of an attention module: outermost first
+_handles: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()  # of its hooks
+_renamed: dict[int, _Renamed] = {}  # by the id of the configuration; several models may share one
+
+
+def find_attentions(model: Any) -> dict[str, Any]:
+    """The attention modules of a transformers model whose temperature can be set, by name (shared ones once)."""
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if uses_registry(module.__class__) or is_intercepted(type(module))
+    }
+    if not found:
+        kind = next((m for m in model.modules() if "Attention" in type(m).__name__), model)
+        raise refusal(kind, "it computes its attention (if any) in a way of its own")
+    for module in found.values():
+        if getattr(module, "reorder_and_upcast_attn", False):
+            raise refusal(module, "reorder_and_upcast_attn makes it compute its attention in a way of its own")
+    return found
+
+
+def set_for_good(model: Any, temperature: AttentionTemperature) -> None:
+    """Set the temperature with no way back: what the model does from now on when no context is open."""
+    attentions = list(find_attentions(model).values())
+    configs = _configs(model, attentions)
+    with _lock:
+        _refuse_if_open(attentions)
+        for config in configs:
+            _rename(config)
+        for module in attentions:
+            _write(module, temperature)
+
+
+@contextmanager
+def switched(model: Any, temperature: AttentionTemperature) -> Iterator[None]:
+    """Set the temperature of all attention modules of a transformers model while the context is open."""
+    attentions = list(find_attentions(model).values())
+    configs = _configs(model, attentions)
+    use = _Use(temperature, threading.get_ident())
+    with _lock:
+        _refuse_if_open(attentions, but_by=use.thread)
+        for config in configs:
+            _renamed.setdefault(id(config), _Renamed(config, config._attn_implementation)).uses += 1
+            _rename(config)
+        for module in attentions:
+            _uses.setdefault(module, [_Use(vars(module).get(STATE))]).append(use)
+            _write(module, temperature)
+    lost = False
+    try:
+        yield
+        lost = any(not str(config._attn_implementation).startswith(PREFIX) for config in configs)
+    finally:
+        with _lock:
+            _leave(attentions, configs, use)
+    if lost:
+        raise ModelError(
+            f"{type(model).__name__}: its attention implementation was changed inside tempscale, and texts may have "
+            f"been encoded without the temperature. Choose the implementation before the context is opened."
+        )
+
+
+def _leave(attentions: Sequence[Any], configs: Sequence[Any], use: _Use) -> None:
+    for module in attentions:
+        uses = _uses[module]
+        uses.remove(use)
+        _write(module, uses[-1].temperature)
+        if len(uses) == 1:
+            del _uses[module]
+    for config in configs:
+        renamed = _renamed[id(config)]
+        renamed.uses -= 1
+        if not renamed.uses:
+            config._attn_implementation_internal = renamed.before
+            del _renamed[id(config)]
+
+
+def _write(module: Any, temperature: AttentionTemperature | None) -> None:
+    if temperature is None:
+        vars(module).pop(STATE, None)
+        for handle in _handles.pop(module, []):
+            handle.remove()
+        return
+    vars(module)[STATE] = temperature
+    if is_intercepted(type(module)) and (handles := intercept(module)):
+        _handles[module] = handles
+
+
+def _refuse_if_open(attentions: Sequence[Any], *, but_by: int | None = None) -> None:
+    for module in attentions:
+        if module in _uses and _uses[module][-1].thread != but_by:
+            raise ModelError(
+                f"{type(module).__name__}: another context has set the temperature of this model and is still open (in "
+                f"another thread, if you see this inside `with tempscale`); a model runs at one temperature at a time. "
+                f"Close it first, or give each thread a copy of the model."
+            )
+
+
+def _configs(model: Any, attentions: Sequence[Any]) -> list[Any]:
+    """The configuration objects by whose name the model finds its attention and builds its masks."""
+    if not any(uses_registry(module.__class__) for module in attentions):
+        return []
+    found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    configs = [config for config in found.values() if hasattr(config, "_attn_implementation")]
+    for config in configs:
+        if str(config._attn_implementation).removeprefix(PREFIX) not in IMPLEMENTATIONS:
+            raise ModelError(
+                f"{type(model).__name__}: it runs with the attention implementation {config._attn_implementation!r}; "
+                f"allowed: {', '.join(IMPLEMENTATIONS)}. Load it with attn_implementation='sdpa'."
+            )
+    return configs
+
+
+def _rename(config: Any) -> None:
+    # The internal name, as transformers itself sets it: the public one would change nested configurations as well.
+    config._attn_implementation_internal = register(config._attn_implementation.removeprefix(PREFIX))

@@ -1,0 +1,1 @@
+"""The papers' experiments: correlations over models, published runs, interventions, transport."""

@@ -1,0 +1,136 @@
+"""What the gains and biases of a model's norms do to its token norms: replace them, measure again, put them back.
+
+Behind a norm, x = gain ⊙ z + bias with ‖z‖² = d for every token. With equal gains and no bias every token has the same
+norm, Q does not vary, and M and V of a type are two parts of one constant; what varies in a real model comes from here.
+In a pre-norm model the tokens between the layers are sums that no norm has touched, and Q varies with or without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import pyarrow as pa
+
+from poolscope.encoders import as_encoder
+from poolscope.encoders.capabilities import attention_of
+from poolscope.errors import InputError
+from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
+from poolscope.metrics.tokens.norms import QUERY_KEY, NormLayout, norm_layout
+from poolscope.metrics.tokens.result import TokenStatistics
+from poolscope.results import plain
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What to put in place of gains and biases.
+
+    `gain`: None (as it is), "mean" (of each norm) or "one"; `bias`: None or "zero".
+    """
+
+    gain: str | None = None
+    bias: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.gain not in (None, "mean", "one") or self.bias not in (None, "zero"):
+            raise InputError(
+                f"received gain={self.gain!r}, bias={self.bias!r}; allowed: gain None, 'mean' or 'one', bias None or "
+                f"'zero'."
+            )
+
+    def __str__(self) -> str:
+        parts = [f"{name} → {value}" for name, value in (("gain", self.gain), ("bias", self.bias)) if value]
+        return ", ".join(parts) or "as it is"
+
+
+REPLACEMENTS = (
+    Replacement(),
+    Replacement(bias="zero"),
+    Replacement(gain="mean"),
+    Replacement(gain="mean", bias="zero"),
+    Replacement(gain="one", bias="zero"),
+)
+
+
+@dataclass(frozen=True)
+class NormAblation:
+    """Token statistics of one model and the same texts under each replacement, with the norms as they were found."""
+
+    layout: NormLayout
+    replacements: tuple[Replacement, ...]
+    statistics: tuple[TokenStatistics, ...]
+
+    def __repr__(self) -> str:
+        return f"NormAblation({self.layout.model}: {self.layout.layout}, {len(self.replacements)} replacements)"
+
+    def to_table(self) -> pa.Table:
+        """One row a replacement and layer, with the columns of `TokenStatistics.layer_table`."""
+        parts = []
+        for replacement, statistics in zip(self.replacements, self.statistics, strict=True):
+            table = statistics.layer_table().replace_schema_metadata(None)
+            parts.append(table.add_column(0, "replacement", pa.array([str(replacement)] * len(table))))
+        return pa.concat_tables(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON."""
+        return {
+            "norms": self.layout.to_dict(),
+            "layers": self.to_table().to_pylist(),
+            "provenance": plain(self.statistics[0].provenance),
+        }
+
+
+def norm_ablation(
+    model: Any,
+    texts: Sequence[str],
+    *,
+    replacements: Sequence[Replacement] = REPLACEMENTS,
+    min_count: int = MIN_COUNT,
+    **options: Any,
+) -> NormAblation:
+    """Measure the tokens of a model under each replacement of the gains and biases of its norms, then restore them.
+
+    All norms are replaced at once but those of queries and keys. `model` and `options` are as `as_encoder` takes them;
+    a loaded model is changed for the time of a pass and is bit by bit the same afterwards, whatever happens.
+    """
+    encoder = as_encoder(model, **options)
+    layout = norm_layout(encoder)
+    found = []
+    for replacement in replacements:
+        with replaced_norms(attention_of(encoder), layout, replacement):
+            found.append(token_statistics(encoder, texts, min_count=min_count))
+    return NormAblation(layout, tuple(replacements), tuple(found))
+
+
+@contextmanager
+def replaced_norms(networks: Sequence[Any], layout: NormLayout, replacement: Replacement) -> Iterator[None]:
+    """Put other gains and biases into the norms of torch models (copies of one) while the body runs."""
+    import torch
+
+    kept: list[tuple[Any, Any]] = []
+
+    def put(parameter: Any, value: float) -> None:
+        kept.append((parameter, parameter.detach().clone()))
+        parameter.fill_(value)
+
+    try:
+        with torch.no_grad():
+            for network, norm in product(networks, layout.norms):
+                module = network.get_submodule(norm.name)
+                weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+                if norm.role == QUERY_KEY:
+                    continue
+                if replacement.gain is not None and weight is not None:
+                    # Some norms store the gain less one; the difference of the means tells, and is 0 or 1.
+                    offset = round(float(norm.gain.mean()) - float(weight.double().mean()))
+                    put(weight, (float(norm.gain.mean()) if replacement.gain == "mean" else 1.0) - offset)
+                if replacement.bias is not None and bias is not None:
+                    put(bias, 0.0)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in kept:
+                parameter.copy_(value)

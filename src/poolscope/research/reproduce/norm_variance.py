@@ -1,0 +1,122 @@
+"""The experiment on norm and variance of contextual embeddings: Q, M and V by layer and token type."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.encoders.base import TokenEncoder
+from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, variation_figure
+from poolscope.metrics.tokens.measure import token_statistics
+from poolscope.metrics.tokens.norms import norm_layout
+from poolscope.metrics.tokens.result import TokenStatistics
+from poolscope.research.correlate.published import NORM_PAPER
+from poolscope.research.reproduce.folder import ReproductionFolder
+from poolscope.research.reproduce.request import MEASURED, NOT_MEASURED, NOT_REACHED, Reproduction, Request, attempt
+from poolscope.research.reproduce.socm_paper import TEXTS as SOCM_TEXTS
+from poolscope.texts import read_texts
+
+# Post-norm and pre-norm models side by side: the role of the norms is one of the findings.
+MODELS = {
+    name: name
+    for name in (
+        "google-bert/bert-base-uncased",
+        "FacebookAI/roberta-base",
+        "openai-community/gpt2",
+        "sentence-transformers/all-MiniLM-L12-v2",
+    )
+}
+TEXTS = {"texts": SOCM_TEXTS["wiki"]}
+_TEXTS = 10_000
+_ABOUT = f"""
+Norm and variance of contextual embeddings by token type ({NORM_PAPER}): for each layer Q = M + V of every type, and
+what Q is made of over all tokens, Q = M + V_W + V_B. `findings` holds the paper's findings, each with the numbers that
+speak for or against it in these models and texts.
+"""
+
+
+def run(output: str | os.PathLike[str], request: Request, *, command: str = "") -> Reproduction:
+    """Run what can be reached and write one folder: layers, types, the findings of the paper, three figures."""
+    runs: list[dict[str, Any]] = []
+    results: dict[str, TokenStatistics] = {}
+    layouts: dict[str, str] = {}
+    with ReproductionFolder(output) as folder:
+        folder.notes += request.substitutes(MODELS, TEXTS)
+        texts, missing = attempt(read_texts, request.texts["texts"], sample=request.limit or _TEXTS, seed=request.seed)
+
+        def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
+            place = {"model": name, "source": request.models[name], "texts": request.texts["texts"]}
+            if encoder is None or texts is None:
+                runs.append({**place, "status": NOT_REACHED, "reason": reason or missing})
+                return
+            request.say(f"{name}: {len(texts):,} texts")
+            found, failure = attempt(token_statistics, encoder, texts.texts, seed=request.seed)
+            if found is None:
+                runs.append({**place, "status": NOT_MEASURED, "reason": failure})
+                return
+            runs.append({**place, "tokens": found.coverage.tokens, "types": found.coverage.groups, "status": MEASURED})
+            layout, unknown = attempt(norm_layout, encoder)
+            results[name], layouts[name] = found, unknown or ("unknown" if layout is None else layout.layout)
+            folder.notes += [f"{name}: {note}" for note in found.notes()]
+
+        request.each_model(measure)
+        _write(folder, results, layouts)
+        folder.readme("Norm and variance of contextual embeddings", about=_ABOUT, runs=runs, command=command)
+    return Reproduction(folder.target, tuple(runs))
+
+
+def _write(folder: ReproductionFolder, results: Mapping[str, TokenStatistics], layouts: Mapping[str, str]) -> None:
+    if not results:
+        return
+    folder.arrow("layers", _joined(results, "layer_table"), "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
+    folder.arrow("types", _joined(results, "to_table"), "Q, M and V of every model, layer and token type", csv=False)
+    found = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
+    folder.table("findings", found, "the findings of the paper, with the numbers for or against each")
+    shown = list(results.values())
+    folder.figure("norm-variance", "M against V of the types, by layer", norm_variance_figure, *shown)
+    folder.figure("shares", "M/Q, V_W/Q and V_B/Q by layer", shares_figure, *shown)
+    folder.figure("variation", "variation of Q and correlations by layer", variation_figure, *shown)
+
+
+def _joined(results: Mapping[str, TokenStatistics], method: str) -> pa.Table:
+    """The tables of all models below each other, with a column for the model."""
+    tables = []
+    for name, result in results.items():
+        table = getattr(result, method)().replace_schema_metadata(None)
+        tables.append(table.add_column(0, "model", pa.array([name] * len(table), pa.string())))
+    return pa.concat_tables(tables)
+
+
+def findings(name: str, layout: str, result: TokenStatistics) -> list[dict[str, Any]]:
+    """What the paper found, looked for in one model: the value at both ends and in the middle layers, and whether so.
+
+    Middle layers are the middle third of those after the embeddings. A finding about a trend compares the first layer
+    after the embeddings with the last.
+    """
+    rows = [layer.summary() for layer in result.layers]
+    inner = rows[1:] or rows
+    middle = inner[len(inner) // 3 : len(inner) - len(inner) // 3] or inner
+
+    def of(column: str, part: Sequence[Mapping[str, Any]]) -> float | None:
+        values = [row[column] for row in part if row[column] is not None]
+        return float(np.mean(values)) if values else None
+
+    def finding(claim: str, column: str, holds: Any) -> dict[str, Any]:
+        first, centre, last = of(column, inner[:1]), of(column, middle), of(column, inner[-1:])
+        known = first is not None and centre is not None and last is not None
+        row = {"model": name, "norms": layout, "finding": claim, "first": first, "middle": centre, "last": last}
+        return {**row, "holds": bool(holds(first, centre, last)) if known else None}
+
+    return [
+        finding("Q varies little over types in the middle layers", "variation", lambda f, m, z: m <= min(f, z)),
+        finding("M and V trade off in the middle layers", "mean_and_variance_spearman", lambda f, m, z: m < -0.5),
+        finding("M/Q rises with depth", "mean_share", lambda f, m, z: z > f),
+        finding("V_W/Q rises with depth", "within_share", lambda f, m, z: z > f),
+        finding("V_B/Q falls with depth", "between_share", lambda f, m, z: z < f),
+        finding("frequent types have a smaller M", "corrected_mean_and_frequency_spearman", lambda f, m, z: m < 0),
+        finding("frequent types have a larger V", "corrected_variance_and_frequency_spearman", lambda f, m, z: m > 0),
+    ]

@@ -1,0 +1,241 @@
+"""The experiment of the SOCM paper: 12 models, three sets of pairs, exact and published values side by side.
+
+The paper does not list its sentences, passages and pairs; the sets here are draws of the same size from public data
+sets of the same kind, so that averages should agree within the intervals and not to the last digit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.encoders.base import TokenEncoder
+from poolscope.metrics.layers.figure import layers_figure
+from poolscope.metrics.layers.measure import layers
+from poolscope.metrics.layers.result import LayersResult
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import SocmResult
+from poolscope.numbers.intervals import bootstrap_interval
+from poolscope.numbers.moments import text_moments
+from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
+from poolscope.research.correlate.published import BY_NAME, EPS, EXAMPLE, SOCM_CORRELATIONS, SOCM_MODELS, SOCM_PAPER
+from poolscope.research.correlate.run import correlate
+from poolscope.research.reproduce.figure import averages_figure
+from poolscope.research.reproduce.folder import ReproductionFolder
+from poolscope.research.reproduce.request import MEASURED, NOT_MEASURED, NOT_REACHED, Reproduction, Request, attempt
+from poolscope.research.reproduce.socm_tables import agreement, layer_row, tuning
+from poolscope.stores.cache import cached_clouds
+from poolscope.texts import Texts, read_pairs, read_texts
+from poolscope.texts.records import BUILTIN
+from poolscope.texts.sources import open_table
+
+MODELS = {model.name: model.name for model in SOCM_MODELS}
+TEXTS = {
+    "wiki": "hub:sentence-transformers/wikipedia-en-sentences:train",
+    "marco": "hub:sentence-transformers/msmarco-corpus/passage:train",
+    "hard": "hub:sentence-transformers/msmarco-bm25/triplet-hard:train",
+}
+_TEXTS, _PAIRS = 1_000, 50_000
+_LAYER_TEXTS = 200
+_ABOUT = f"""
+The average SOCM of the models and pair sets of {SOCM_PAPER}. `compatible` adds eps = {EPS:g} to the diagonals before
+each square root, as the published code does; `exact` does not. The texts are draws from public data sets of the same
+kind, not the very ones of the paper, so that `compatible` should be near `published` and not equal to it.
+"""
+
+
+@dataclass(frozen=True)
+class PairSet:
+    """Texts to compare: all pairs of `left`, or those of `index` between `left` and `right`."""
+
+    name: str
+    left: Texts
+    right: Texts | None = None
+    index: NDArray[np.int64] | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the texts came from."""
+        return self.left.source
+
+
+def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None, command: str = "") -> Reproduction:
+    """Run what can be reached and write one folder: averages beside the published ones, layers, the example pair.
+
+    `scores`: a table or a folder of MTEB results; with it the averages are set against the quality of the models.
+    """
+    rows: list[dict[str, Any]] = []
+    examples: list[dict[str, Any]] = []
+    anatomy: dict[str, LayersResult] = {}
+    with ReproductionFolder(output) as folder:
+        folder.notes += request.substitutes(MODELS, TEXTS)
+        sets = {name: attempt(read_pair_set, name, request) for name in request.texts}
+        some = next((texts for texts, _ in sets.values() if texts is not None), None)
+
+        def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
+            for pair_set, (texts, missing) in sets.items():
+                row = _published_row(name, pair_set, request)
+                if encoder is None or texts is None:
+                    rows.append({**row, "reason": reason or missing})
+                else:
+                    request.say(f"{name}: {pair_set}")
+                    rows.append(_measured_row(row, encoder, texts, request))
+            if encoder is not None:
+                _add_details(name, encoder, some, folder, examples, anatomy)
+
+        request.each_model(measure)
+        _write(folder, rows, examples, anatomy)
+        if scores is not None:
+            _write_correlation(folder, rows, scores)
+        folder.readme("SOCM of twelve models", about=_ABOUT, runs=[_short(row) for row in rows], command=command)
+    return Reproduction(folder.target, tuple(rows))
+
+
+def read_pair_set(name: str, request: Request) -> PairSet:
+    """The texts or pairs of one set: 1,000 texts and all their pairs, or 50,000 pairs of a query and a negative."""
+    source = request.texts[name]
+    if name != "hard":
+        return PairSet(name, read_texts(source, sample=request.limit or _TEXTS, seed=request.seed))
+    negative = "document" if source == BUILTIN or "negative" not in open_table(source).kinds else "negative"
+    pairs = read_pairs(source, document_column=negative, sample=request.limit or _PAIRS, seed=request.seed)
+    return PairSet(name, pairs.queries, pairs.documents, pairs.index)
+
+
+def _published_row(name: str, pair_set: str, request: Request) -> dict[str, Any]:
+    published = BY_NAME.get(name)
+    return {
+        "model": name,
+        "family": None if published is None else published.family,
+        "set": pair_set,
+        "published": None if published is None else published.socm(pair_set),
+        "status": NOT_REACHED,
+        "reason": None,
+        "model_source": request.models[name],
+        "texts_source": request.texts[pair_set],
+    }
+
+
+def _measured_row(row: dict[str, Any], encoder: TokenEncoder, texts: PairSet, request: Request) -> dict[str, Any]:
+    began = time.perf_counter()
+    measured, failure = attempt(_measure, encoder, texts, request)
+    if measured is None:
+        return {**row, "status": NOT_MEASURED, "reason": failure}
+    seconds = time.perf_counter() - began
+    return {**row, "status": MEASURED, "revision": encoder.card.revision, **measured, "seconds": seconds}
+
+
+def _measure(encoder: TokenEncoder, texts: PairSet, request: Request) -> dict[str, Any]:
+    """Exact and compatible averages over the pairs, and the concentration ratio of the texts."""
+    sides = [
+        cached_clouds(encoder, side, options=request.options, enabled=request.cache)
+        for side in (texts.left, texts.right)
+        if side is not None
+    ]
+    exact = socm(*sides, pairs=texts.index)
+    compatible = socm(*sides, pairs=texts.index, eps=EPS)
+    ratios = np.concatenate([text_moments(side).traces for side in sides])
+    return {
+        **_averages(exact, compatible),
+        "texts": len(ratios),
+        "concentration_ratio": float(ratios.mean()),
+        **_edges("concentration_ratio", bootstrap_interval(ratios)),
+        "truncated_texts": sum(int((side.truncated > 0).sum()) for side in sides),
+    }
+
+
+def _averages(exact: SocmResult, compatible: SocmResult) -> dict[str, Any]:
+    return {
+        "compatible": compatible.mean,
+        "exact": exact.mean,
+        **_edges("exact", exact.interval),
+        "pairs": exact.count,
+        "mean_d_mu": exact.mean_d_mu,
+        "mean_d_sigma": exact.mean_d_sigma,
+        "share_trace_above_2": exact.trace_check.share,
+    }
+
+
+def _edges(name: str, interval: Any) -> dict[str, float | None]:
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _add_details(
+    name: str,
+    encoder: TokenEncoder,
+    texts: PairSet | None,
+    folder: ReproductionFolder,
+    examples: list[dict[str, Any]],
+    anatomy: dict[str, LayersResult],
+) -> None:
+    """The pair of texts that the paper shows, and λ, r, C and the ratio by layer; noted where a model has them not."""
+    example, reason = attempt(_example, name, encoder)
+    if example is not None:
+        examples.append(example)
+    if texts is not None:
+        found, reason = attempt(layers, encoder, texts.left.texts[:_LAYER_TEXTS], socm_texts=0)
+        if found is not None:
+            anatomy[name] = found
+    if reason is not None:
+        folder.notes.append(f"{name}: not everything was measured: {reason}")
+
+
+def _example(name: str, encoder: TokenEncoder) -> dict[str, Any]:
+    clouds = encoder.encode([EXAMPLE.left, EXAMPLE.right])[-1]
+    exact, compatible = (socm(clouds, eps=eps).mean for eps in (0.0, EPS))
+    return {"model": name, "published": EXAMPLE.socm.get(name), "compatible": compatible, "exact": exact}
+
+
+def _write(
+    folder: ReproductionFolder,
+    rows: Sequence[Mapping[str, Any]],
+    examples: Sequence[Mapping[str, Any]],
+    anatomy: Mapping[str, LayersResult],
+) -> None:
+    folder.table("averages", rows, "average SOCM by model and set: published, compatible, exact with interval")
+    folder.table("example", examples, "SOCM of the pair of texts that the paper shows")
+    folder.table("agreement", agreement(rows), "how published and compatible averages go together over models, by set")
+    folder.table("tuning", tuning(rows), "exact averages of models beside those of the backbones they were tuned from")
+    layer_rows = [layer_row(name, found, layer) for name, found in anatomy.items() for layer in range(found.layers)]
+    folder.table("layers", layer_rows, "λ, r, C and concentration ratio by model and layer, means over texts")
+    folder.figure("averages", "average SOCM by model and set", averages_figure, rows)
+    families: dict[str, list[LayersResult]] = {}
+    for name, found in anatomy.items():
+        families.setdefault(BY_NAME[name].family if name in BY_NAME else "others", []).append(found)
+    for family, members in families.items():
+        meaning = f"λ, r, C and the concentration ratio by layer: {family}"
+        folder.figure(f"layers-{family.lower()}", meaning, layers_figure, *members)
+
+
+def _write_correlation(folder: ReproductionFolder, rows: Sequence[Mapping[str, Any]], scores: Any) -> None:
+    """SOCM and concentration against the scores of the models, beside the correlations that the paper reports."""
+    measured = [row for row in rows if row["status"] == MEASURED]
+    numbers: dict[str, dict[str, float]] = {}
+    for row in measured:
+        own = numbers.setdefault(row["model"], {})
+        own |= {f"socm_{row['set']}": row["exact"], f"concentration_ratio_{row['set']}": row["concentration_ratio"]}
+    records = ModelRecords("this reproduction", tuple(ModelRecord(name, found) for name, found in numbers.items()))
+    study, reason = attempt(correlate, records, scores, controls=())
+    if study is None:
+        folder.notes.append(f"No correlation with the scores: {reason}")
+        return
+    folder.arrow("correlations", study.to_table(), "the averages against the scores of the models")
+    reported = [
+        {"metric": found.metric, "set": "wiki", "score": "MTEB(eng, v2)", "spearman": found.spearman, "p": found.p}
+        for found in SOCM_CORRELATIONS
+    ]
+    folder.table("published-correlations", reported, "what the paper reports over its 12 models")
+    folder.notes += [row.sentence() for row in study.rows]
+    folder.notes += study.notes
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of the README."""
+    names = ("model", "set", "published", "compatible", "exact", "exact_low", "exact_high", "pairs", "status", "reason")
+    return {name: row.get(name) for name in names}

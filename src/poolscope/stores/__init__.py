@@ -1,0 +1,1 @@
+"""Stores of clouds that resume and hold any number of shards, and the cache."""

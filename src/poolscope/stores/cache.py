@@ -1,0 +1,187 @@
+"""The cache: stores that poolscope keeps for itself, so that no text is encoded twice by the same model.
+
+An entry is a store named by the digest of its identity (model, options, layers, texts). Together the entries
+may take 10 GB, or what POOLSCOPE_CACHE_GB says; beyond that, those that were used longest ago are removed.
+A cache must not stand in the way: where it cannot be used, there is a warning and the work is done without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.reports import unknown_notes
+from poolscope.errors import InputError, StoreError
+from poolscope.files import user_cache_folder
+from poolscope.locks import folder_lock
+from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
+from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
+from poolscope.texts import Texts
+
+_LOG = logging.getLogger(__name__)
+LIMIT_GB = 10.0
+_ENTRY = re.compile("[0-9a-f]{40}")
+
+
+@overload
+def cached_clouds(
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    layers: None = None,
+    options: EncoderOptions | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    enabled: bool = True,
+    progress: Progress | None = None,
+) -> TokenClouds: ...
+@overload
+def cached_clouds(
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    layers: Sequence[int],
+    options: EncoderOptions | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    enabled: bool = True,
+    progress: Progress | None = None,
+) -> dict[int, TokenClouds]: ...
+def cached_clouds(
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    layers: Sequence[int] | None = None,
+    options: EncoderOptions | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    enabled: bool = True,
+    progress: Progress | None = None,
+) -> TokenClouds | dict[int, TokenClouds]:
+    """Clouds from the cache where they are in it, otherwise encoded and put there; by layer if `layers` is given.
+
+    With the cache or without, the texts are encoded in the same pieces: the vectors agree to the last bit. A
+    model without a revision is never cached, since nothing would tell when it changes.
+    """
+    unlabelled = replace(texts, labels=None)  # labels change no cloud: they shall not cause a second encoding
+    wanted = describe(encoder.card, unlabelled, options=options, layers=layers)
+    clouds = None
+    if enabled and encoder.card.revision is not None:
+        folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
+        limit = cache_limit()  # asked before the work is done, not after: it may be refused
+        try:
+            _remove_unusable(folder, wanted)
+            store = encode_to_store(encoder, unlabelled, folder, options=options, layers=layers, progress=progress)
+            _note_use(store, limit)
+            clouds = {layer: store.clouds(layer) for layer in wanted.keys}
+            for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
+                _LOG.warning(note)  # what the encoder says when it encodes, and here did not
+        except StoreError as error:
+            _warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
+    if clouds is None:
+        clouds = _encode_in_memory(encoder, unlabelled, wanted, progress=progress)
+    # Not what the entry says of its texts: the same ones may have come from another place before.
+    clouds = {layer: part.described(provenance={"texts": texts.origin()}) for layer, part in clouds.items()}
+    return clouds[POOLED] if layers is None else clouds
+
+
+def _encode_in_memory(
+    encoder: TokenEncoder, texts: Texts, wanted: Manifest, *, progress: Progress | None
+) -> dict[int, TokenClouds]:
+    # What can never be cached has no pieces to agree with, and ready arrays cannot be asked for a part.
+    pieces = [slice(None)] if encoder.card.revision is None else spans(wanted.shard_sizes)
+    parts = [encode_shard(encoder, texts[piece], layers=wanted.layers, progress=progress) for piece in pieces]
+    return {layer: TokenClouds.concatenate([part[layer] for part in parts]) for layer in wanted.keys}
+
+
+def cache_folder() -> Path:
+    """Where the cache is: $POOLSCOPE_CACHE, or `clouds` in the user's cache folder for poolscope."""
+    if chosen := os.environ.get("POOLSCOPE_CACHE"):
+        return Path(chosen).expanduser()
+    return user_cache_folder() / "clouds"
+
+
+def cache_limit() -> int:
+    """The size in bytes beyond which entries are removed: $POOLSCOPE_CACHE_GB × 10⁹."""
+    given = os.environ.get("POOLSCOPE_CACHE_GB", str(LIMIT_GB))
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = -1.0
+    if not 0 <= limit < float("inf"):
+        raise InputError(f"POOLSCOPE_CACHE_GB: received {given!r}; allowed: a number of gigabytes, such as 10.")
+    return int(limit * 1e9)
+
+
+def trim_cache(folder: Path, *, limit: int, keep: Path | None = None) -> list[Path]:
+    """Remove the entries used longest ago until the rest fit into `limit` bytes; return what was removed.
+
+    Only folders named like an entry are looked at, so a cache that shares its folder with other things takes
+    none of them away. `keep` and entries that another process is writing, or another user owns, stay.
+    """
+    entries = sorted((_last_use(path), path) for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
+    sizes = {path: sum(_size(file) for file in path.rglob("*")) for _, path in entries}
+    total, removed = sum(sizes.values()), []
+    for _, path in entries:
+        if total <= limit:
+            break
+        if path != keep:
+            with suppress(StoreError):
+                _remove(path)
+                total -= sizes[path]
+                removed.append(path)
+    return removed
+
+
+def _note_use(store: Store, limit: int) -> None:
+    """Mark the entry as used now, and make room among the others."""
+    if store.damaged:
+        _warn(f"The cache was damaged ({store.folder}): {store.damaged} of its shards encoded again.")
+    with suppress(OSError):  # a cache that may be read and not written
+        os.utime(store.folder / MANIFEST)
+        trim_cache(store.folder.parent, limit=limit, keep=store.folder)
+
+
+def _name(manifest: Manifest) -> str:
+    identity = json.dumps(manifest.identity(), sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:40]
+
+
+def _remove_unusable(folder: Path, wanted: Manifest) -> None:
+    """Clear the place of an entry whose manifest cannot be read or lies; shards are checked by the writer."""
+    if not folder.exists():
+        return
+    try:
+        usable = not Manifest.read(folder).differences(wanted)
+    except StoreError:
+        usable = False
+    if not usable:
+        _warn(f"The cache was damaged ({folder}): all of its shards are encoded again.")
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    with folder_lock(folder):  # never under the hands of a process that fills it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_use(folder: Path) -> float:
+    path = folder / MANIFEST
+    return (path if path.exists() else folder).stat().st_mtime
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=3)

@@ -1,0 +1,272 @@
+"""Stores: the token clouds of a corpus on disk, in shards that are whole or absent.
+
+    FOLDER/manifest.json                   what the clouds are, and whether all of them are there
+    FOLDER/labels.parquet                  id and label of each text, if the texts have labels
+    FOLDER/layer-last/shard-00000.arrow    the first texts (a `TokenClouds` file), shard-00001 the next, …
+
+One folder a layer: `layer-last` is the layer that the model pools, `layer-0` the embedding output. A store is
+read here and written by `poolscope.stores.writer`; nothing in it depends on when or in how many runs it was made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import ModelCard, model_identity
+from poolscope.errors import InputError, PoolscopeError, StoreError
+from poolscope.files import write_json
+
+FORMAT = "poolscope store 1"
+MANIFEST = "manifest.json"
+LABELS = "labels.parquet"
+SHARDS = "layer-*/shard-*.arrow"
+POOLED = -1  # the key of the layer that the model pools
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a store holds. Plain JSON types only.
+
+    `texts` has the digests `digest` (of ids and texts) and `labels` (null without labels) and, for people, the rest
+    of `Texts.origin`: source, column, draw and notes (what was met while reading). `shard_sizes` are numbers of
+    texts: decided once, so that every run cuts the texts, and with them the batches, in the same places.
+    """
+
+    model: Mapping[str, Any]
+    options: Mapping[str, Any]
+    layers: Sequence[int] | None
+    texts: Mapping[str, Any]
+    shard_texts: int
+    shard_sizes: Sequence[int]
+    poolscope: str
+    complete: bool = False
+    format: str = FORMAT
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """The layers as an encoder names them."""
+        return (POOLED,) if self.layers is None else tuple(self.layers)
+
+    def identity(self) -> dict[str, Any]:
+        """Every choice that changes the clouds, by a name for messages; equal identities, equal clouds."""
+        return {
+            **{f"model {name}": value for name, value in model_identity(self.model).items()},
+            **{f"option {name}": value for name, value in self.options.items()},
+            "layers": self.layers,
+            "digest of the texts": self.texts["digest"],
+            "digest of the labels": self.texts["labels"],
+        }
+
+    def differences(self, other: Manifest) -> list[str]:
+        """One line for each choice in which the two differ: this one first, then `other`."""
+        mine, theirs = self.identity(), other.identity()
+        return [
+            f"{name}: {mine.get(name)!r} in the store, {theirs.get(name)!r} asked for"
+            for name in {**mine, **theirs}
+            if mine.get(name) != theirs.get(name)
+        ]
+
+    def write(self, folder: Path) -> None:
+        """Write `manifest.json`, atomically."""
+        write_json(folder / MANIFEST, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read `manifest.json`, or say why it is none of ours."""
+        path = folder / MANIFEST
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            found = values.pop("format")
+            if found == FORMAT:
+                return cls(**values)
+        except FileNotFoundError:
+            raise StoreError(
+                f"{folder}: not a cloud store, it has no {MANIFEST}. Write one with "
+                f"`poolscope encode MODEL TEXTS -o FOLDER`."
+            ) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StoreError(
+                f"{path}: not the manifest of a cloud store, or damaged ({type(error).__name__}: {error}). "
+                f"Remove the folder if it was one, and encode the texts again."
+            ) from error
+        raise StoreError(
+            f"{path}: written in the format {found!r}, and this version of poolscope reads {FORMAT!r}. "
+            f"Encode the texts again."
+        )
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store on disk.
+
+    Where writing gave it, `reused` is the number of texts that an earlier run had stored and `damaged` the
+    number of shards that were there, could not be used, and were encoded again.
+    """
+
+    folder: Path
+    manifest: Manifest
+    reused: int = 0
+    damaged: int = 0
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Store:
+        """Look at a store, finished or not; the clouds are opened by `clouds`."""
+        path = Path(folder)
+        return cls(path, Manifest.read(path))
+
+    def __len__(self) -> int:
+        return sum(self.manifest.shard_sizes)
+
+    @property
+    def card(self) -> ModelCard:
+        """What the model declared about itself."""
+        known = {field.name for field in fields(ModelCard)}
+        values = {name: value for name, value in self.manifest.model.items() if name in known}
+        return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
+
+    @property
+    def labels(self) -> list[Any] | None:
+        """The label of each text, in the order of the clouds, or None if the texts had none."""
+        if self.manifest.texts["labels"] is None:
+            return None
+        from pyarrow import parquet  # not at start-up: most commands never need it
+
+        try:
+            return list(parquet.read_table(self.folder / LABELS).column("label").to_pylist())
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise self._damaged(self.folder / LABELS, error) from error
+
+    def shard_path(self, layer: int, shard: int) -> Path:
+        """Where the clouds of one shard and layer are."""
+        name = str(layer) if layer >= 0 else f"last{layer + 1 or ''}"
+        return self.folder / f"layer-{name}" / f"shard-{shard:05d}.arrow"
+
+    def has_labels(self, labels: Sequence[str] | None) -> bool:
+        """Whether exactly these labels can be read."""
+        try:
+            return self.labels == (None if labels is None else list(labels))
+        except StoreError:
+            return False
+
+    def is_whole(self, shard: int, ids: Sequence[str]) -> bool:
+        """Whether all layers of a shard are there, can be read and hold exactly these texts."""
+        return all(_holds(self.shard_path(layer, shard), ids) for layer in self.manifest.keys)
+
+    def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
+        """Whether a file of a shard is there and is not what it should be."""
+        paths = [self.shard_path(layer, shard) for layer in self.manifest.keys]
+        return any(path.exists() and not _holds(path, ids) for path in paths)
+
+    def clouds(self, layer: int | None = None, *, allow_partial: bool = False) -> TokenClouds:
+        """The clouds of one layer, memory-mapped; None: the layer that the model pools, or the only one.
+
+        `allow_partial` opens the texts that an unfinished store has so far, from the first on.
+        """
+        key = self._key(layer)
+        if not self.manifest.complete and not allow_partial:
+            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Finish')}")
+        parts = list(self._parts(key, allow_partial=allow_partial))
+        if not parts:
+            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Begin')}")
+        texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
+        return TokenClouds.concatenate(parts).described(provenance={"texts": texts})
+
+    def _parts(self, key: int, *, allow_partial: bool) -> Iterator[TokenClouds]:
+        for shard, size in enumerate(self.manifest.shard_sizes):
+            path = self.shard_path(key, shard)
+            if allow_partial and not path.exists():
+                return
+            try:
+                part = TokenClouds.open(path)
+            except (PoolscopeError, pa.ArrowException, ValueError) as error:
+                raise self._damaged(path, error) from error
+            if len(part) != size:
+                raise self._damaged(path, f"{len(part)} texts where {size} belong")
+            yield part
+
+    def _key(self, layer: int | None) -> int:
+        """The stored layer that is meant: -1 and the number of the last layer are one and the same."""
+        keys, total = self.manifest.keys, self.manifest.model.get("layers")
+        if layer is None and len(keys) == 1:
+            return keys[0]
+        wanted = _counted(POOLED if layer is None else layer, total)
+        for key in keys:
+            if _counted(key, total) == wanted:
+                return key
+        asked = "no layer was chosen" if layer is None else f"layer {layer} was asked for"
+        raise InputError(f"{self.folder}: {asked}, and the store holds the layers {list(keys)}. Choose one of them.")
+
+    def notes(self) -> list[str]:
+        """Plain sentences on how the run that returned this store came by it; none if it encoded all texts."""
+        if self.reused == len(self):
+            return ["Finished earlier with the same model, settings and texts: nothing was encoded."]
+        notes = []
+        if self.reused:
+            notes.append(f"{self.reused:,} of {len(self):,} texts were stored by an earlier run and kept.")
+        if self.damaged:
+            shards = "1 shard was" if self.damaged == 1 else f"{self.damaged} shards were"
+            notes.append(f"{shards} damaged and encoded again.")
+        return notes
+
+    def _progress(self) -> str:
+        keys, sizes = self.manifest.keys, self.manifest.shard_sizes
+        done = [all(self.shard_path(key, shard).exists() for key in keys) for shard in range(len(sizes))]
+        texts = int(np.dot(done, sizes))
+        return f"unfinished, {texts:,} of {len(self):,} texts are stored."
+
+    def _remedy(self, verb: str) -> str:
+        return (
+            f"{verb} it with the command that began it, `poolscope encode MODEL TEXTS -o {self.folder}` "
+            f"(model {self.manifest.model['name']}, texts {self.manifest.texts['source']})."
+        )
+
+    def _damaged(self, path: Path, reason: object) -> StoreError:
+        return StoreError(f"{path}: missing or damaged ({reason}). {self._remedy('Repair')}")
+
+
+def _holds(path: Path, ids: Sequence[str]) -> bool:
+    try:
+        clouds = TokenClouds.open(path)
+        clouds.to_table().validate(full=True)  # offsets and strings; the vectors are not read
+        return list(clouds.ids) == list(ids)
+    except (PoolscopeError, pa.ArrowException, ValueError):
+        return False
+
+
+def _counted(layer: int, total: int | None) -> int:
+    """A layer counted from the front where the model says how many layers there are."""
+    return layer if layer >= 0 or total is None else total + 1 + layer
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is the folder of a store (finished or not)."""
+    try:
+        Manifest.read(Path(path))
+    except StoreError:
+        return False
+    return True
+
+
+def open_store(folder: str | os.PathLike[str], *, layer: int | None = None, allow_partial: bool = False) -> TokenClouds:
+    """The clouds of a finished store, memory-mapped (see `Store.clouds`)."""
+    return Store.open(folder).clouds(layer, allow_partial=allow_partial)
+
+
+def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> TokenClouds:
+    """Clouds from a store folder or from a single file that `TokenClouds.save` wrote, memory-mapped."""
+    if Path(path).is_dir():
+        return open_store(path, layer=layer)
+    if layer is not None:
+        raise InputError(
+            f"{path}: layer {layer} was asked for, and a single cloud file holds one layer. Leave the layer out."
+        )
+    return TokenClouds.open(path)

@@ -1,0 +1,389 @@
+"""The audit on tiny models: ten answers, defined on every kind of input, from one encoding; and its files."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import poolscope
+from audit_data import bag_of_words, in_a_cone, sentences, topics
+from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.result import KINDS
+from poolscope.auditing.run import audit
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import as_encoder, encode
+from poolscope.errors import InputError
+from poolscope.verdicts import LEVELS
+from tiny_models import tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return sentences(64)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return as_encoder((tiny_model(), tiny_tokenizer()))
+
+
+@pytest.fixture(scope="module")
+def found(encoder, texts):
+    return audit(encoder, texts)
+
+
+# -- the ten answers ----------------------------------------------------------------------------------------------
+
+
+def test_ten_questions_in_order_each_with_a_verdict_a_sentence_and_a_page(found):
+    assert [answer.number for answer in found.answers] == list(range(1, 11))
+    assert [answer.key for answer in found.answers] == [question.key for question in QUESTIONS]
+    for answer in found.answers:
+        assert answer.verdict.level in LEVELS
+        assert answer.verdict.sentence.endswith(".")
+        assert answer.question.endswith(("?", "pairs."))
+    assert set(found.verdicts) == {question.key for question in QUESTIONS}
+
+
+def test_every_question_of_a_transformer_on_long_enough_texts_has_a_number_a_figure_and_an_interval(found):
+    for answer in found.answers:
+        assert answer.verdict.value is not None, answer.verdict.sentence
+        assert answer.figure() is not None
+    for key in ("scores", "cone", "pooling", "truncation", "short", "long", "position", "averaging", "hubs"):
+        interval = found[key].verdict.interval
+        assert interval.low <= found[key].verdict.value <= interval.high, key
+
+
+def test_numbers_and_tables_are_named_once(found):
+    for part in ("numbers", "tables"):
+        names = [name for answer in found.answers for name in getattr(answer, part)]
+        assert len(names) == len(set(names))
+
+
+def test_the_numbers_that_studies_join_are_there(found):
+    flat = found.to_dict()["numbers"]
+    wanted = {"socm", "socm_neighbours", "concentration_ratio", "length_slope", "anisotropy", "floor", "cut_off"}
+    assert wanted <= set(flat)
+    assert all(isinstance(value, int | float) for value in flat.values())
+    assert flat["anisotropy"] == pytest.approx(flat["floor"])
+
+
+def test_the_dictionary_is_json_and_keeps_the_contract(found):
+    content = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert {"poolscope", "model", "corpus", "answers", "numbers", "provenance", "thresholds"} <= set(content)
+    assert content["corpus"]["texts"] == 64
+    fields = {"number", "key", "question", "level", "sentence", "value", "interval", "floor", "numbers"}
+    assert all(fields <= set(answer) for answer in content["answers"])
+    assert content["answers"][0]["value"] == found["scores"].verdict.value
+    assert content["provenance"]["seconds"].keys() >= {"encoding", "scores", "decision"}
+
+
+def test_equal_calls_give_equal_answers(encoder, texts, found):
+    again = audit(encoder, texts)
+    assert [answer.verdict for answer in again.answers] == [answer.verdict for answer in found.answers]
+
+
+def test_the_root_name_is_the_function_before_and_after_the_package_is_imported(texts):
+    assert poolscope.audit(bag_of_words, texts[:4]).corpus["texts"] == 4
+    importlib.import_module("poolscope.auditing.thresholds")  # binds the package to the name
+    assert poolscope.audit(bag_of_words, texts[:4]).corpus["texts"] == 4
+
+
+def test_the_corpus_is_encoded_once(texts):
+    asked = []
+
+    def counting(batch):
+        asked.append(list(batch))
+        return bag_of_words(batch)
+
+    audit(counting, texts)
+    whole = [batch for batch in asked if set(batch) & set(texts)]
+    assert whole == [texts]
+
+
+# -- what each answer says ----------------------------------------------------------------------------------------
+
+
+def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
+    texts = topics(80)
+    helped = audit(in_a_cone, texts)
+    assert helped["cone"].verdict.level == "repair"
+    assert helped.numbers["mean_removal_gain"] > 0.05
+    assert helped["cone"].basis == "trial"
+    assert helped["decision"].action.command.startswith("poolscope.tune(model, texts")
+    assert audit(bag_of_words, texts)["cone"].verdict.level == "ok"
+
+
+def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():
+    """Bags of words: the mean mixes own and common words, the covariance keeps apart what the mean blurs."""
+    found = audit(bag_of_words, topics(80))
+    assert found.numbers["cloud_reranking_gain"] > 0.02
+    assert found["averaging"].verdict.level == "repair"
+    assert found["averaging"].verdict.floor < found["averaging"].verdict.interval.low
+    lax = audit(bag_of_words, topics(80), thresholds={"socm_gain": 0.9})
+    assert lax["averaging"].verdict.level == "watch"
+
+
+def test_truncation_names_twins_and_the_share_lost():
+    head = "the cat sat on the mat and the dog ran under a tree and the cat sat on a red mat"
+    texts = [f"{head} fast and slow", f"{head} of a blue document", *sentences(20, low=8, high=12)]
+    found = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16)
+    assert found["truncation"].verdict.level == "repair"
+    assert "2 different texts became identical" in found["truncation"].verdict.sentence
+    table = found.tables["truncation"].to_pydict()
+    assert table["twins"][:3] == [1, 1, None]
+    clouds = encode((tiny_model(), tiny_tokenizer()), texts, max_length=16)
+    share = clouds.truncated.sum() / (clouds.truncated.sum() + clouds.lengths.sum())
+    assert found["truncation"].verdict.value == pytest.approx(share)
+    assert found["truncation"].action.kind == "re-chunk"
+    assert found["truncation"].basis == "counted"
+
+
+def test_the_interval_of_the_share_lost_is_within_its_bounds_and_the_level_is_counted():
+    """One text of 400 words among short ones: drawn or not drawn, the share is one of texts."""
+    texts = [*sentences(54, low=4, high=8), " ".join(sentences(20, low=20, high=21, seed=1))]
+    found = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16, trial_texts=0)
+    verdict = found["truncation"].verdict
+    assert verdict.level == "repair"
+    assert found["truncation"].basis == "counted"
+    assert verdict.interval.low == 0  # a corpus like this one without the long text
+    assert verdict.value < verdict.interval.high < 1
+    drawn = np.random.default_rng(5).integers(55, size=(4000, 55))
+    kept, cut = (found.tables["truncation"][name].to_numpy() for name in ("tokens", "cut"))
+    shares = cut[drawn].sum(axis=1) / (kept + cut)[drawn].sum(axis=1)
+    assert verdict.interval.high == pytest.approx(np.quantile(shares, 0.975), abs=0.02)
+
+
+def test_neighbours_that_differ_no_more_than_one_text_from_itself_are_nothing_to_watch():
+    """Pairs of texts that differ in one of forty words: other tokens of one text differ more."""
+    base = topics(20, words=40)
+    texts = [*base, *(f"{text.rsplit(' ', 1)[0]} other{k}" for k, text in enumerate(base))]
+    found = audit(bag_of_words, texts, thresholds={"socm_watch": 0.0})["averaging"]
+    assert found.verdict.value > 0
+    assert found.verdict.interval.low < found.verdict.floor
+    assert found.verdict.level == "ok"
+    assert "no more than one text from itself" in found.verdict.sentence
+    apart = audit(bag_of_words, topics(40), thresholds={"socm_watch": 0.0, "socm_gain": 9.0})["averaging"]
+    assert apart.verdict.level == "watch"
+
+
+def test_texts_that_crowd_the_answers_by_their_length_are_named():
+    """Long texts hold a little of everything, so that they are near to every query."""
+    random = np.random.default_rng(0)
+    common = [f"c{n}" for n in range(30)]
+    lengths = np.where(np.arange(100) % 5 == 0, 60, 10)
+    texts = [
+        " ".join([*(f"w{k}x{n}" for n in range(3)), *random.choice(common, size=n)]) for k, n in enumerate(lengths)
+    ]
+    found = audit(lambda batch: [cloud + 0.6 for cloud in bag_of_words(batch)], texts)
+    assert found["short"].number_name.startswith("longest fifth")
+    assert found["short"].verdict.level == "watch"
+    assert found["short"].verdict.value == found.numbers["long_share"] > 1.25
+    lax = audit(bag_of_words, texts, thresholds={"short_watch": 99.0, "short_repair": 100.0})
+    assert lax["short"].verdict.level == "ok"
+
+
+def test_worst_pairs_are_shown_as_text(found, texts):
+    table = found.tables["worst_pairs"].to_pydict()
+    assert table["text_i"][0] in texts
+    near = [value for among, value in zip(table["among"], table["socm"], strict=True) if among == "neighbours"]
+    assert near == sorted(near, reverse=True)
+    assert max(near) == found.tables["neighbours"]["socm"].to_numpy().max()
+
+
+def test_a_transformer_is_shown_layer_by_layer_and_a_function_is_not(found):
+    names = [name for name, _ in found["averaging"].figures()]
+    assert names == ["averaging", "layers"]
+    assert found.tables["layers"]["layer"].to_pylist()[:3] == [0, 1, 2]
+    assert [name for name, _ in audit(bag_of_words, topics(12))["averaging"].figures()] == ["averaging"]
+
+
+def test_hubs_come_first_in_their_table_and_duplicates_are_listed():
+    texts = [*topics(60), "One two  three", "one two three"]
+    found = audit(bag_of_words, texts)
+    table = found.tables["hubs"].to_pydict()
+    assert table["times_found"] == sorted(table["times_found"], reverse=True)
+    assert found.tables["duplicates"].to_pydict()["text"][-2:] == ["One two  three", "one two three"]
+    assert found.numbers["twin_groups"] == 1
+
+
+def test_the_decision_keeps_a_model_with_nothing_to_repair():
+    texts = topics(80)
+    card = {"name": "bag of words", "kind": "arrays", "dimension": 24, "pooling": ["mean"]}
+    clouds = TokenClouds.from_arrays(bag_of_words(texts), texts=texts, provenance={"model": card})
+    found = audit(clouds, thresholds={"socm_watch": 99.0})
+    assert {answer.verdict.level for answer in found.answers} == {"ok"}
+    assert found["decision"].action.kind == "keep"
+    assert "nothing to repair" in found["decision"].verdict.sentence
+    assert found.level == "ok"
+
+
+def test_the_decision_takes_the_most_serious_and_then_the_cheapest(found):
+    table = found.tables["actions"].to_pydict()
+    places = [
+        (LEVELS.index(level), -KINDS.index(kind)) for level, kind in zip(table["level"], table["kind"], strict=True)
+    ]
+    assert places == sorted(places, reverse=True)
+    assert found["decision"].verdict.value == len(places) == sum(a.verdict.level != "ok" for a in found.answers[:-1])
+    assert found["decision"].action.step == table["step"][0]
+
+
+# -- thresholds ---------------------------------------------------------------------------------------------------
+
+
+def test_thresholds_change_levels_and_are_kept(texts):
+    strict = audit(bag_of_words, texts, thresholds={"cut_off_watch": -1.0, "cut_off_repair": 2.0})
+    assert strict["scores"].verdict.level == "watch"
+    assert strict.to_dict()["thresholds"]["cut_off_watch"] == -1
+    assert strict.provenance["settings"]["thresholds_changed"] == {"cut_off_watch": -1.0, "cut_off_repair": 2.0}
+    lax = audit(bag_of_words, texts, thresholds={"cut_off_watch": 2.0})
+    assert lax["scores"].verdict.level == "ok"
+
+
+# -- every kind of input has defined answers ----------------------------------------------------------------------
+
+
+def not_asked(found):
+    return {answer.key for answer in found.answers if answer.verdict.sentence.startswith("Not applicable")}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_few_texts(count):
+    found = audit(bag_of_words, topics(count))
+    assert len(found.answers) == 10
+    assert {"short", "position"} <= not_asked(found)
+    assert all(found[key].verdict.level == "ok" for key in not_asked(found))
+    assert all(found[key].verdict.value is None for key in not_asked(found))
+    if count < 3:
+        assert {"scores", "cone", "averaging"} <= not_asked(found)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_short_texts_only(encoder):
+    found = audit(encoder, sentences(40, low=2, high=5))
+    assert {"short", "position"} <= not_asked(found)
+    assert found["cone"].verdict.value is not None
+    assert "was not tried" in found["cone"].verdict.sentence
+
+
+def test_texts_of_one_length(encoder):
+    found = audit(encoder, [" ".join(text.split()[:8]) for text in sentences(60)])
+    assert found["long"].verdict.level == "ok"
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_one_token_texts():
+    found = audit(lambda batch: [cloud[:1] for cloud in bag_of_words(batch)], topics(40))
+    assert {"pooling", "averaging"} <= not_asked(found)
+
+
+def test_a_function_hides_its_truncation_and_takes_no_tokens():
+    found = audit(bag_of_words, topics(60))
+    assert {"truncation", "position"} <= not_asked(found)
+    assert found["short"].verdict.value is not None
+
+
+def test_ready_clouds_with_and_without_texts(encoder, texts, tmp_path):
+    clouds = encoder.encode(texts)[-1]
+    clouds.save(tmp_path / "clouds.arrow")
+    stored = audit(tmp_path / "clouds.arrow")
+    assert stored.model["name"] == encoder.card.name
+    assert {"short", "position"} <= not_asked(stored)
+    assert "only ready clouds are at hand" in stored["cone"].verdict.sentence
+    assert stored.corpus["digest"] == audit(clouds).corpus["digest"]
+    bare = TokenClouds.from_arrays(list(clouds))
+    unknown = audit(bare)
+    assert unknown.corpus["digest"] is None
+    assert "truncation" in not_asked(unknown)
+    assert unknown["scores"].verdict.value == pytest.approx(stored["scores"].verdict.value, abs=1e-6)
+    with pytest.raises(InputError, match="ready clouds and the options"):
+        audit(clouds, max_length=3)
+
+
+def test_a_cls_model_is_audited_on_its_cls_vectors(encoder, texts):
+    clouds = encoder.encode(texts)[-1]
+    card = {**encoder.card.to_dict(), "pooling": ["cls"]}
+    declared = TokenClouds.from_arrays(list(clouds), texts=texts, provenance={"model": card, "options": {}})
+    first = np.array([cloud[0] for cloud in clouds], dtype=np.float64)
+    unit = first / np.linalg.norm(first, axis=1, keepdims=True)
+    expected = ((unit @ unit.T).sum() - 64) / (64 * 63)
+    assert audit(declared).numbers["anisotropy"] == pytest.approx(expected, abs=1e-6)
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def test_save_writes_json_tables_and_page(found, tmp_path):
+    folder = found.save(tmp_path / "out")
+    content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    assert content == json.loads(json.dumps(found.to_dict()))
+    for answer in content["answers"]:
+        for name in answer["tables"]:
+            assert pq.read_table(folder / "tables" / f"{name}.parquet").equals(found.tables[name])
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert all(answer.question in page for answer in found.answers)
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_failed_save_leaves_no_audit_json(found, tmp_path, monkeypatch):
+    folder = found.save(tmp_path / "out", page=False)
+
+    def broken(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pq, "write_table", broken)
+    with pytest.raises(OSError, match="disk full"):
+        found.save(folder, page=False)
+    assert not (folder / "audit.json").exists()
+
+
+def test_notebooks_show_a_table_in_which_texts_are_inert(encoder):
+    texts = [f"<script>alert({k})</script> {text}" for k, text in enumerate(topics(6))]
+    shown = audit(bag_of_words, texts)._repr_html_()
+    assert "<script>" not in shown
+    assert shown.count("<tr>") == 10
+
+
+def test_a_second_save_leaves_no_page_of_the_first(found, texts, tmp_path):
+    (tmp_path / "report.html").write_text("of an earlier audit")
+    found.save(tmp_path, page=False)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(found, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file; allowed is a folder"):
+        found.save(tmp_path / "file" / "deeper")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"seed": -1}, "seed: received -1; allowed is a whole number"),
+        ({"seed": 1.5}, "seed: received 1.5"),
+        ({"trial_texts": -5}, "trial_texts: received -5"),
+        ({"trial_texts": 2.5}, "trial_texts: received 2.5"),
+        ({"trial_texts": True}, "trial_texts: received True"),
+        ({"thresholds": [1]}, "thresholds: received list"),
+        ({"vectors": np.ones(3)}, "vectors: received float64 of shape"),
+    ],
+)
+def test_wrong_arguments_are_named_before_the_work(wrong, match):
+    def never(batch):
+        raise AssertionError("encoded")
+
+    with pytest.raises(InputError, match=match):
+        audit(never, topics(5), **wrong)
+
+
+def test_every_trial_is_named_in_the_evidence(encoder, texts):
+    limits = {"length_watch": -99.0, "length_repair": -98.0}
+    found = audit(encoder, texts, thresholds=limits)["long"]
+    assert found.verdict.level != "ok"
+    notes = [note for note in found.verdict.evidence if "split-half self-retrieval" in note]
+    assert [note.split(",")[0] for note in notes] == ["Temperature 0.8", "Smaller chunks"]

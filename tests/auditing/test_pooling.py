@@ -1,0 +1,184 @@
+"""Question 3: what a runtime did with the tokens is named from its vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit_data import bag_of_words, sentences, topics
+from poolscope.auditing.pooling import CANDIDATES, CONTENT, pooled_ways
+from poolscope.auditing.run import audit
+from poolscope.encoders import as_encoder
+from poolscope.errors import InputError
+from poolscope.numbers.pooling import pool
+from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return sentences(24, high=20)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = save_model(tmp_path_factory.mktemp("model"))
+    return as_encoder(declare(folder, pooling={"pooling_mode": "mean"}, after=["Normalize"]))
+
+
+@pytest.fixture(scope="module")
+def clouds(model, texts):
+    return model.encode(texts)[-1]
+
+
+def asked(model, texts, vectors):
+    found = audit(model, texts, vectors=vectors, trial_texts=0)
+    return found["pooling"].verdict, found.numbers
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def test_the_declared_pooling_is_recognised(model, texts, clouds):
+    verdict, numbers = asked(model, texts, unit(pool(clouds, "mean")))
+    assert verdict.level == "ok"
+    assert numbers["runtime_pooling"] == "mean"
+    assert numbers["runtime_normalised"]
+    assert verdict.value == pytest.approx(1, abs=1e-5)
+    assert verdict.floor < verdict.value
+
+
+@pytest.mark.parametrize("how", ["cls", "last", "max", "position"])
+def test_another_pooling_is_named_and_to_be_repaired(model, texts, clouds, how):
+    verdict, numbers = asked(model, texts, unit(pool(clouds, how)))
+    assert numbers["runtime_pooling"] == how
+    assert (verdict.level == "repair") == (numbers["runtime_cosine"] < 0.99)
+    if verdict.level == "repair":
+        assert f"pooled by {how}" in verdict.sentence
+        assert "trained with mean pooling" in verdict.sentence
+
+
+def test_a_mean_without_special_tokens_is_told_from_the_mean(model, texts, clouds):
+    by_hand = np.array([cloud[1:-1].mean(axis=0) for cloud in clouds])  # <s> … </s>
+    _, numbers = asked(model, texts, unit(by_hand))
+    assert numbers["runtime_pooling"] == CONTENT
+
+
+def test_sixteen_bits_are_no_other_pooling(model, texts, clouds):
+    verdict, _ = asked(model, texts, unit(pool(clouds)).astype(np.float16))
+    assert verdict.level == "ok"
+
+
+def test_vectors_that_were_not_normalised_are_watched(model, texts, clouds):
+    verdict, numbers = asked(model, texts, pool(clouds, "mean"))
+    assert verdict.level == "watch"
+    assert "your runtime does not" in verdict.sentence
+    assert not numbers["runtime_normalised"]
+    free = as_encoder((tiny_model(), tiny_tokenizer()))  # declares no Normalize: any length is right
+    verdict, _ = asked(free, texts, pool(free.encode(texts)[-1], "mean"))
+    assert verdict.level == "ok"
+
+
+def test_the_first_dimensions_are_recognised(model, texts, clouds):
+    verdict, numbers = asked(model, texts, unit(pool(clouds)[:, :10]))
+    assert numbers["runtime_pooling"] == "mean"
+    assert "its first 10 dimensions" in verdict.sentence
+
+
+@pytest.mark.parametrize("how", [*CANDIDATES, CONTENT])
+def test_rows_in_another_order_are_recognised_under_every_pooling(model, texts, how):
+    rows = pooled_ways(audit(model, texts, trial_texts=0).subject)[how]
+    order = np.random.default_rng(0).permutation(len(texts))
+    found = audit(model, texts, vectors=unit(rows)[order], trial_texts=0)
+    answer = found["pooling"]
+    assert (answer.verdict.level, answer.basis) == ("repair", "counted")
+    assert found.numbers["runtime_pooling"] is None
+    assert f"pooled by {how}, but in another order" in answer.verdict.sentence
+    assert "in the order of the texts" in answer.action.step
+    assert ("set its pooling to mean" in answer.action.step) == (how != "mean")
+
+
+def test_two_rows_that_changed_places_are_another_order():
+    texts = topics(24)
+    rows = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    rows[[3, 7]] = rows[[7, 3]]
+    assert "in another order" in asked(bag_of_words, texts, rows)[0].sentence
+    assert "2 of 24 vectors are below a cosine of 0.99 with the model's own: texts 3, 7." in (
+        asked(bag_of_words, texts, rows)[0].evidence
+    )
+
+
+def test_one_vector_for_all_texts_is_no_other_order(model, texts, clouds):
+    verdict, _ = asked(model, texts, np.repeat(pool(clouds)[:1], len(texts), axis=0))
+    assert "in another order" not in verdict.sentence
+
+
+def test_some_texts_that_differ_are_named_and_are_no_other_pooling(model, texts, clouds):
+    """The mean cosine is below its threshold, the interval is not: no certainty is claimed."""
+    rows = unit(pool(clouds))
+    rows[5] = -rows[5]
+    answer = audit(model, texts, vectors=rows, trial_texts=0)["pooling"]
+    assert answer.verdict.interval.high > 0.99 > answer.verdict.value
+    assert (answer.verdict.level, answer.basis) == ("watch", "estimate")
+    assert "23 of your runtime's 24 vectors" in answer.verdict.sentence
+    assert "(texts 5)" in answer.verdict.sentence
+    assert answer.action.cost.startswith("encode 1 texts again")
+
+
+def test_the_step_follows_the_cause(model, texts, clouds):
+    def step(vectors):
+        return audit(model, texts, vectors=vectors, trial_texts=0)["pooling"].action.step
+
+    assert "set the pooling of your runtime to mean" in step(unit(pool(clouds, "cls")))
+    assert "length 1" in step(pool(clouds, "mean"))
+    other = as_encoder((tiny_model(seed=5), tiny_tokenizer()))
+    assert step(unit(pool(other.encode(texts)[-1]))).startswith("check the model and its revision")
+
+
+def test_another_model_fits_nothing(model, texts):
+    other = as_encoder((tiny_model(seed=5), tiny_tokenizer()))
+    verdict, _ = asked(model, texts, unit(pool(other.encode(texts)[-1])))
+    assert verdict.level == "repair"
+    assert "no pooling of this model's tokens" in verdict.sentence
+    assert "revision" in verdict.sentence
+
+
+def test_vectors_of_the_wrong_number_or_size_are_refused(model, texts, clouds):
+    with pytest.raises(InputError, match="one for each of the 24 texts"):
+        asked(model, texts, pool(clouds)[:-1])
+    with pytest.raises(InputError, match="dimension 32"):
+        asked(model, texts, np.ones((24, 32)))
+    with pytest.raises(InputError, match=r"shape \(3,\); allowed is a table of numbers"):
+        asked(model, texts, np.ones(3))
+    with pytest.raises(InputError, match="rows of different lengths; allowed is a table"):
+        asked(model, texts, [[1.0], [1.0, 2.0]])
+    with pytest.raises(InputError, match="allowed is a table of numbers"):
+        asked(model, texts, [["a"] * 16] * 24)
+    with pytest.raises(InputError, match="row 3"):
+        asked(model, texts, np.where(np.arange(24)[:, None] == 3, 0.0, pool(clouds)))
+
+
+def test_without_vectors_the_cost_of_a_wrong_pooling_is_measured(model, texts, clouds):
+    found = audit(model, texts, trial_texts=0)
+    verdict = found["pooling"].verdict
+    assert verdict.level == "ok"
+    right, wrong = (unit(pool(clouds, how)) for how in ("mean", "cls"))
+    kept = []
+    for k in range(24):
+        lists = [np.argsort(-np.where(np.arange(24) == k, -9, table @ table[k]))[:10] for table in (right, wrong)]
+        kept.append(len(set(lists[0]) & set(lists[1])) / 10)
+    assert verdict.value == pytest.approx(np.mean(kept), abs=0.01)
+    assert verdict.floor == pytest.approx(10 / 23)
+
+
+def test_a_prompt_that_is_declared_and_not_used_is_watched(tmp_path, texts):
+    folder = declare(save_model(tmp_path), prompts={"query": "query : ", "document": "document : "})
+    assert audit(folder, texts, trial_texts=0)["pooling"].verdict.level == "watch"
+    assert audit(folder, texts, trial_texts=0, role="document")["pooling"].verdict.level == "ok"
+
+
+def test_poolings_that_a_runtime_may_have_done(model, texts):
+    found = audit(model, texts, trial_texts=0)
+    ways = pooled_ways(found.subject)
+    assert list(ways) == ["mean", "cls", "last", "max", "position", CONTENT]
+    assert all(table.shape == (24, 16) for table in ways.values())

@@ -1,0 +1,90 @@
+"""Answers from the vectors: texts that repeat each other, and cut-offs that the pairs cannot place."""
+
+from __future__ import annotations
+
+import pytest
+
+from audit_data import bag_of_words, sentences, topics
+from poolscope.auditing.run import audit
+from poolscope.encoders import as_encoder
+from tiny_models import tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return as_encoder((tiny_model(), tiny_tokenizer()))
+
+
+# -- texts that repeat each other ---------------------------------------------------------------------------------
+
+
+def test_texts_that_repeat_another_are_left_out_of_pairs_slopes_and_trials(encoder):
+    texts = sentences(64)
+    again = audit(encoder, [*texts, *(text.upper().replace(" ", "  ") for text in texts[:30])], trial_texts=32)
+    once = audit(encoder, texts, trial_texts=32)
+    for name in (
+        "cut_off",
+        "floor",
+        "anisotropy",
+        "length_slope",
+        "split_half",
+        "socm_neighbours",
+        "socm",
+        "concentration_ratio",
+    ):
+        assert again.numbers[name] == pytest.approx(once.numbers[name], abs=1e-6), name
+    for key in ("scores", "cone", "long", "averaging"):
+        assert "Left out: 30 texts that equal an earlier one" in again[key].verdict.evidence[-1]
+        assert not any("Left out" in note for note in once[key].verdict.evidence)
+
+
+def test_many_duplicates_are_to_be_merged_first():
+    texts = topics(40)
+    found = audit(bag_of_words, [*texts, *texts[:20]], thresholds={"cut_off_watch": -2, "cut_off_repair": -1})
+    assert found["scores"].verdict.level == "repair"
+    assert (found["hubs"].verdict.level, found["hubs"].basis) == ("repair", "counted")
+    assert found["decision"].action.kind == "merge"
+    assert found["decision"].verdict.sentence.startswith(
+        "Clean the texts first: merge the duplicates: 40 texts are equal"
+    )
+    assert "certain" in found.numbers["certainty"]
+    assert audit(bag_of_words, texts)["hubs"].verdict.level == "ok"
+
+
+def test_different_texts_in_a_narrow_cone_are_watched_and_not_merged_first():
+    found = audit(lambda batch: [cloud + 30 for cloud in bag_of_words(batch)], topics(40))
+    assert found.numbers["near_duplicates"] > 0.3
+    assert found.numbers["equal_texts"] == 0
+    assert found["hubs"].verdict.level == "watch"
+
+
+def test_a_corpus_of_one_text_many_times_has_no_pairs():
+    found = audit(bag_of_words, ["a b c d"] * 40)
+    for key in ("scores", "cone", "long", "averaging"):
+        assert found[key].verdict.sentence.startswith("Not applicable, because")
+
+
+# -- the share of false hits --------------------------------------------------------------------------------------
+
+
+def test_the_words_follow_the_share_of_false_hits():
+    for share, words in ((0.01, "1 %"), (0.005, "0.5 %"), (0.1, "10 %")):
+        scores = audit(bag_of_words, topics(40), thresholds={"false_hits": share})["scores"]
+        assert scores.number_name == f"cut-off for {words} false hits"
+        assert f"and {words} of unrelated pairs still pass" in scores.verdict.sentence
+
+
+def test_too_few_pairs_place_no_cut_off():
+    limits = {"false_hits": 0.001, "cut_off_watch": -1.0}
+    scores = audit(bag_of_words, topics(40), thresholds=limits)["scores"]
+    assert scores.number_name == "highest score seen"
+    assert "still pass" not in scores.verdict.sentence
+    assert "780 pairs are too few to place a cut-off for 0.1 %" in scores.verdict.sentence
+    assert "use this one" not in scores.verdict.sentence
+    assert scores.action.command is None
+
+
+def test_a_cut_off_of_few_pairs_is_watched_at_most():
+    limits = {"cut_off_watch": -2, "cut_off_repair": -1}
+    assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "watch"
+    assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"

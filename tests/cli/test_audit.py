@@ -1,0 +1,132 @@
+"""The audit command through the real parser, on a tiny stored model."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit_data import sentences
+from command_line import invoke
+from command_line import run as run_command
+from poolscope.auditing.questions import QUESTIONS
+from poolscope.encoders import as_encoder
+from poolscope.errors import InputError
+from poolscope.numbers.pooling import pool
+from tiny_models import declare, save_model
+
+run = partial(run_command, "audit")
+
+
+COUNT = 40
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path_factory, monkeypatch):
+    """The default folder is in the current one."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return declare(save_model(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(sentences(COUNT, high=20)) + "\n", encoding="utf-8")
+    return path
+
+
+def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_path):
+    output = run(folder, texts, "--output", tmp_path / "out", "--no-page")
+    content = json.loads((tmp_path / "out" / "audit.json").read_text())
+    assert f"{COUNT} texts of {texts}" in output
+    for question, answer in zip(QUESTIONS, content["answers"], strict=True):
+        if question.number < 10:
+            assert question.title in output
+        assert answer["level"] in output
+    assert f"next: {content['answers'][-1]['action']['command']}" in output
+    assert "written:" in output
+    assert len(output.splitlines()) < 60
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_files_go_to_a_folder_of_their_own_or_nowhere(folder, texts):
+    quick = (folder, texts, "--trial", 0, "--limit", 12, "--no-page")
+    run(*quick, "--no-files")
+    assert not Path("poolscope-audit").exists()
+    run(*quick)
+    assert Path("poolscope-audit", "audit.json").exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named_before_the_work(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file"):
+        run("no-such-model-folder/at/all", "--output", tmp_path / "file")
+
+
+def test_json_to_the_screen_is_json_and_nothing_else(folder, texts):
+    result = invoke("audit", str(folder), str(texts), "--json", "-", "--trial", "0", "--no-files")
+    assert json.loads(result.stdout)["corpus"]["texts"] == COUNT
+
+
+def test_the_page_is_written(folder, texts, tmp_path):
+    output = run(folder, texts, "--output", tmp_path, "--trial", 0, "--limit", 20)
+    assert f"page: {tmp_path / 'report.html'}" in output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") or page.lower().startswith("<!doctype html>")
+
+
+def test_fail_on_sets_the_exit_code(folder, texts):
+    quick = (folder, texts, "--trial", 0, "--limit", 20, "--no-files")
+    high = ("--threshold", "cut_off_watch=-2", "--threshold", "cut_off_repair=5")
+    assert "watch or worse" in run(*quick, *high, "--fail-on", "watch", expect=1)
+    lax = [f"--threshold={name}=99" for name in ("cut_off_watch", "cut_off_repair", "cut_watch", "cut_repair")]
+    lax += ["--threshold=duplicate_watch=2", "--threshold=hub_repair=99", "--threshold=twins_repair=2"]
+    run(*quick, *lax, "--fail-on", "repair")
+    with pytest.raises(InputError, match="--fail-on"):
+        run(*quick, "--fail-on", "everything")
+
+
+def test_thresholds_from_a_file_and_one_by_one(folder, texts, tmp_path):
+    (tmp_path / "limits.toml").write_text("cut_off_watch = 0.123\nhub_watch = 0.5\n")
+    quick = ("--trial", 0, "--limit", 12, "--json", tmp_path / "a.json")
+    run(folder, texts, "--thresholds", tmp_path / "limits.toml", "--threshold", "hub_watch=0.75", *quick)
+    used = json.loads((tmp_path / "a.json").read_text())["thresholds"]
+    assert (used["cut_off_watch"], used["hub_watch"], used["cut_watch"]) == (0.123, 0.75, 0.01)
+
+
+def test_vectors_of_a_runtime_are_named(folder, texts, tmp_path):
+    clouds = as_encoder(folder).encode(texts.read_text().splitlines())[-1]
+    np.save(tmp_path / "mine.npy", pool(clouds, "cls").astype(np.float32))
+    assert "pooled by cls" in run(folder, texts, "--vectors", tmp_path / "mine.npy", "--trial", 0)
+
+
+def test_the_next_command_holds_what_was_asked_for_and_nothing_is_printed_where_there_is_none(folder, tmp_path):
+    rows = [json.dumps({"name": f"n{k}", "the body": text}) for k, text in enumerate(sentences(30, high=60))]
+    path = tmp_path / "my texts.jsonl"
+    path.write_text("\n".join(rows), encoding="utf-16")
+    asked = ["--encoding", "utf-16", "--column", "the body", "--id-column", "name", "--limit", 25]
+    asked += ["--max-length", 20, "--trial", 0]
+    output = run(folder, path, *asked, "--threshold", "cut_repair=0.05", "--no-files")
+    reading = "--column 'the body' --id-column name --limit 25 --encoding utf-16"
+    cut = f"poolscope chunk {folder} '{path}' {reading} --max-length 20 --output 'my texts-chunks.jsonl'"
+    again = f"poolscope audit {folder} 'my texts-chunks.jsonl' --id-column id --max-length 20 --trial 0"
+    again += " --threshold cut_repair=0.05"
+    assert f"next: {cut} && {again}\n" in output
+    few = run(folder, path, "--encoding", "utf-16", "--column", "the body", "--limit", 1, "--trial", 0, "--no-files")
+    assert "Too little to tell" in few
+    assert "next:" not in few
+
+
+def test_clouds_in_place_of_a_model(folder, texts, tmp_path):
+    as_encoder(folder).encode(texts.read_text().splitlines())[-1].save(tmp_path / "clouds.arrow")
+    output = run(tmp_path / "clouds.arrow")
+    assert "only ready clouds are at hand" in output
+    with pytest.raises(InputError, match="cannot apply: TEXTS, limit"):
+        run(tmp_path / "clouds.arrow", texts, "--limit", 5)

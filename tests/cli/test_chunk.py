@@ -1,0 +1,113 @@
+"""The chunk command through the real parser, on a tiny stored model."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from chunk_data import assert_whole
+from command_line import invoke, run
+from length_data import word_tokenizer
+from poolscope import read_texts
+from poolscope.errors import InputError
+from tiny_models import save_model
+
+
+def words(count):
+    return " ".join(f"w{k % 40}" for k in range(count))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("model")
+    return save_model(place, vocab_size=47, pad_token_id=0, max_position_embeddings=128, tokenizer=word_tokenizer())
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    rows = [{"name": f"n{k}", "body": words(20 * k + 1), "kind": "ab"[k % 2]} for k in range(8)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+COLUMNS = ("--column", "body", "--id-column", "name", "--label-column", "kind")
+
+
+def test_the_screen_and_the_file(folder, texts, tmp_path):
+    output = tmp_path / "my chunks.jsonl"
+    printed = run("chunk", folder, texts, "-o", output, *COLUMNS)
+    source = read_texts(texts, column="body", id_column="name", label_column="kind")
+    chunks = read_texts(output, id_column="id", label_column="label")
+    rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    tokens = sorted(row["tokens"] for row in rows)
+    assert f"{folder} · 8 texts of texts.jsonl" in printed
+    assert "at most 64 tokens a chunk, 2 of them special tokens and prompt\n" in printed
+    assert f"8 texts → {len(chunks)} chunks: 4 were split, 4 fit as they are" in printed
+    assert f"tokens a chunk: shortest 3, median {tokens[len(tokens) // 2]}, longest {tokens[-1]}" in printed
+    assert f"cuts: {len(chunks) - 8} at a blank, 0 inside a word" in printed
+    assert f"written: {output}" in printed
+    assert printed.splitlines()[-1] == f"next: poolscope audit {folder} '{output}' --id-column id"
+    kinds = dict(zip(source.ids, source.labels, strict=True))
+    assert [kinds[row["document_id"]] for row in rows] == [row["label"] for row in rows] == list(chunks.labels)
+    assert len(source) == 8
+
+
+def test_what_it_writes_can_be_audited(folder, texts, tmp_path):
+    """The command that the audit suggests after a finding of truncation, and its own next step."""
+    run("chunk", folder, texts, "--column", "body", "--output", tmp_path / "chunks.jsonl", "--max-length", 32)
+    printed = run(
+        "audit", folder, tmp_path / "chunks.jsonl", "--no-files", "--max-length", 32, "--trial", 0, "--no-cache"
+    )
+    assert "No text was cut." in printed
+
+
+def test_options(folder, texts, tmp_path):
+    options = ("--tokens", 30, "--overlap", 5, "--prompt", "dog cat ", "--limit", 6, "--seed", 3)
+    target = tmp_path / "numbers.json"
+    printed = run("chunk", folder, texts, "-o", tmp_path / "c.parquet", *COLUMNS, *options, "--json", target)
+    found = json.loads(target.read_text(encoding="utf-8"))
+    assert (found["limit"], found["added"], found["overlap"], found["texts"]) == (30, 4, 5, 6)
+    assert found["chunks"] == len(read_texts(tmp_path / "c.parquet"))
+    assert "at most 30 tokens a chunk, 4 of them special tokens and prompt; up to 5 repeat the chunk before" in printed
+    assert "6 of 8 texts selected." in printed
+    following = shlex.split(printed.splitlines()[-1].removeprefix("next: "))
+    named = ["poolscope", "audit", str(folder), str(tmp_path / "c.parquet")]
+    assert following == [*named, "--id-column", "id", "--prompt", "dog cat "]
+
+
+def test_json_on_the_screen_is_all_of_standard_output(folder, texts, tmp_path):
+    command = ["chunk", str(folder), str(texts), "--column", "body", "-o", str(tmp_path / "c.jsonl"), "--json", "-"]
+    assert json.loads(invoke(*command).stdout)["split"] == 4
+
+
+def test_nothing_is_lost(folder, texts, tmp_path):
+    from poolscope.chunks import Chunk, Chunks
+
+    run("chunk", folder, texts, "-o", tmp_path / "c.jsonl", *COLUMNS, "--tokens", 17)
+    rows = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text(encoding="utf-8").splitlines()]
+    source = read_texts(texts, column="body", id_column="name")
+    chunks = Chunks(tuple(Chunk(**row) for row in rows), "c", 17, 2, 0, {})
+    assert_whole(chunks, dict(zip(source.ids, source, strict=True)))
+
+
+def test_files_that_must_not_be_written(folder, texts, tmp_path):
+    before = texts.read_bytes()
+    with pytest.raises(InputError, match="would replace the texts"):
+        run("chunk", folder, texts, "-o", texts)
+    assert texts.read_bytes() == before
+    with pytest.raises(InputError, match=r"allowed: \.jsonl"):
+        run("chunk", folder, texts, "-o", tmp_path / "chunks.txt")
+    with pytest.raises(InputError, match="takes 64 tokens"):
+        run("chunk", folder, texts, "--column", "body", "-o", tmp_path / "c.jsonl", "--tokens", 65)
+    assert not (tmp_path / "c.jsonl").exists()
+
+
+@pytest.mark.model
+def test_with_nothing_named(tmp_path):
+    printed = run("chunk", "-o", tmp_path / "chunks.jsonl", "--limit", 30)
+    assert "30 texts of builtin:docstrings" in printed
+    following = f"poolscope audit builtin:minilm {tmp_path / 'chunks.jsonl'} --id-column id"
+    assert printed.splitlines()[-1] == f"next: {following}"

@@ -1,0 +1,119 @@
+"""`poolscope correlate` through the real parser."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from command_line import invoke
+from command_line import run as run_command
+from evidence_data import audit, mteb_result
+from poolscope import correlate
+from poolscope.errors import InputError
+
+run = partial(run_command, "correlate")
+
+
+@pytest.fixture(scope="module")
+def audits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audits")
+    values = np.random.default_rng(0).normal(size=(2, 6))
+    return [
+        audit(folder / f"{k}.json", f"org/m{k}", {"socm": values[0, k], "length_slope": values[1, k]}, dimension=10 + k)
+        for k in range(6)
+    ]
+
+
+@pytest.fixture(scope="module")
+def scores(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "scores.csv"
+    rows = [f"org__m{k},{50 + 3 * k},{'old' if k < 3 else 'new'}" for k in range(5)]
+    path.write_text("\n".join(["model,mteb,family", *rows, "org/nobody,3,old"]), encoding="utf-8")
+    return path
+
+
+def test_the_screen_and_the_files(audits, scores, tmp_path):
+    files = [tmp_path / "c.json", tmp_path / "c.parquet", tmp_path / "c.html"]
+    output = run(*audits, "--scores", scores, "--json", files[0], "--parquet", files[1], "--figure", files[2])
+    study = correlate(audits, scores)
+    row = study["socm", "mteb"]
+    assert f"{row.spearman.estimate.value:.2f}" in output
+    assert "No interval from fewer than 6 models" in output
+    assert "Not compared, with metrics, and no scores: org/m5" in output
+    assert "Not compared, with scores, and no metrics: org/nobody" in output
+    assert output.count("5 models and 1 controls leave 2 degrees of freedom") == 1  # for both metrics
+    assert "all metrics" in output
+    assert "cannot show" not in output
+    assert "With 5 models a correlation of about" in output
+    assert output.count("written:") == 3
+    assert json.loads(files[0].read_text())["models"] == [f"org/m{k}" for k in range(5)]
+    assert pq.read_table(files[1]).num_rows == 2
+    assert "Metrics against scores over 5 models" in files[2].read_text(encoding="utf-8")
+
+
+def test_choices(audits, scores):
+    result = invoke("correlate", *map(str, audits), "--scores", str(scores), "--json", "-")
+    assert len(json.loads(result.stdout)["rows"]) == 2
+    output = run(*audits, "--scores", scores, "--metric", "socm", "--control", "none")
+    assert "length_slope" not in output
+    assert "accounting for" not in output
+
+
+def test_a_narrow_screen_cuts_nothing_off(audits, scores):
+    output = run(*audits, "--scores", scores, width=80)
+    row = correlate(audits, scores)["socm", "mteb"]
+    assert "…" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    for found in (row.spearman, row.kendall, row.pearson):
+        assert re.search(rf"{re.escape(str(found))} +{re.escape(str(found.p))}", output)
+
+
+def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_path):
+    numbers = {"socm": 0.1, "floor": 0.3, "score_pairs": 10, "hub_skewness": 2.0, "hub_skewness_floor": 1.0}
+    values = np.random.default_rng(1).normal(size=(5, len(numbers)))
+    paths = [audit(tmp_path / f"{k}.json", f"org/m{k}", dict(zip(numbers, values[k], strict=True))) for k in range(5)]
+    study = correlate(paths, scores)
+    assert [row.metric for row in study.rows] == ["socm", "hub_skewness"]
+    assert "Not tried unless named (--metric): floor, score_pairs, hub_skewness_floor." in study.notes
+    output = run(*paths, "--scores", scores, "--control", "floor", "--metric", "socm", "--metric", "floor")
+    assert "all metrics" not in output  # the floor is no control of itself
+    assert [row.metric for row in correlate(paths, scores, only_metrics=["floor"]).rows] == ["floor"]
+
+
+def test_metrics_from_a_table(audits, scores):
+    output = run("--metrics", scores, "--scores", scores)
+    assert "1.00" in output
+    assert run(scores, "--scores", scores) == output
+    with pytest.raises(InputError, match=r"cannot be read as an audit .* a table of metrics stands alone"):
+        run(*audits, scores, "--scores", scores)
+
+
+def test_scores_from_mteb(audits, tmp_path):
+    for k in range(5):
+        mteb_result(tmp_path, f"org/m{k}", "r", "STS12", 0.1 * k)
+    output = run(*audits, "--scores", tmp_path, "--benchmark", "MTEB(eng, v2)")
+    assert "against mean over tasks" in output
+    assert "mean over 1 tasks that every model has: STS12" in output
+
+
+def test_what_is_missing_is_named(audits, scores, tmp_path):
+    with pytest.raises(InputError, match="no scores were named"):
+        run(*audits)
+    with pytest.raises(InputError, match="both audits and --metrics, or neither"):
+        run("--scores", scores)
+    for choice in ((), ("--benchmark", "MTEB(eng, v2)")):
+        with pytest.raises(InputError, match=r"^scores: received .*none\.csv; there is no such file") as missing:
+            run(*audits, "--scores", tmp_path / "none.csv", *choice)
+        assert "hub" not in str(missing.value)
+    (tmp_path / "typo.csv").write_text("model,mteb\norg/m0,1\norg/m1,x\norg/m2,3", encoding="utf-8")
+    with pytest.raises(InputError, match=r"typo\.csv: row 1, column 'mteb' holds 'x'"):
+        run(*audits, "--scores", tmp_path / "typo.csv")
+    with pytest.raises(InputError, match="--benchmark is for a folder"):
+        run(*audits, "--scores", scores, "--benchmark", "MTEB(eng, v2)")
+    with pytest.raises(InputError, match=r"'\.gif'; allowed"):
+        run(*audits, "--scores", scores, "--figure", tmp_path / "x.gif")

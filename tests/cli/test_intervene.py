@@ -1,0 +1,93 @@
+"""The commands intervene and transport through the real parser, on a tiny stored model."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import pytest
+
+from command_line import invoke
+from command_line import run as run_command
+from poolscope import encode, intervene, transport
+from poolscope.errors import InputError
+from tiny_models import TEXTS, declare, save_model
+
+run = partial(run_command, width=200)
+
+
+QUERIES = ["cat mat", "a red dog", "blue tree", "the cat", "ran"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return declare(save_model(tmp_path_factory.mktemp("model")), prompts={"query": "query : "})
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pairs") / "pairs.jsonl"
+    rows = [json.dumps({"q": q, "d": d}) for q, d in zip(QUERIES, TEXTS, strict=True)]
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def test_the_table_shows_what_the_library_measures(folder, pairs, tmp_path):
+    arguments = ("--query-column", "q", "--document-column", "d", "--do", "rotate", "--do", "scale=2", "--k", 2)
+    files = ("--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
+    output = run("intervene", folder, pairs, *arguments, *files)
+    documents, queries = encode(str(folder), TEXTS), encode(str(folder), QUERIES, role="query")
+    expected = intervene(documents, queries, [(k, k) for k in range(5)], interventions=["rotate", "scale=2"], k=2)
+    for effect in expected.effects:
+        assert f"{effect.socm.after:.4f} │ {effect.socm.difference:+.3f} [{effect.socm.interval.low:+.3f}" in output
+        assert f"{effect.quality['covariance'].after:.4f}" in output
+    assert f"nDCG@2 by the cosine of the means: {expected.baseline.quality:.4f}" in output
+    assert "no intervention can change it" in output
+    assert "largest change of a mean vector" in output
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert stored["effects"][0]["socm"]["after"] == pytest.approx(expected["rotate"].socm.after)
+    assert output.count("written:") == 2
+    assert "Every mean kept" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_narrow_screen_and_json_to_the_screen(folder, pairs):
+    arguments = ("intervene", folder, pairs, "--query-column", "q", "--document-column", "d", "--do", "scale=0")
+    narrow = run(*arguments, width=80)
+    assert "…" not in narrow
+    assert "(intervals: --json, --figure)" in narrow
+    shown = invoke(*map(str, arguments), "--json", "-").stdout
+    assert json.loads(shown)["effects"][0]["name"] == "scale=0"
+
+
+def test_layers_of_transport(folder, tmp_path):
+    pytest.importorskip("ot")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    files = ("--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
+    output = run("transport", folder, texts, "--pairs", 12, *files)
+    expected = transport(encode(str(folder), TEXTS, layers=[0, 1, 2]), pairs=12)
+    for entry in expected.layers:
+        share = entry.two_moments
+        assert f"{100 * share.value:.1f}±{100 * (share.interval.high - share.value):.1f} " in output
+    assert [entry["layer"] for entry in json.loads((tmp_path / "r.json").read_text())["layers"]] == [0, 1, 2]
+    assert "What two moments see" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    one = run("transport", folder, texts, "--pairs", 5, "--layers", "1", width=80)
+    assert "…" not in one
+    assert max(map(len, one.splitlines())) <= 80
+    assert "layers" not in one
+    assert "±" in one
+
+
+def test_what_cannot_be_done_is_refused_before_any_work(tmp_path):
+    with pytest.raises(InputError, match="intervention: received 'blur'"):
+        run("intervene", "no/model", "no.csv", "--do", "blur")
+    (tmp_path / "texts.txt").write_text("a\nb", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"texts and no pairs; .*\.csv, \.jsonl, \.parquet.* columns query and document"
+    ):
+        run("intervene", "no/model", tmp_path / "texts.txt")
+    for command in ("intervene", "transport"):
+        with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
+            run(command, "no/model", "no.csv", "--figure", tmp_path / "r.gif")
+    with pytest.raises(InputError, match="--layers: received 'x'"):
+        run("transport", "no/model", "no.csv", "--layers", "x")

@@ -1,0 +1,136 @@
+"""The layers and pair commands through the real parser, on a tiny stored model."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from command_line import invoke, run
+from poolscope import encode, socm_pair
+from poolscope.errors import InputError, ModelError
+from poolscope.metrics.layers.measure import layers
+from poolscope.numbers.moments import concentration_ratio
+from tiny_models import TEXTS, save_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("model"), "Llama")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return save_model(tmp_path_factory.mktemp("other"), "Bert")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return path
+
+
+def test_the_table_shows_the_means_and_both_theorems(folder, texts):
+    output = run("layers", folder, texts)
+    result = layers(str(folder), TEXTS)
+    for name in ("lambda", "r", "C", "concentration_ratio", "cosine", "sigma_a", "high_frequency"):
+        means = result.means(name)
+        for mean, high in zip(means.mean, means.high, strict=True):
+            assert f"{mean:.3f} ±{high - mean:.3f}" in output
+    for state in result.socm:
+        assert f"{state.mean:.3f} ±{state.high - state.mean:.3f}" in output
+    assert "Pre-norm" in output
+    assert "'output' is what it pools" in output
+    checks = result.theorem_1()
+    met, held = sum(check.premise for check in checks), sum(check.premise_holds for check in checks)
+    flat = " ".join(output.split())
+    assert f"λ < 1 in every head, is met in {met} of 10 texts × layers" in flat
+    assert f"(from λ) holds in {held} of these and in 10 of all" in flat
+    published = result.means("high_frequency_published").mean
+    assert f"the published bound (without W_O) {published.min():+.2f} to {published.max():+.2f}" in flat
+    assert f"is broken by {result.socm[0].above_trace:.0%} of the texts at layer 0" in flat
+    assert "theorem 2 (d_Σ ≤ (tr Σ₁ + tr Σ₂)/4) holds in 40 of 40 pairs" in output
+
+
+def test_a_narrow_screen_shows_the_means(folder, texts):
+    output = run("layers", folder, texts, "--socm-texts", 0, width=80)
+    assert "±" not in output
+    assert "SOCM" not in output.replace("poolscope", "")
+    assert "…" not in output
+    assert f"{layers(str(folder), TEXTS).means('r').mean[0]:.3f}" in output
+
+
+def test_files_of_one_model(folder, texts, tmp_path):
+    arguments = ("--json", tmp_path / "r.json", "--parquet", tmp_path / "r.parquet", "--figure", tmp_path / "r.html")
+    output = run("layers", folder, texts, *arguments, "--max-length", 5)
+    assert output.count("written:") == 3
+    assert "of the texts were too long" in output
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert stored["states"] == ["0", "1", "2", "output"]
+    assert stored["texts_truncated"] == 3
+    assert stored["provenance"]["settings"]["max_length"] == 5
+    assert pq.read_table(tmp_path / "r.parquet").num_rows == len(TEXTS) * 4
+    assert "Anatomy of the layers" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_two_models_beside_each_other(folder, other, texts, tmp_path):
+    run("layers", folder, texts, "--compare", other, "--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
+    models = json.loads((tmp_path / "r.json").read_text())["models"]
+    assert [model["pre_norm"] for model in models] == [[True, True], [False, False]]
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert all(path.name in page for path in (folder, other))
+
+
+def test_json_to_the_screen_is_json_and_nothing_else(folder, texts):
+    result = invoke("layers", str(folder), str(texts), "--json", "-")
+    assert json.loads(result.stdout)["texts"] == len(TEXTS)
+
+
+def test_what_cannot_be_written_is_refused_first(folder, texts, tmp_path):
+    with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
+        run("layers", "no/model", texts, "--figure", tmp_path / "r.gif")
+    with pytest.raises(InputError, match="--parquet holds one model"):
+        run("layers", "no/model", texts, "--compare", "other", "--parquet", tmp_path / "r.parquet")
+    with pytest.raises(InputError, match=r"'\.txt'"):
+        run("pair", "a", "b", "--model", "no/model", "-o", tmp_path / "pair.txt")
+
+
+def test_a_model_that_hides_a_piece_is_refused(tmp_path, texts):
+    folder = save_model(tmp_path, "Falcon", hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    with pytest.raises(ModelError, match="residual sum"):
+        run("layers", folder, texts)
+
+
+def test_a_pair_of_texts(folder, tmp_path):
+    clouds = encode(str(folder), TEXTS[:2])
+    expected = socm_pair(clouds[0], clouds[1])
+    output = run("pair", *TEXTS[:2], "--model", folder, "-o", tmp_path / "pair.html", "--json", tmp_path / "pair.json")
+    assert f"SOCM {expected.socm:.4f}" in output
+    assert "8 and 4 tokens" in output
+    assert output.count("written:") == 2
+    stored = json.loads((tmp_path / "pair.json").read_text())
+    assert stored["socm"] == pytest.approx(expected.socm)
+    assert stored["d_mu"] == pytest.approx(expected.mean_distance)
+    assert stored["tokens"] == [8, 4]
+    traces = [concentration_ratio(cloud) for cloud in clouds]
+    assert stored["traces"] == pytest.approx(traces)
+    assert stored["above_trace"] == sum(trace > 2 for trace in traces)
+    assert stored["d_sigma_trace"] == pytest.approx(4 * expected.covariance_distance / sum(traces))
+    page = (tmp_path / "pair.html").read_text(encoding="utf-8")
+    assert f"SOCM {expected.socm:.3f}" in page
+    assert "cat" in page
+
+
+def test_a_pair_in_another_layer_and_cut(folder):
+    clouds = encode(str(folder), TEXTS[1:3], layers=[0], max_length=6)[0]
+    output = run("pair", *TEXTS[1:3], "--model", folder, "--layer", 0, "--max-length", 6)
+    assert f"d_Σ {socm_pair(clouds[0], clouds[1]).covariance_distance:.4f}" in output
+    traces = [concentration_ratio(cloud) for cloud in clouds]
+    assert max(traces) > 2
+    assert f"tr Σ {traces[0]:.2f} and {traces[1]:.2f}: above 2" in output
+    assert "layer 0" in output
+    assert "0 and 13 tokens were cut off" in output
+    shown = json.loads(invoke("pair", "cat", "dog", "--model", str(folder), "--json", "-").stdout)
+    assert shown["texts"] == ["cat", "dog"]

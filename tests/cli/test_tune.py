@@ -1,0 +1,209 @@
+"""The tune and evaluate commands through the real parser, on a tiny stored model; the figure of a search."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from planted import common_direction, sound, topic_texts
+from poolscope import as_encoder
+from poolscope.cli import app
+from poolscope.errors import InputError, PoolscopeError
+from poolscope.evaluation import compare_scores, evaluate, read_task, split_half_task
+from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
+from poolscope.repairs.tune import tune
+from poolscope.repairs.tune_figure import tune_figure
+from poolscope.repairs.vectors import MeanRemoval
+from tiny_models import WORDS, declare, save_model
+
+RUNNER = CliRunner()
+
+
+def run(*arguments: object, width: int = 200) -> str:
+    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
+    if isinstance(result.exception, PoolscopeError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return declare(save_model(tmp_path_factory.mktemp("model"), "Bert"))
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    random = np.random.default_rng(0)
+    return [" ".join(random.choice(random.choice(WORDS, size=5), size=14)) for _ in range(40)]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory, lines):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
+    output = run(
+        "tune",
+        folder,
+        texts,
+        "--temperatures",
+        "0.5,1",
+        "--json",
+        tmp_path / "r.json",
+        "-o",
+        tmp_path / "r.safetensors",
+    )
+    result = tune(str(folder), split_half_task(lines), temperatures=[0.5, 1], sample=None)
+    assert f"{result.verdict.level}: {result.verdict.sentence}" in output.replace("\n", "")
+    for row in result.table():
+        assert f"{row['difference']:+.4f}" in output
+        assert row["candidate"] in output
+    stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert stored["verdict"]["sentence"] == result.verdict.sentence
+    assert (tmp_path / "r.safetensors").exists() == (result.recommendation is not None)
+    assert (f"is not written: {result.outcome}" in output.replace("\n", " ")) == (result.recommendation is None)
+    assert stored["provenance"]["settings"]["sample"] == 1000
+
+
+def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
+    """Whoever finds the file afterwards may take it for what this run recommends."""
+    older = tmp_path / "r.safetensors"
+    older.write_bytes(b"older")
+    arguments = ("tune", folder, texts, "--search", "temperature", "--temperatures", "1", "-o", older)
+    with pytest.raises(InputError, match=r"exists already.*--force, which replaces or removes it"):
+        run(*arguments)
+    assert older.read_bytes() == b"older"
+    output = run(*arguments, "--force", "--sample", "30", "--json", tmp_path / "t.json")
+    assert "is not written, and the older file of that name is removed: too few to tell." in output.replace("\n", " ")
+    assert not older.exists()
+    assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["sample"] == 30
+
+
+def test_temperatures_are_checked_first(texts):
+    with pytest.raises(InputError, match=r"--temperatures: received 0\.0; allowed: a finite number above 0"):
+        run("tune", "no/model", texts, "--temperatures", "0.9,0")
+
+
+def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
+    (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"no column 'text'; .* Name one of them with --columns NAME"):
+        run("evaluate", folder, tmp_path / "t.csv", "--columns", "text")
+    with pytest.raises(InputError, match="split-half reads one column"):
+        run("tune", folder, tmp_path / "t.csv", "--columns", "body,title")
+    with pytest.raises(InputError, match="sentence1, sentence2, score, in this order: --columns A,B,C"):
+        run("evaluate", folder, tmp_path / "t.csv", "--task", "sts")
+
+
+def test_a_repair_is_compared_as_it_was_proved(folder, texts, lines, tmp_path):
+    proved = as_encoder(str(folder), max_length=4)
+    Repair(0.5).made_for(proved, {}).save(tmp_path / "r.safetensors")
+    output = run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--json", tmp_path / "e.json")
+    task = split_half_task(lines)
+    found = compare_scores(evaluate(proved, task), evaluate(Repair(0.5).apply(proved), task))
+    assert "Encoded as the repair was proved: {'max_length': 4}." in output
+    assert f"difference {found}" in output
+    settings = json.loads((tmp_path / "e.json").read_text())["provenance"]["settings"]
+    assert settings == {"max_length": 4, "sample": None, "seed": 0}
+    with pytest.warns(RepairOptionsWarning, match="max_length"):
+        run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--max-length", "6")
+
+
+def test_what_is_searched_can_be_chosen(folder, texts):
+    shown = json.loads(
+        RUNNER.invoke(app, ["tune", str(folder), str(texts), "--search", "vectors", "--json", "-"]).stdout
+    )
+    families = {row["family"] for row in shown["candidates"]}
+    assert families <= {"vectors", "re-ranking"}
+    with pytest.raises(InputError, match="--search: received colours; allowed: temperature, pooling, vectors"):
+        run("tune", folder, texts, "--search", "colours")
+    with pytest.raises(InputError, match="--temperatures: received 'hot'"):
+        run("tune", folder, texts, "--temperatures", "hot")
+
+
+def test_what_cannot_be_written_is_refused_first(texts, tmp_path):
+    with pytest.raises(InputError, match=r"a repair is a \.safetensors file"):
+        run("tune", "no/model", texts, "-o", tmp_path / "repair.json")
+    with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
+        run("tune", "no/model", texts, "--figure", tmp_path / "r.gif")
+
+
+def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
+    task = split_half_task(lines)
+    before = evaluate(Repair().apply(str(folder)), task)
+    output = run("evaluate", folder, texts)
+    assert f"as it is: nDCG@10 {before.value:.4f} {before.interval()}" in output
+    assert f"MRR@10 {before.others['MRR@10'].mean():.4f}" in output
+    repair = Repair(0.5, vectors=MeanRemoval().fit(Repair().apply(str(folder)).encode(lines)))
+    repair.save(tmp_path / "repair.safetensors")
+    found = compare_scores(before, evaluate(repair.apply(str(folder)), task))
+    output = run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--json", tmp_path / "e.json")
+    assert f"difference {found}" in output
+    assert "τ 0.5 · mean removal, project" in output
+    stored = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
+    assert stored["difference"]["mean"] == pytest.approx(found.mean)
+    assert stored["before"]["value"] == pytest.approx(before.value)
+    with pytest.raises(InputError, match="the file holds both"):
+        run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--pooling", "cls")
+
+
+def test_evaluate_from_labelled_files(folder, lines, tmp_path):
+    rows = [f'"{a}","{b}",{k % 5}' for k, (a, b) in enumerate(zip(lines[:20], lines[20:], strict=True))]
+    (tmp_path / "sts.csv").write_text("a,b,gold\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    output = run(
+        "evaluate", folder, tmp_path / "sts.csv", "--task", "sts", "--columns", "a,b,gold", "--temperature", 0.5
+    )
+    task = read_task("sts", tmp_path / "sts.csv", columns=("a", "b", "gold"))
+    models = [repair.apply(str(folder)) for repair in (Repair(), Repair(0.5))]
+    found = compare_scores(*(evaluate(model, task) for model in models))
+    assert f"difference {found}" in output
+    assert "beyond chance" in output
+    labels = "\n".join(f'"{line}",{"xy"[k % 2]}' for k, line in enumerate(lines))
+    (tmp_path / "labels.csv").write_text(f"text,label\n{labels}\n", encoding="utf-8")
+    for kind, metric in (("classification", "accuracy"), ("clustering", "v-measure")):
+        value = evaluate(models[0], read_task(kind, tmp_path / "labels.csv")).value
+        assert f"{metric} {value:.4f}" in run("evaluate", folder, tmp_path / "labels.csv", "--task", kind)
+
+
+@pytest.mark.parametrize("pooling", ["sif", "second order"])
+def test_evaluate_refuses_poolings_that_must_be_fitted_before_anything_is_encoded(pooling, texts):
+    with pytest.raises(InputError, match=f"--pooling: received '{pooling}', which must be fitted.*`poolscope tune`"):
+        run("evaluate", "no/model", texts, "--pooling", pooling)
+
+
+def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path):
+    (tmp_path / "few.txt").write_text("\n".join(lines[:4]) + "\n", encoding="utf-8")
+    output = run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max", "--json", tmp_path / "few.json")
+    assert "too few to prove anything (4 queries, " in output
+    assert "(no interval: 4 queries, needed: 10)" in output
+    assert "(4 queries, 4 documents)" in output
+    assert json.loads((tmp_path / "few.json").read_text())["before"]["documents"] == 4
+
+
+def test_tasks_that_cannot_be(folder, texts):
+    with pytest.raises(InputError, match="--task: received 'chess'; allowed: split-half, summary-body, sts"):
+        run("evaluate", folder, texts, "--task", "chess")
+    with pytest.raises(InputError, match="name a file with its labels"):
+        run("evaluate", folder, "--task", "sts")
+    with pytest.raises(InputError, match="made of builtin:docstrings alone"):
+        run("evaluate", folder, texts, "--task", "summary-body")
+
+
+def test_the_figure_shows_both_halves_and_claims_one():
+    result = tune(common_direction, topic_texts(80), poolings=["max"], reranked=0)
+    figure = tune_figure(result)
+    chose, reports = figure.data
+    assert len(chose.y) == len(result.trials)
+    assert list(chose.x) == sorted(chose.x)
+    assert list(reports.x) == [result.difference.mean]
+    assert reports.error_x.array[0] == pytest.approx(result.difference.interval.high - result.difference.mean)
+    assert result.recommendation.label in figure.layout.title.text
+    nothing = tune_figure(tune(sound, topic_texts(60), poolings=["cls"], repairs=[], reranked=0))
+    assert len(nothing.data) == 1
+    assert "nothing to repair" in nothing.layout.title.text

@@ -1,0 +1,361 @@
+"""Scores, paired differences and tasks against independent computations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planted import blobs
+from poolscope.errors import InputError
+from poolscope.evaluation import (
+    ClassificationTask,
+    Evaluation,
+    RetrievalTask,
+    SimilarityTask,
+    Task,
+    compare_scores,
+    evaluate,
+    read_task,
+    split_half,
+    split_half_task,
+    summary_body_task,
+)
+from poolscope.evaluation.tasks import halve, shared_texts
+from tiny_models import declare, save_model
+
+# -- halves of texts ------------------------------------------------------------------------------------------------
+
+
+def test_texts_are_cut_between_words_and_nothing_is_lost():
+    text = "one two\nthree   four five six seven eight nine"
+    queries, documents, relevant = split_half([text, "a b c d e f g h"])
+    assert queries == ["one two\nthree   four", "a b c d"]
+    assert documents[0] == "five six seven eight nine"
+    assert relevant.tolist() == [[0, 0], [1, 1]]
+
+
+def test_short_and_ambiguous_texts_are_left_out_and_counted():
+    texts = ["a b c d e f g h", "a b c d i j k l", "too short", "m n o p q r s t", "u v w x y z 1 2"]
+    task = split_half_task(texts)
+    assert list(task.queries) == ["m n o p", "u v w x"]
+    assert task.notes == ("3 of 5 texts left out: shorter than 8 words, or a half shared with another.",)
+    assert split_half_task(texts[3:]).notes == ()
+    with pytest.raises(InputError, match="received 3 texts of which 0 can be cut"):
+        split_half(texts[:3])
+
+
+# -- scores and differences -----------------------------------------------------------------------------------------
+
+
+def test_the_difference_is_paired():
+    """Queries of very different difficulty: only the paired interval sees a gain that is the same for all."""
+    random = np.random.default_rng(0)
+    before = random.uniform(size=60)
+    after = before + 0.02 + 0.01 * random.normal(size=60)
+    found = compare_scores(before, after)
+    assert found.mean == pytest.approx((after - before).mean())
+    assert found.proves_gain
+    assert not found.proves_loss
+    width = found.interval.high - found.interval.low
+    alone = Evaluation("t", "m", "queries", before[:, None]).interval()
+    assert width < (alone.high - alone.low) / 10
+    assert compare_scores(after, before).proves_loss
+    assert not compare_scores(before, before + random.normal(size=60)).proves_gain
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    random = np.random.default_rng(1)
+    hits = 0
+    for _ in range(200):
+        found = compare_scores(np.zeros(40), random.normal(0.1, 1, size=40), draws=400).interval
+        hits += found.low <= 0.1 <= found.high
+    assert 180 <= hits <= 198  # 95 %, less a little for a percentile interval of 40
+
+
+@pytest.mark.parametrize(("units", "changed", "enough"), [(2, 2, False), (9, 9, False), (10, 6, True), (99, 5, False)])
+def test_few_units_prove_nothing(units, changed, enough):
+    """However clear the interval: two units that both gain leave it no doubt."""
+    after = np.zeros(units)
+    after[:changed] = 1
+    found = compare_scores(np.zeros(units), after)
+    assert (found.count, found.changed) == (units, changed)
+    assert found.interval.low > 0
+    assert found.proves_gain is enough
+    assert compare_scores(after, np.zeros(units)).proves_loss is enough
+    counts = f"too few to prove anything ({units} queries, {changed} of them changed; needed: 10 and 6)"
+    assert found.shortage() == (None if enough else counts)
+
+
+def test_differences_need_the_same_task():
+    with pytest.raises(InputError, match="needs the same task on the same queries"):
+        compare_scores([0.5, 0.6], [0.5, 0.6, 0.7])
+    with pytest.raises(InputError, match="one finite number a query"):
+        compare_scores([0.5, np.nan], [0.5, 0.6])
+
+
+def test_few_or_equal_scores_have_no_interval():
+    few, equal, enough = (
+        Evaluation("t", "m", "queries", np.array(s)[:, None]) for s in ([1.0] * 3, [1.0] * 30, [0.0, 1.0] * 5)
+    )
+    assert (few.interval(), equal.interval()) == (None, None)
+    assert few.why_no_interval() == few.to_dict()["no_interval"] == "no interval: 3 queries, needed: 10"
+    assert equal.why_no_interval() == "no interval: all 30 queries have the same score"
+    assert enough.interval().low < 0.5 < enough.interval().high
+    assert "no_interval" not in enough.to_dict()
+
+
+def letters(texts):
+    return [[text.count(letter) + 0.1 for letter in "abcdefgh"] for text in texts]
+
+
+@pytest.mark.parametrize("kind", ["split-half", "sts", "classification"])
+def test_differences_need_the_same_texts(kind):
+    """As many texts, another draw: the pairs would be no pairs."""
+    tables = [
+        [" ".join(np.random.default_rng([seed, k]).choice(list("abcdefgh"), 9)) for k in range(12)] for seed in (0, 1)
+    ]
+    make = {
+        "split-half": split_half_task,
+        "sts": lambda texts: SimilarityTask(texts, texts[::-1], range(12)),
+        "classification": lambda texts: ClassificationTask(texts, ["x", "y"] * 6),
+    }[kind]
+    first, again, other = (evaluate(letters, make(texts)) for texts in (tables[0], list(tables[0]), tables[1]))
+    assert compare_scores(first, again).mean == 0
+    assert first.to_dict()["digest"] == again.digest != ""
+    with pytest.raises(InputError, match="on different texts or judgements"):
+        compare_scores(first, other)
+    unknown = Evaluation(first.task, first.metric, first.unit, first.observations, statistic=first.statistic)
+    assert compare_scores(unknown, other).count == first.observations.shape[0]
+
+
+def test_other_judgements_of_the_same_texts_are_another_task():
+    texts = ["a b", "b c", "c d"]
+    right, wrong = (RetrievalTask(texts, texts, [(k, (k + shift) % 3) for k in range(3)]) for shift in (0, 1))
+    with pytest.raises(InputError, match="different texts or judgements"):
+        compare_scores(evaluate(letters, right), evaluate(letters, wrong))
+
+
+# -- similarity -----------------------------------------------------------------------------------------------------
+
+
+def test_similarity_is_spearman_over_pairs():
+    from scipy.stats import spearmanr
+
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, 30, 5))
+    gold = np.round(random.uniform(0, 5, size=30))  # with ties
+    cosines = (first * second).sum(axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    found = SimilarityTask(["a"] * 30, ["b"] * 30, gold).score(first, second)
+    assert found.value == pytest.approx(spearmanr(cosines, gold).statistic, abs=1e-6)
+    interval = found.interval()
+    assert interval.low < found.value < interval.high
+    assert interval.answers == "the population of pairs"
+    with pytest.raises(InputError, match="is no mean over pairs"):
+        found.scores  # noqa: B018
+
+
+def test_a_better_similarity_is_proved_by_resampling_pairs():
+    random = np.random.default_rng(0)
+    gold = random.uniform(size=80)
+    angle = np.arccos(gold)
+    first = np.stack([np.ones(80), np.zeros(80)], axis=1)
+    good = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    bad = good + 0.8 * random.normal(size=good.shape)
+    task = SimilarityTask(["a"] * 80, ["b"] * 80, gold)
+    found = compare_scores(task.score(first, bad), task.score(first, good))
+    assert found.proves_gain
+    assert found.mean == pytest.approx(1 - task.score(first, bad).value)
+    assert compare_scores(task.score(first, good), task.score(first, good)).interval.high == 0
+
+
+def test_too_few_pairs_have_no_interval():
+    task = SimilarityTask(["a"] * 2, ["b"] * 2, np.array([0.0, 1.0]))
+    assert task.score(np.eye(2), [[1.0, 0.0], [0.5, 0.5]]).interval() is None
+    with pytest.raises(InputError, match="scores that differ"):
+        SimilarityTask(["a"] * 2, ["b"] * 2, np.ones(2))
+    with pytest.raises(InputError, match="all 2 pairs have the cosine 1"):
+        task.score(np.eye(2), np.eye(2))
+
+
+# -- retrieval ------------------------------------------------------------------------------------------------------
+
+
+def test_retrieval_scores_and_further_measures():
+    task = RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0], [1, 2]]), k=2)
+    found = task.score([[1.0, 0.0], [1.0, 0.2]], [[1.0, 0.1], [0.9, 0.3], [0.0, 1.0]])
+    assert found.metric == "nDCG@2"
+    assert found.scores.tolist() == [1.0, 0.0]
+    assert found.others["MRR@2"].tolist() == [1.0, 0.0]
+    assert found.to_dict()["others"] == {"MRR@2": 0.5, "recall@2": 0.5}
+    assert (found.searched, found.to_dict()["documents"]) == (3, 3)
+    with pytest.raises(InputError, match="2 queries of which 1 have a relevant document"):
+        RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0]]))
+
+
+@pytest.mark.parametrize("relevant", [[(0, 1)], [(0, -1)], [0, 0], [(0.5, 0)], [("a", "b")], []], ids=repr)
+def test_judgements_are_checked(relevant):
+    assert RetrievalTask(["a"], ["b"], [(0, 0)]).take([0]).relevant.tolist() == [[0, 0]]
+    with pytest.raises(InputError, match=r"needed: rows \(query, document\)"):
+        RetrievalTask(["a"], ["b"], relevant)
+
+
+def test_gold_scores_are_checked():
+    task = SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=[1, 2, 3])
+    assert task.take([0, 2]).gold.tolist() == [1, 3]
+    for wrong in ([1, np.nan, 3], ["x", "y", "z"], [[1], [2], [3]]):
+        with pytest.raises(InputError, match="one finite number a pair"):
+            SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=wrong)
+    with pytest.raises(InputError, match="entry 1 is int"):
+        SimilarityTask(["a", 2], ["a", "b"], gold=[1, 2])
+
+
+def test_a_part_of_a_retrieval_task_keeps_its_documents_and_the_idle_ones():
+    queries, documents = list("abcd"), list("uvwxyz")
+    task = RetrievalTask(queries, documents, np.array([[0, 1], [1, 0], [2, 3], [2, 4], [3, 1]]))
+    part = task.take(np.array([2, 3]))
+    assert list(part.queries) == ["c", "d"]
+    pairs = {(part.queries[q], part.documents[d]) for q, d in part.relevant}
+    assert pairs == {("c", "x"), ("c", "y"), ("d", "v")}
+    assert {"w", "z"} < set(part.documents)  # relevant to nobody
+    assert "u" not in part.documents  # relevant to a query of the other half
+
+
+def test_idle_documents_are_dealt_out_between_the_halves():
+    """What one half is fitted on, the other does not rank; a document of queries in both halves is counted."""
+    queries, documents = [f"q{k}" for k in range(6)], [f"d{k}" for k in range(17)]
+    relevant = np.array([*((k, k) for k in range(6)), *((k, 6) for k in range(6))])  # d6 answers every query
+    task = RetrievalTask(queries, documents, relevant)
+    first, second = halve(task, seed=1)
+    assert task.idle.tolist() == list(range(7, 17))
+    assert set(first.documents) & set(second.documents) == {"d6"}
+    assert set(first.documents) | set(second.documents) == set(documents)
+    assert [len(half.idle) for half in (first, second)] == [5, 5]
+    for half in (first, second):
+        pairs = {(half.queries[q], half.documents[d]) for q, d in half.relevant}
+        assert pairs == {pair for query in half.queries for pair in ((query, query.replace("q", "d")), (query, "d6"))}
+    assert shared_texts(first, second) == 1
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        split_half_task([f"{k} b c d e f g h{k}" for k in range(9)]),
+        SimilarityTask([f"a{k}" for k in range(9)], [f"b{k}" for k in range(9)], np.arange(9.0)),
+        ClassificationTask([f"t{k}" for k in range(12)], ["x", "y", "z"] * 4),
+    ],
+    ids=lambda task: task.name,
+)
+def test_halves_are_disjoint_and_complete(task):
+    assert isinstance(task, Task)
+    first, second = halve(task, seed=3)
+    texts = [set(half.sides[0].texts) for half in (first, second)]
+    assert not texts[0] & texts[1]
+    assert texts[0] | texts[1] <= set(task.sides[0].texts)
+    left_out = sum("left out" in note for half in (first, second) for note in half.notes)
+    assert left_out or first.units + second.units == task.units
+    again = halve(task, seed=3)[0]
+    assert list(again.sides[0].texts) == list(first.sides[0].texts)
+
+
+def test_halves_need_something_to_halve():
+    with pytest.raises(InputError, match="at least 4"):
+        halve(split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
+
+
+# -- files and models -----------------------------------------------------------------------------------------------
+
+
+def test_tasks_from_files(tmp_path):
+    (tmp_path / "sts.csv").write_text("left,right,gold\na cat,a dog,3\na cat,a car,0\nx,x,5\n")
+    sts = read_task("sts", tmp_path / "sts.csv", columns=("left", "right", "gold"))
+    assert list(sts.first) == ["a cat", "a cat", "x"]
+    assert sts.gold.tolist() == [3, 0, 5]
+    (tmp_path / "pairs.csv").write_text("query,document,rel\nq1,d1,1\nq1,d2,0\nq2,d2,0\nq3,d3,2\n")
+    retrieval = read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
+    assert list(retrieval.queries) == ["q1", "q3"]
+    assert list(retrieval.documents) == ["d1", "d2", "d3"]
+    assert retrieval.relevant.tolist() == [[0, 0], [1, 2]]
+    assert "1 queries without a relevant document left out" in retrieval.notes[0]
+    assert read_task("retrieval", {"query": ["q", "r"], "document": ["d", "d"]}).relevant.tolist() == [[0, 0], [1, 0]]
+    table = {"text": ["a", "b", "c", "d"], "label": ["x", "x", "y", "y"]}
+    assert read_task("classification", table).labels == ("x", "x", "y", "y")
+    assert read_task("clustering", table, sample=4).units == 4
+
+
+def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
+    (tmp_path / "pairs.csv").write_text("query,document\nq,d\n")
+    for kind, wanted in (("sts", "sentence1, sentence2, score"), ("classification", "text, label")):
+        with pytest.raises(
+            InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--columns A,B"
+        ):
+            read_task(kind, tmp_path / "pairs.csv")
+    with pytest.raises(
+        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --columns A,B,C"
+    ):
+        read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
+
+
+def test_files_are_refused_by_name():
+    with pytest.raises(InputError, match="task: received 'summarisation'; allowed: sts, retrieval"):
+        read_task("summarisation", {})
+    with pytest.raises(InputError, match="needed: 3, for sentence1, sentence2, score"):
+        read_task("sts", {}, columns=("a", "b"))
+    with pytest.raises(InputError, match="needed: 2, for query, document and, third, relevance"):
+        read_task("retrieval", {}, columns=("a", "b", "c", "d"))
+
+
+def test_summaries_find_bodies():
+    task = summary_body_task(sample=30)
+    assert (task.units, len(task.documents), task.roles) == (30, 30, ("query", "document"))
+
+
+def test_roles_reach_the_model():
+    class Model:
+        def encode_query(self, texts):
+            return [[1.0, 0.0]] * len(texts)
+
+        def encode_document(self, texts):
+            return [[1.0, 0.1]] + [[0.0, 1.0]] * (len(texts) - 1)
+
+    task = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
+    assert evaluate(Model(), task).value == 1
+    with pytest.raises(InputError, match="for Model, which encodes by itself"):
+        evaluate(Model(), task, max_length=4)
+    with pytest.raises(InputError, match="received Model; allowed"):
+        evaluate(Model(), split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
+
+
+def test_ready_clouds_are_evaluated_where_a_task_has_one_list_of_texts():
+    from poolscope import TokenClouds, as_encoder
+    from poolscope.repairs import Repair
+
+    vectors, labels = blobs()
+    texts = [f"text {k}" for k in range(len(vectors))]
+    clouds = TokenClouds.from_arrays([vector[None] for vector in vectors], texts=texts)
+    labelled = ClassificationTask(texts, labels.astype(str).tolist())
+    halves = split_half_task([f"{k} b c d e f g h{k}" for k in range(3)])
+    search = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
+    for model in (clouds, as_encoder(clouds), Repair().apply(clouds)):
+        assert evaluate(model, labelled).value > 0.5
+        for task in (halves, search):
+            with pytest.raises(InputError, match=r"received ready clouds for the task .* Pass the model"):
+                evaluate(model, task)
+
+
+def test_whatever_tune_takes_can_be_evaluated(tmp_path):
+    from poolscope import as_encoder
+    from poolscope.repairs import Repair
+
+    folder = declare(save_model(tmp_path, "Bert"))
+    task = split_half_task([f"the {k} dog sat under the {k} tree and ran" for k in ("fast", "slow", "blue", "red")])
+    expected = evaluate(Repair().apply(folder), task)
+    encoder = as_encoder(folder)
+    for model in (folder, str(folder), encoder, Repair().apply(encoder)):
+        np.testing.assert_allclose(evaluate(model, task).scores, expected.scores)
+    shorter = evaluate(str(folder), task, max_length=4)
+    assert shorter.scores.tolist() == evaluate(as_encoder(folder, max_length=4), task).scores.tolist()
+    library = pytest.importorskip("sentence_transformers")
+    theirs = evaluate(library.SentenceTransformer(str(folder), device="cpu"), task)
+    np.testing.assert_allclose(theirs.scores, expected.scores)
+    with pytest.raises(InputError, match="no file or folder"):
+        evaluate("no such model", task)

@@ -1,0 +1,114 @@
+"""Hubs: k-occurrences against brute force, skewness against scipy, the floor, duplicates and twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from poolscope.errors import InputError
+from poolscope.metrics.hubs import _gaussian_like, hubs, skewness, skewness_draws
+from poolscope.numbers.intervals import percentile_interval
+from poolscope.numbers.ranking import unit_rows
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return np.random.default_rng(0).normal(size=(200, 10))
+
+
+def test_occurrences_are_those_of_a_loop(vectors):
+    found = hubs(vectors, k=5)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    table = unit @ unit.T
+    np.fill_diagonal(table, -2)
+    counts = np.zeros(200, int)
+    for row in table:
+        counts[np.argsort(-row)[:5]] += 1
+    assert found.occurrences.tolist() == counts.tolist()
+    assert found.occurrences.mean() == 5
+    assert found.antihubs == (counts == 0).mean()
+    assert found.largest == counts.max() / 199
+    assert found.nearest.tolist() == table.argmax(axis=1).tolist()
+    assert counts[found.first(1)[0]] == counts.max()
+    assert set(found.never()) == set(np.flatnonzero(counts == 0).tolist())
+
+
+def test_skewness_is_that_of_scipy_and_0_for_equal_counts(vectors):
+    counts = hubs(vectors, k=5).occurrences
+    assert skewness(counts) == pytest.approx(stats.skew(counts))
+    assert skewness([3, 3, 3]) == 0
+
+
+def test_bootstrap_draws_centre_on_the_skewness_and_are_paired_by_seed(vectors):
+    counts = hubs(vectors, k=5).occurrences
+    draws = skewness_draws(counts, seed=4)
+    interval = percentile_interval(draws)
+    assert interval.low < skewness(counts) < interval.high
+    random = np.random.default_rng(4)
+    first = np.repeat(np.arange(200), random.multinomial(200, np.full(200, 1 / 200)))
+    assert draws[0] == pytest.approx(stats.skew(counts[first]))
+    np.testing.assert_allclose(skewness_draws(2 * counts + 1, seed=4), draws, atol=1e-9)
+
+
+def test_the_floor_has_the_mean_and_the_covariance_of_the_vectors():
+    random = np.random.default_rng(8)
+    unit = unit_rows(random.normal(size=(1500, 5)) * [3, 2, 1, 1, 0.2] + [2, 0, 1, 0, 0], "vectors")
+    drawn = _gaussian_like(unit, random)
+    np.testing.assert_allclose(drawn.mean(axis=0), unit.mean(axis=0), atol=0.08)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(unit.T), atol=0.05)
+
+
+def test_gaussian_vectors_are_no_more_hubby_than_their_floor():
+    """What the floor is for: the interval of Gaussian vectors reaches it."""
+    random = np.random.default_rng(5)
+    spectrum = np.geomspace(1, 0.05, 20)
+    beyond = []
+    for seed in range(12):
+        found = hubs(random.normal(size=(150, 20)) * spectrum + 0.2, k=5, seed=seed)
+        beyond.append(found.interval.low > found.floor_skewness)
+    assert np.mean(beyond) <= 0.25
+
+
+def test_texts_that_hold_only_what_all_share_are_hubs_beyond_the_floor():
+    random = np.random.default_rng(6)
+    shared = 3 * np.eye(60)[0]
+    vectors = random.normal(size=(300, 60)) + shared
+    vectors[:4] = shared + 0.05 * random.normal(size=(4, 60))  # what all others share, and nothing else
+    found = hubs(vectors, k=5)
+    assert set(found.first(4)) == {0, 1, 2, 3}
+    assert found.interval.low > found.floor_skewness
+    assert found.largest > 3 * found.floor_largest
+
+
+def test_near_duplicates_and_twins_are_grouped():
+    random = np.random.default_rng(7)
+    vectors = random.normal(size=(40, 16))
+    vectors[[5, 9]] = vectors[3] * [[2.0], [0.5]]  # the same direction
+    vectors[20] = vectors[21] + 0.01 * random.normal(size=16)
+    texts = [f"text {k}" for k in range(40)]
+    texts[30], texts[31] = "Same  Words", "same words"
+    found = hubs(vectors, texts=texts)
+    assert found.duplicates == ((3, 5, 9), (20, 21))
+    assert found.duplicate_share == 5 / 40
+    assert found.twins == ((30, 31),)
+    assert hubs(vectors, texts=texts, duplicate_cosine=0.99999).duplicates == ((3, 5, 9),)
+    assert hubs(vectors).twins == ()
+
+
+def test_of_many_texts_some_are_drawn_and_positions_count_in_the_corpus(vectors):
+    found = hubs(vectors, k=3, most=60, seed=1)
+    assert found.texts == 60
+    assert set(found.first(5)) <= set(found.positions.tolist())
+    part = hubs(vectors[found.positions], k=3)
+    assert part.occurrences.tolist() == found.occurrences.tolist()
+    assert found.nearest.tolist() == found.positions[part.nearest].tolist()
+
+
+def test_few_texts_lower_k_and_one_is_an_error():
+    assert hubs(np.eye(3) + 0.1).k == 1
+    assert hubs([[1.0, 0.0], [0.0, 1.0]]).interval is None
+    with pytest.raises(InputError, match="two vectors or more"):
+        hubs([[1.0, 0.0]])
+    with pytest.raises(InputError, match="k = 0"):
+        hubs(np.eye(3) + 0.1, k=0)

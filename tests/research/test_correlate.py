@@ -1,0 +1,222 @@
+"""Metrics against scores over models: scipy as the oracle, planted structure, and what must be said."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from poolscope import charts, correlate
+from poolscope.errors import InputError
+from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
+from poolscope.research.correlate.published import SOCM_MODELS
+from poolscope.research.correlate.run import MEAN
+
+
+def records(source, values, *, families=None, traits=None, tasks=False):
+    """Models m0, m1, … from a dictionary of columns; NaN for a number that is not known."""
+    count = len(next(iter(values.values())))
+    rows = []
+    for k in range(count):
+        numbers = {name: float(column[k]) for name, column in values.items() if not math.isnan(column[k])}
+        own = {name: float(column[k]) for name, column in (traits or {}).items()}
+        rows.append(ModelRecord(f"org/m{k}", numbers, family=families[k] if families else None, traits=own))
+    return ModelRecords(source, tuple(rows), tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def columns():
+    generator = np.random.default_rng(1)
+    z = generator.normal(size=14)
+    return {
+        "socm": z + generator.normal(size=14) * 0.5,
+        "noise": generator.normal(size=14),
+        "concentration_ratio": z + generator.normal(size=14) * 0.1,
+        "score": -z + generator.normal(size=14) * 0.3,
+        "dimension": np.repeat([384.0, 768.0], 7),
+    }
+
+
+@pytest.fixture(scope="module")
+def study(columns):
+    metrics = {name: columns[name] for name in ("socm", "noise", "concentration_ratio")}
+    families = ["A"] * 5 + ["B"] * 5 + ["C"] * 4
+    left = records("metrics", metrics, families=families, traits={"dimension": columns["dimension"]})
+    return correlate(left, records("scores", {"score": columns["score"]}))
+
+
+def test_coefficients_are_those_of_scipy(study, columns):
+    for metric in ("socm", "noise", "concentration_ratio"):
+        row = study[metric, "score"]
+        x, y = columns[metric], columns["score"]
+        assert row.spearman.estimate.value == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
+        assert row.pearson.estimate.value == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
+        assert row.kendall.estimate.value == pytest.approx(stats.kendalltau(x, y)[0], abs=1e-12)
+        assert row.spearman.p.value == pytest.approx(stats.spearmanr(x, y)[1], abs=0.02)
+        for found in (row.spearman, row.pearson, row.kendall):
+            assert found.estimate.interval.low < found.estimate.value < found.estimate.interval.high
+    assert len(study.models) == 14
+    with pytest.raises(InputError, match=r"measured: \(socm, score\)"):
+        study["socm", "nonsense"]
+
+
+def test_controls_take_out_what_they_explain(study):
+    """SOCM goes with the score through the concentration only: as it was made."""
+    row = study["socm", "score"]
+    assert row.spearman.estimate.value < -0.6
+    parts = {part.controls: part for part in row.partials}
+    assert set(parts) == {("dimension",), ("concentration_ratio",), ("dimension", "concentration_ratio")}
+    assert parts[("dimension",)].spearman.estimate.value < -0.5
+    assert abs(parts[("concentration_ratio",)].spearman.estimate.value) < 0.5
+    assert parts[("concentration_ratio",)].spearman.p.value > 0.05
+    own = {part.controls for part in study["concentration_ratio", "score"].partials}
+    assert own == {("dimension",)}  # a metric is no control of itself
+
+
+def test_holm_counts_the_metrics(study):
+    rows = [study[name, "score"] for name in ("socm", "noise", "concentration_ratio")]
+    smallest = min(rows, key=lambda row: row.spearman.p.value)
+    assert smallest.holm == pytest.approx(3 * smallest.spearman.p.value)
+    assert "corrected for all metrics" in rows[0].sentence()
+
+
+def test_each_family_is_left_out_once(study, columns):
+    row = study["noise", "score"]
+    assert [part.family for part in row.without] == ["A", "B", "C"]
+    assert [part.models for part in row.without] == [9, 9, 10]
+    expected = stats.spearmanr(columns["noise"][5:], columns["score"][5:])[0]
+    assert row.without[0].spearman == pytest.approx(expected, abs=1e-12)
+    assert row.without[0].left_out == tuple(f"org/m{k}" for k in range(5))
+
+
+def test_a_correlation_that_one_family_makes_is_called_so():
+    """Family B lies far off, and inside A the two go the other way."""
+    x, y = np.array([0.0, 1, 2, 10, 11, 12]), np.array([0.0, 1, 2, -10, -11, -12])
+    found = correlate(records("m", {"x": x}, families=list("AAABBB")), records("s", {"y": y}))["x", "y"]
+    assert found.spearman.estimate.value < -0.7
+    assert found.range_without == pytest.approx((-1.0, 1.0))
+    assert "its sign hangs on a single family" in found.sentence()
+
+
+def test_published_models_have_their_families(tmp_path):
+    table = tmp_path / "published.csv"
+    lines = [f"{model.name},{model.wiki},{-model.marco}" for model in SOCM_MODELS]
+    table.write_text("\n".join(["model,socm,score", *lines]), encoding="utf-8")
+    found = correlate(table, table, only_metrics=["socm"], only_scores=["score"])
+    assert set(found.families) == {"BERT", "MiniLM", "MPNet", "Nomic"}
+    expected = stats.spearmanr([m.wiki for m in SOCM_MODELS], [-m.marco for m in SOCM_MODELS])[0]
+    assert found["socm", "score"].spearman.estimate.value == pytest.approx(expected)
+
+
+def test_few_models_are_few():
+    x, y = np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 4, 3])
+    traits = {"parameters": [1.0, 5, 2, 7]}
+    study = correlate(records("m", {"x": x}, traits=traits), records("s", {"y": y}))
+    (row,) = study.rows
+    (part,) = row.partials
+    assert part.spearman is None
+    assert "4 models and 1 controls leave 1 degrees of freedom; at least 3" in part.refused
+    assert row.detectable is None
+    text = " ".join(study.notes)
+    assert "4 models cannot show a correlation" in text
+    assert (row.spearman.estimate.interval, row.pearson.estimate.interval, row.kendall.estimate.interval) == (None,) * 3
+    assert "No interval from fewer than 6 models" in text
+    assert "too narrow" not in text
+    assert "No families are known" in text
+    assert "No control for dimension: it is not known for any of the models" in text
+    assert row.spearman.p.method == "all 24 orders"
+    with pytest.raises(InputError, match="2 models have metrics and scores; at least 3"):
+        correlate(records("m", {"x": x[:2]}), records("s", {"y": y}))
+
+
+def test_intervals_begin_at_six_models_and_each_metric_counts_its_own():
+    nan = float("nan")
+    metrics = {"full": [1.0, 2, 3, 4, 6, 5], "short": [1.0, 2, 3, 5, 4, nan]}
+    traits = {"dimension": [3.0, 1, 2, 2, 1, 5]}
+    study = correlate(records("m", metrics, traits=traits), records("s", {"y": [1.0, 2, 3, 4, 5, 6]}))
+    assert study["full", "y"].spearman.estimate.interval is not None
+    assert study["short", "y"].spearman.estimate.interval is None
+    assert study["short", "y"].spearman.estimate.value == pytest.approx(0.9)
+    text = " ".join(study.notes)
+    assert "No interval from fewer than 6 models" in text
+    assert "(short)" in text
+    assert "intervals of Pearson's r are a little too narrow" in text
+
+
+def test_missing_numbers_are_counted_and_constants_have_no_correlation():
+    nan = float("nan")
+    metrics = {"x": [1.0, 2, nan, 4, 5], "same": [1.0] * 5, "rare": [1.0, nan, nan, nan, 2.0]}
+    study = correlate(records("m", metrics, traits={"dimension": [5.0] * 5}), records("s", {"y": [3.0, 1, 2, 5, 4]}))
+    assert study["x", "y"].models == ("org/m0", "org/m1", "org/m3", "org/m4")
+    assert study["x", "y"].lacking == ("org/m2",)
+    assert study["same", "y"].undefined == "same is the same for all models"
+    assert study["rare", "y"].undefined == "2 models have both; at least 3 are needed"
+    assert study["rare", "y"].spearman.estimate.value is None
+    assert study["rare", "y"].holm is None
+    assert "not defined" in study["rare", "y"].sentence()
+    assert "No control for dimension: it is the same" in " ".join(study.notes)
+    with pytest.raises(InputError, match=r"received the metrics \['z'\]; known: x, same, rare"):
+        correlate(records("m", metrics), records("s", {"y": [1.0] * 5}), only_metrics=["z"])
+
+
+def test_a_control_that_leaves_nothing_to_compare_is_refused():
+    x, y = np.arange(8.0), np.array([3.0, 1, 2, 5, 4, 7, 6, 0])
+    study = correlate(records("m", {"x": x, "y": 2 * x}), records("s", {"score": y}), controls=["y"])
+    (part,) = study["x", "score"].partials
+    assert part.controls == ("y",)
+    assert part.spearman is None
+    assert "follows from the metric" in part.refused
+
+
+def test_the_mean_over_tasks_is_over_tasks_that_all_models_have():
+    nan = float("nan")
+    tasks = {"STS": [0.1, 0.2, 0.4], "Banking": [0.5, 0.1, 0.9], "Some": [0.9, nan, nan]}
+    metrics = records("m", {"x": [1.0, 2, 3]})
+    study = correlate(metrics, records("s", tasks, tasks=True))
+    assert [row.score for row in study.rows] == [MEAN]
+    np.testing.assert_allclose(study["x", MEAN].y, [0.3, 0.15, 0.65])
+    assert "mean over 2 tasks that every model has: STS, Banking" in " ".join(study.notes)
+    assert "not in it: Some" in " ".join(study.notes)
+    assert correlate(metrics, records("s", tasks, tasks=True), only_scores=["STS"]).rows[0].y.tolist() == [
+        0.1,
+        0.2,
+        0.4,
+    ]
+    apart = records("s", {"a": [1.0, nan, nan], "b": [nan, 1.0, 2.0]}, tasks=True)
+    with pytest.raises(InputError, match="no task has scores of all 3 models"):
+        correlate(metrics, apart)
+
+
+def test_files_hold_everything(study, tmp_path):
+    study.save_json(tmp_path / "s.json")
+    stored = json.loads((tmp_path / "s.json").read_text())
+    assert stored["rows"][0]["spearman"]["estimate"]["value"] == study.rows[0].spearman.estimate.value
+    assert stored["families"]["A"] == [f"org/m{k}" for k in range(5)]
+    study.save_parquet(tmp_path / "s.parquet")
+    table = pq.read_table(tmp_path / "s.parquet").to_pylist()
+    assert [row["metric"] for row in table] == ["socm", "noise", "concentration_ratio"]
+    assert table[0]["kendall_p"] == study.rows[0].kendall.p.value
+    part = study.rows[0].partials[1]
+    assert table[0]["partial_spearman_concentration_ratio"] == part.spearman.estimate.value
+    assert table[2]["partial_spearman_concentration_ratio"] is None
+
+
+def test_the_figure_shows_the_points_of_the_strongest(study):
+    figure = charts.correlation_figure(study)
+    titles = [note.text for note in figure.layout.annotations]
+    values = [row.spearman.estimate.value for row in study.rows]
+    order = sorted(values, key=lambda value: -abs(value))
+    assert [f"ρ = {value:.2f} " in title for value, title in zip(order, titles, strict=True)] == [True] * 3
+    assert {trace.name for trace in figure.data} == {"A", "B", "C"}
+    assert sum(bool(trace.showlegend) for trace in figure.data) == 3
+    one = charts.correlation_figure(study, panels=[("noise", "score")])
+    row = study["noise", "score"]
+    drawn = sorted((x, y) for trace in one.data for x, y in zip(trace.x, trace.y, strict=True))
+    assert drawn == sorted(zip(row.x, row.y, strict=True))
+    with pytest.raises(InputError, match="no metric has a correlation"):
+        charts.correlation_figure(dataclasses.replace(study, rows=()))

@@ -1,0 +1,269 @@
+"""The three experiments end to end, offline: what is reached is measured, what is not has its reason."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from poolscope import encode, layers, read_pairs, read_texts, socm, token_statistics
+from poolscope.cli import app
+from poolscope.errors import InputError, PoolscopeError
+from poolscope.research.correlate.published import SOCM_MODELS
+from poolscope.research.reproduce import folder as folder_module
+from poolscope.research.reproduce import length_collapse, norm_variance, socm_paper
+from poolscope.research.reproduce.request import Request
+from tiny_models import WORDS, declare, save_model
+
+RUNNER = CliRunner()
+BERT, SIMCSE, E5, GTE = (model.name for model in SOCM_MODELS[:4])
+
+
+@pytest.fixture(autouse=True)
+def _offline_and_quick(monkeypatch):
+    """No network, and figures as their JSON: a browser takes seconds a figure."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    monkeypatch.setattr(folder_module, "save_figure", lambda figure, path: path.write_text(figure.to_json()))
+
+
+def words(count, seed, *, low=4, high=18):
+    generator = np.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, size=generator.integers(low, high))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(words(12, 0)) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def triplets(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
+    rows = [f"{q},{p},{n}" for q, p, n in zip(words(9, 1), words(9, 2), words(9, 3), strict=True)]
+    path.write_text("\n".join(["query,positive,negative", *rows]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Four small models under the names of published ones: the first is the backbone of the others."""
+    folder = tmp_path_factory.mktemp("models")
+    names = (BERT, SIMCSE, E5, GTE)
+    return {name: str(declare(save_model(folder / str(seed), seed=seed))) for seed, name in enumerate(names)}
+
+
+def rows_of(done, table):
+    return pq.read_table(done.folder / f"{table}.parquet").to_pylist()
+
+
+# -- SOCM ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def request_of(models, texts, triplets):
+    """All twelve models, of which four can be reached, and two of the three sets."""
+    sources = {**socm_paper.MODELS, **models}
+    return Request(models=sources, texts={**socm_paper.TEXTS, "wiki": texts, "hard": triplets}, cache=False)
+
+
+def test_socm_of_what_can_be_reached(request_of, models, texts, triplets, tmp_path, monkeypatch):
+    monkeypatch.setattr(socm_paper, "read_texts", _without_hub(socm_paper.read_texts))
+    done = socm_paper.run(tmp_path / "out", request_of, command="the command")
+    assert (done.measured, len(done.runs)) == (8, 36)
+    rows = {(row["model"], row["set"]): row for row in rows_of(done, "averages")}
+    clouds = encode(models[GTE], read_texts(texts).texts)
+    wiki = rows[GTE, "wiki"]
+    assert wiki["exact"] == pytest.approx(socm(clouds).mean, rel=1e-6)
+    assert wiki["compatible"] == pytest.approx(socm(clouds, eps=1e-9).mean, rel=1e-6)
+    assert wiki["exact_low"] < wiki["exact"] < wiki["exact_high"]
+    assert (wiki["published"], wiki["pairs"], wiki["status"]) == (0.0175, 66, "measured")
+    pairs = read_pairs(triplets, document_column="negative")
+    sides = [encode(models[GTE], side.texts) for side in (pairs.queries, pairs.documents)]
+    assert rows[GTE, "hard"]["exact"] == pytest.approx(socm(*sides, pairs=pairs.index).mean, rel=1e-6)
+    assert rows[GTE, "marco"]["status"] == "not reached"
+    assert "no hub here" in rows[GTE, "marco"]["reason"]
+    assert rows["intfloat/e5-small-v2", "wiki"]["exact"] is None
+    assert "cannot be reached" in rows["intfloat/e5-small-v2", "wiki"]["reason"]
+
+
+def _without_hub(read):
+    def reading(source, **options):
+        if str(source).startswith("hub:"):
+            raise InputError("no hub here")
+        return read(source, **options)
+
+    return reading
+
+
+def test_the_tables_that_follow(request_of, models, texts, tmp_path):
+    request = dataclasses.replace(
+        request_of, models=models, texts={name: request_of.texts[name] for name in ("wiki", "hard")}
+    )
+    scores = tmp_path / "scores.csv"
+    scores.write_text("\n".join(["model,mteb", *(f"{name},{k * k}" for k, name in enumerate(models))]))
+    done = socm_paper.run(tmp_path / "out", request, scores=scores)
+    averages = {(row["model"], row["set"]): row for row in rows_of(done, "averages")}
+    tuned = rows_of(done, "tuning")
+    assert len(tuned) == 6
+    assert tuned[0]["backbone"] == BERT
+    assert tuned[0]["change"] == pytest.approx(averages[SIMCSE, "wiki"]["exact"] - averages[BERT, "wiki"]["exact"])
+    assert tuned[0]["published"] == pytest.approx(0.1930 - 0.3962)
+    agreement = {row["set"]: row for row in rows_of(done, "agreement")}
+    assert agreement["wiki"]["models"] == 4
+    by_layer = [row for row in rows_of(done, "layers") if row["model"] == E5]
+    expected = layers(models[E5], read_texts(texts).texts, socm_texts=0)
+    for layer, row in enumerate(by_layer):
+        assert row["lambda"] == pytest.approx(expected.means("lambda").mean[layer], rel=1e-5)
+        ratio = expected.means("concentration_ratio").mean[layer + 1]
+        assert row["concentration_ratio"] == pytest.approx(ratio, rel=1e-5)
+    correlated = {row["metric"]: row for row in rows_of(done, "correlations")}
+    assert set(correlated) == {
+        f"{name}_{kind}" for name in ("socm", "concentration_ratio") for kind in ("wiki", "hard")
+    }
+    assert {row["model"] for row in rows_of(done, "example")} == set(models)
+    page = (done.folder / "README.md").read_text(encoding="utf-8")
+    assert f"The model {BERT} was loaded from {models[BERT]}" in page
+    assert "socm_wiki against mteb over 4 models" in page
+    assert "`averages.svg`" in page
+    assert (done.folder / "layers-bert.svg").stat().st_size > 1000
+
+
+def test_scores_of_other_models_are_a_note_and_no_failure(request_of, models, texts, tmp_path):
+    request = dataclasses.replace(request_of, models={BERT: models[BERT]}, texts={"wiki": texts})
+    (tmp_path / "scores.csv").write_text("model,mteb\nsomebody/else,1\n")
+    done = socm_paper.run(tmp_path / "out", request, scores=tmp_path / "scores.csv")
+    assert done.complete
+    assert "No correlation with the scores: 0 models have" in (done.folder / "README.md").read_text(encoding="utf-8")
+    assert not (done.folder / "correlations.csv").exists()
+
+
+def test_an_unexpected_error_leaves_no_folder(request_of, models, texts, tmp_path, monkeypatch):
+    def broken(*given, **named):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(socm_paper, "averages_figure", broken)
+    request = dataclasses.replace(request_of, models={BERT: models[BERT]}, texts={"wiki": texts})
+    with pytest.raises(RuntimeError, match="broken"):
+        socm_paper.run(tmp_path / "out", request)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- norm and variance --------------------------------------------------------------------------------------------
+
+
+def test_norm_and_variance(models, texts, tmp_path):
+    request = Request(models={"one": models[BERT], "two": "./nowhere"}, texts={"texts": texts})
+    done = norm_variance.run(tmp_path / "out", request)
+    assert [run["status"] for run in done.runs] == ["measured", "not reached"]
+    expected = token_statistics(models[BERT], read_texts(texts).texts)
+    table = rows_of(done, "layers")
+    assert [row["model"] for row in table] == ["one"] * 3
+    for row, layer in zip(table, expected.layers, strict=True):
+        assert row["within_share"] == pytest.approx(layer.corpus.shares[1], rel=1e-6)
+    assert len(rows_of(done, "types")) == len(expected.to_table())
+    assert {row["norms"] for row in rows_of(done, "findings")} == {"post-norm"}
+
+
+def test_findings_follow_from_the_layers(models, texts):
+    result = token_statistics(models[E5], read_texts(texts).texts, min_count=2)
+    found = {row["finding"]: row for row in norm_variance.findings("m", "post-norm", result)}
+    shares = [layer.corpus.shares for layer in result.layers]
+    rises = found["M/Q rises with depth"]
+    assert (rises["first"], rises["last"]) == (shares[1][0], shares[-1][0])
+    assert rises["holds"] is (shares[-1][0] > shares[1][0])
+    assert found["V_B/Q falls with depth"]["holds"] is (shares[-1][2] < shares[1][2])
+    single = dataclasses.replace(result, layers=result.layers[:1])
+    assert norm_variance.findings("m", "none", single)[2]["first"] == shares[0][0]
+
+
+# -- length -------------------------------------------------------------------------------------------------------
+
+
+def test_length_and_temperature(models, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "texts.txt").write_text("\n".join(words(60, 4, low=2, high=21)), encoding="utf-8")
+    queries, documents = words(20, 5), [" ".join(words(1, k, low=3 + k % 15, high=4 + k % 15)) for k in range(20)]
+    rows = [f"{query},{document}" for query, document in zip(queries, documents, strict=True)]
+    (folder / "pairs.csv").write_text("\n".join(["query,document", *rows]), encoding="utf-8")
+    sources = {"texts": str(folder / "texts.txt"), "pairs": str(folder / "pairs.csv")}
+    request = Request(models={"small": models[BERT], "none": "./nowhere"}, texts=sources)
+    done = length_collapse.run(tmp_path / "out", request, temperatures=[0.5])
+    assert [run["status"] for run in done.runs] == ["measured", "not reached"]
+    grid = rows_of(done, "grid")
+    assert [(row["tau"], row["queries"]) for row in grid] == [
+        (1.0, "all"),
+        (1.0, "longest fifth"),
+        (0.5, "all"),
+        (0.5, "longest fifth"),
+    ]
+    assert grid[0]["change"] == 0
+    assert grid[2]["change"] == pytest.approx(grid[2]["ndcg"] - grid[0]["ndcg"])
+    assert grid[1]["count"] < grid[0]["count"] == 20
+    bins = rows_of(done, "bins")
+    at = {tau: [row for row in bins if row["tau"] == tau] for tau in (1.0, 0.5)}
+    assert [row["bin"] for row in at[1.0]] == [row["bin"] for row in at[0.5]]
+    assert at[0.5][0]["sigma_a"] > at[1.0][0]["sigma_a"]  # sharper attention averages less
+    assert at[0.5][0]["cosine"] != at[1.0][0]["cosine"]
+    probes = [row for row in rows_of(done, "probes") if row["tau"] == 1.0]
+    assert [row["times"] for row in probes] == [2**k for k in range(len(probes))]
+    assert rows_of(done, "published")[0]["model"] == "ANCE"
+    assert (done.folder / "grid.svg").exists()
+    assert (done.folder / "bins-small.svg").exists()
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def run_command(*arguments):
+    result = RUNNER.invoke(app, ["reproduce", *map(str, arguments)])
+    if isinstance(result.exception, PoolscopeError):
+        raise result.exception
+    return result
+
+
+@pytest.mark.model
+def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
+    arguments = ["--model", "mini=builtin:minilm", "--models", GTE, "--sets", "wiki", "--sets", "hard", "--limit", 8]
+    texts = ["--texts", "wiki=builtin:docstrings", "--texts", "hard=builtin:docstrings"]
+    result = run_command("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
+    assert result.exit_code == 0, result.output
+    assert "measured: 2 of 4; README.md says why" in result.output
+    rows = pq.read_table(tmp_path / "out" / "averages.parquet").to_pylist()
+    mini = next(row for row in rows if row["model"] == "mini" and row["set"] == "wiki")
+    corpus = read_texts("builtin:docstrings", sample=8)
+    assert mini["exact"] == pytest.approx(socm(encode("builtin:minilm", corpus.texts)).mean, rel=1e-5)
+    assert mini["published"] is None
+
+
+def test_a_run_that_reaches_nothing_says_so(tmp_path, texts):
+    result = run_command(
+        "norm-variance", "-o", tmp_path / "out", "--models", "openai-community/gpt2", "--texts", f"texts={texts}"
+    )
+    assert result.exit_code == 1
+    assert "measured: 0 of 1" in result.output
+    assert "not reached" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_wrong_questions(tmp_path):
+    out = ("-o", tmp_path / "out")
+    with pytest.raises(InputError, match="received 'nonsense'; allowed: socm-paper, length-collapse"):
+        run_command("nonsense", *out)
+    with pytest.raises(InputError, match="--taus: received for socm-paper; it belongs to length-collapse"):
+        run_command("socm-paper", *out, "--taus", "0.5")
+    with pytest.raises(InputError, match="--scores: received for norm-variance"):
+        run_command("norm-variance", *out, "--scores", "s.csv")
+    with pytest.raises(InputError, match="--taus: received 'hot'"):
+        run_command("length-collapse", *out, "--taus", "hot")
+    with pytest.raises(InputError, match="models: received who"):
+        run_command("socm-paper", *out, "--models", "who")
+    with pytest.raises(InputError, match="not empty"):
+        run_command("socm-paper", "-o", tmp_path.parent)
+    assert not (tmp_path / "out").exists()
