@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test demo check docs format bench clean
+.PHONY: test demo check docs format bench sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
@@ -36,8 +36,25 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
 
+# The kernel as a program, on inputs and results written by the numpy route.
+build/kernel-inputs: tools/kernel_inputs.py $(KERNEL) | $(VENV)/.test-ready
+	$(BIN)/python tools/kernel_inputs.py $@
+	touch $@
+
+sanitize: build/kernel-inputs  ## the kernel under the address and undefined-behaviour sanitizers
+	cc -O1 -g -std=c11 -Wall -Wextra -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
+		-o build/kernel-sanitized tools/kernel_check.c -lm
+	build/kernel-sanitized build/kernel-inputs/*.bin
+
+ARM := aarch64-linux-gnu-gcc
+aarch64: build/kernel-inputs  ## the kernel compiled for 64-bit ARM, run by an emulator
+	@for tool in $(ARM) qemu-aarch64; do command -v $$tool > /dev/null || { echo "make aarch64 needs $$tool;" \
+		"on Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 1; }; done
+	$(ARM) -O3 -std=c11 -ffp-contract=fast -Wno-psabi -static -o build/kernel-aarch64 tools/kernel_check.c -lm
+	qemu-aarch64 build/kernel-aarch64 build/kernel-inputs/*.bin
+
 clean:
-	rm -rf $(VENV) $(VENV)-* demo-output site dist $(KERNEL:kernel.c=_kernel.*)
+	rm -rf $(VENV) $(VENV)-* demo-output site dist build $(KERNEL:kernel.c=_kernel.*)
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)
