@@ -169,6 +169,8 @@ class Result:
         from pyarrow import csv
 
         table = self.to_table()
+        if nested := [column.name for column in table.schema if pa.types.is_nested(column.type)]:
+            raise InputError(f"{path}: the columns {', '.join(nested)} hold lists, which CSV has not. Write .parquet.")
         with atomic_path(path) as temporary:
             csv.write_csv(table, temporary)
 

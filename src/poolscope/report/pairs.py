@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair.figure import pair_figure
-from poolscope.metrics.pair.measure import FlatCloud, PairProjection, project_pair
-from poolscope.metrics.pair.tokens import token_contributions
+from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.numbers.bures.pairs import workers
@@ -61,10 +59,11 @@ def pair_explorer(
     nearest-neighbour pairs if there is one already. `vocabulary` names the tokens (an encoder has it); without it no
     token is marked in the texts.
     """
-    if result.left is not result.right or len(result.left) != len(clouds):
+    if result.left is None or result.left is not result.right or len(result.left) != len(clouds):
+        sides = " with ".join("unknown" if side is None else f"{len(side)}" for side in (result.left, result.right))
         raise InputError(
-            f"result: received pairs of {len(result.left)} with {len(result.right)} texts, and {len(clouds)} clouds; "
-            f"needed: pairs within one corpus, and its clouds. Pass socm(clouds) and the same clouds."
+            f"result: received pairs of {sides} texts, and {len(clouds)} clouds; needed: pairs within one corpus, and "
+            f"its clouds. Pass socm(clouds) and the same clouds."
         )
     chosen = choose_pairs(clouds, result, neighbours, sizes=Sizes(worst, nearest, random), seed=seed)
     pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
@@ -79,7 +78,9 @@ def pair_explorer(
         "pairs": {
             "i": [place[i] for i, _ in pairs],
             "j": [place[j] for _, j in pairs],
-            **{name: _digits(getattr(chosen.pairs, name)) for name in ("d_mu", "d_sigma", "socm")},
+            "d_mu": _digits(chosen.pairs.mean_distance),
+            "d_sigma": _digits(chosen.pairs.covariance_distance),
+            "socm": _digits(chosen.pairs.socm),
             "reasons": chosen.reasons,
         },
         "kinds": list(chosen.kinds),
@@ -233,14 +234,14 @@ def choose_pairs(
     formula = {name: result.provenance["settings"][name] for name in ("scale", "a", "b", "eps")}
     drawn = 4 * (sizes.worst + sizes.nearest + sizes.random)
     nearest = neighbours or socm(clouds, neighbours=1, **formula)
-    others = result if result.pairs is not None else socm(clouds, sample=drawn, seed=seed, **formula)
+    others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
     if nearest.pairs is None or others.pairs is None:
         raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
     found = _Found()
     found.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
-    found.add((result.pairs or result.top).ranked(max(sizes.worst, 1)), sizes.worst, WORST)
+    found.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
     mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
-    found.add(_rows(others.pairs, mixed), sizes.random, RANDOM)
+    found.add(others.pairs.take(mixed), sizes.random, RANDOM)
     pairs, reasons = found.ordered()
     lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
     kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
@@ -280,11 +281,7 @@ class _Found:
         return PairColumns(i, j, *table[2:]), np.array([self._reasons[key] for key in keys], dtype=np.int64)
 
 
-_COLUMNS = ("i", "j", "d_mu", "d_sigma", "socm")
-
-
-def _rows(columns: PairColumns, rows: NDArray[np.int64]) -> PairColumns:
-    return PairColumns(*(getattr(columns, name)[rows] for name in _COLUMNS))
+_COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
 
 
 def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:

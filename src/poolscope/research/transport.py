@@ -173,7 +173,7 @@ def _layer(
         surrogate[row] = _centred(fresh[i], fresh[j])
         if progress is not None:
             progress(1)
-    means, gaussian = 4 * moments.d_mu, 4 * (moments.d_mu + moments.d_sigma)
+    means, gaussian = 4 * moments.mean_distance, 4 * (moments.mean_distance + moments.covariance_distance)
     exact, surrogate = means + centred, means + surrogate
     i, j = pairs[:, 0], pairs[:, 1]
     return LayerTransport(

@@ -12,16 +12,18 @@ from poolscope.auditing.question import Action, Answer, Number, Question, TableV
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, cloud_trial, judged_by
-from poolscope.charts.files import COLOURS, style
 from poolscope.clouds import TokenClouds
-from poolscope.errors import ModelError, require
+from poolscope.errors import ModelError
+from poolscope.metrics.layers.figure import layers_figure
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult
+from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.intervals import Interval, bootstrap_interval, dyadic_interval
 from poolscope.report import PairExplorer, pair_explorer
+from poolscope.results import plain
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ WORST = 50
 # Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few. All pairs of the table
 # of worst pairs are among them.
 EXPLORED = {"worst": WORST, "nearest": WORST, "random": 40}
-_MOST_POINTS = 1500
 
 
 def answer(subject: Subject) -> Answer:
@@ -46,10 +47,10 @@ def answer(subject: Subject) -> Answer:
     trial = cloud_trial(subject) if _stands_out(near, subject.thresholds, floor) else None
     verdict = judge(near, subject.thresholds, floor=floor, trial=trial)
     tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(every, near)}
-    draw = {"averaging": lambda: pairs_figure(every, near)}
+    draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
     if (curves := layer_curves(subject)) is not None:
         tables["layers"] = curves.to_table()
-        draw["layers"] = lambda: _layers_figure(curves)
+        draw["layers"] = lambda: layers_figure(curves)
     return Answer(
         "averaging",
         replace(verdict, evidence=_evidence(subject, every, near, trial)),
@@ -90,8 +91,8 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float
         "socm_neighbours": near.mean,
         "socm_neighbours_interval": near.interval,
         "socm_floor": floor,
-        "d_mu": every.mean_d_mu,
-        "d_sigma": every.mean_d_sigma,
+        "d_mu": every.mean_distance,
+        "d_sigma": every.covariance_distance,
         "concentration_ratio": float(subject.moments.traces[subject.distinct].mean()),
         "trace_broken": every.trace_check.share,
     }
@@ -124,7 +125,7 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
     if result.pairs is None:
         return None
     pairs, traces = result.pairs, subject.moments.traces
-    return float(trace_scores(pairs.d_mu, pairs.d_sigma, traces[pairs.i] + traces[pairs.j]).mean())
+    return float(trace_scores(pairs.mean_distance, pairs.covariance_distance, traces[pairs.i] + traces[pairs.j]).mean())
 
 
 def layer_curves(subject: Subject) -> LayersResult | None:
@@ -159,7 +160,8 @@ def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Tria
     notes = [
         f"{near.count:,} pairs of neighbours; over {every.count:,} pairs ({every.kind}) {every.mean:.3f}{interval}.",
         "Published, on hard negatives: 0.02 to 0.13 for encoders trained for retrieval, 0.48 for the BERT backbone.",
-        f"Among neighbours means differ by d_μ {near.mean_d_mu:.3f} and covariances by d_Σ {near.mean_d_sigma:.3f}.",
+        f"Among neighbours means differ by d_μ {near.mean_distance:.3f} and covariances by d_Σ "
+        f"{near.covariance_distance:.3f}.",
         *(() if trial is None else trial.evidence),
     ]
     if every.trace_check.above:
@@ -176,37 +178,8 @@ def _worst_table(every: SocmResult, near: SocmResult) -> pa.Table:
     """The worst neighbours first, then the worst of all pairs that were looked at, with their texts."""
     rows = [("neighbours", pair) for pair in near.worst(WORST)] + [(every.kind, pair) for pair in every.worst(WORST)]
     names = ("socm", "text_i", "text_j", "d_mu", "d_sigma", "id_i", "id_j")
-    columns = {name: [getattr(pair, name) for _, pair in rows] for name in names}
+    columns = {name: [plain(pair)[name] for _, pair in rows] for name in names}
     return pa.table({"among": [among for among, _ in rows], **columns})
-
-
-def _layers_figure(curves: LayersResult) -> Any:
-    from poolscope.metrics.layers.figure import layers_figure
-
-    return layers_figure(curves)
-
-
-def pairs_figure(every: SocmResult, near: SocmResult) -> Any:
-    """d_μ against d_Σ of the pairs that were looked at, thinned; high and left is what averaging hides."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
-    for name, result, colour in ((every.kind, every, COLOURS[0]), ("neighbours", near, COLOURS[1])):
-        pairs = result.pairs or result.top
-        drawn = np.random.default_rng(0).permutation(len(pairs.socm))[:_MOST_POINTS]
-        figure.add_trace(
-            go.Scatter(
-                x=pairs.d_mu[drawn],
-                y=pairs.d_sigma[drawn],
-                mode="markers",
-                name=name,
-                marker={"color": colour, "size": 5, "opacity": 0.5},
-                hovertemplate="d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}<extra></extra>",
-            )
-        )
-    figure = style(figure, title="Means (→ unlike) and covariances (↑ unlike) of pairs", width=860, height=480)
-    figure.update_xaxes(title_text="d<sub>μ</sub>, distance of the means", rangemode="tozero")
-    figure.update_yaxes(title_text="d<sub>Σ</sub>, distance of the covariances", rangemode="tozero")
-    return figure
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------

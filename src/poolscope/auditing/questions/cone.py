@@ -11,10 +11,8 @@ from poolscope.auditing.question import Action, Answer, Number, Question, Thresh
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, judged_by, mean_removal_trial
-from poolscope.charts.files import COLOURS, GREY, style
-from poolscope.errors import require
 from poolscope.evaluation import compare_scores
-from poolscope.metrics.cone import Cone, cone
+from poolscope.metrics.cone import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
 from poolscope.verdicts import Verdict
 
@@ -34,8 +32,8 @@ def answer(subject: Subject) -> Answer:
         "cone",
         judge(shared, subject.thresholds, trial, notes=subject.repeats()),
         {
-            "anisotropy": shared.mean_cosine,
-            "anisotropy_interval": shared.interval,
+            "anisotropy": shared.mean_cosine.value,
+            "anisotropy_interval": shared.mean_cosine.interval,
             "mean_norm": shared.mean_norm,
             "split_half": None if trial.before is None else trial.before.value,
             **trial.numbers("mean_removal"),
@@ -46,8 +44,8 @@ def answer(subject: Subject) -> Answer:
             subject.command("tune"),
             "no re-encoding: one projection a vector, of the index and of every query",
         ),
-        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)},
-        draw={"cone": lambda: cone_figure(shared, trial)},
+        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")},
+        draw={"cone": lambda: _figure(shared, trial)},
     )
 
 
@@ -55,33 +53,18 @@ def judge(shared: Cone, limits: Thresholds, trial: Trial, *, notes: tuple[str, .
     """A cone alone is nothing to repair: it counts where removing the mean won on held-out texts."""
     judged = judged_by([trial], limits["cone_gain"]) if trial.gain > 0 else Verdict("ok")
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
-    sentence = f"{where} (mean cosine {shared.mean_cosine:.2f}); {trial.sentence}"
+    cosine = shared.mean_cosine
+    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence}"
     evidence = (*trial.evidence, *notes)
-    return Verdict(judged.level, sentence, shared.mean_cosine, shared.interval, 0.0, evidence, judged.basis)
+    return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
 
 
-def cone_figure(shared: Cone, trial: Trial) -> Any:
-    """Mean cosine of each text with all others; in the title what removing the mean does to retrieval."""
-    go = require("plotly.graph_objects", "report")
-    counts, edges = np.histogram(shared.per_text, 60)
-    figure = go.Figure(
-        go.Bar(
-            x=(edges[:-1] + edges[1:]) / 2,
-            y=counts,
-            width=np.diff(edges),
-            marker={"color": COLOURS[0]},
-            hovertemplate="mean cosine %{x:.3f}: %{y} texts<extra></extra>",
-            showlegend=False,
-        )
-    )
-    figure.add_vline(0, line={"color": GREY, "dash": "dash"})
-    title = "How much a text shares with all others"
-    if trial.before is not None and trial.after is not None:
-        title += f" · {trial.before.metric} {trial.before.value:.3f}, without the mean {trial.after.value:.3f}"
-    figure = style(figure, title=title, width=860, height=380)
-    figure.update_xaxes(title_text="mean cosine with all other texts (0: no preferred direction)")
-    figure.update_yaxes(title_text="texts")
-    return figure
+def _figure(shared: Cone, trial: Trial) -> Any:
+    """In the title what removing the mean does to retrieval."""
+    before, after = trial.before, trial.after
+    if before is None or after is None:
+        return shared.figure()
+    return cone_figure(shared, note=f"{before.metric} {before.value:.3f}, without the mean {after.value:.3f}")
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------

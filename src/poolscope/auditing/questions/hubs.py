@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.hubs import HubResult, hubs, skewness_draws
+from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Interval, percentile_interval
 from poolscope.verdicts import LEVELS, Verdict
 
@@ -44,28 +44,26 @@ def answer(subject: Subject) -> Answer:
         numbers,
         _merge_duplicates(counted) if merge else _look_at_hubs(counted),
         tables=tables,
-        draw={"hubs": lambda: _figure(counted)},
+        draw={"hubs": counted.figure},
     )
 
 
 def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verdict:
     """The most serious of hubs, antihubs and duplicates; `equal` is the share of all texts that equal another."""
     sentence = (
-        f"The first hub is among the {counted.k} nearest of {counted.largest:.1%} of the texts "
-        f"(by chance {counted.floor_largest:.1%}); {counted.antihubs:.0%} are never found "
-        f"(by chance {counted.floor_antihubs:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
+        f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the texts "
+        f"(by chance {counted.largest.floor:.1%}); {counted.antihubs.value:.0%} are never found "
+        f"(by chance {counted.antihubs.floor:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
     )
-    twins = _texts_in(counted.twins)
+    twins, skewness = _texts_in(counted.twins), counted.skewness
     evidence = (
-        f"{counted.texts:,} texts; skewness of the times found {counted.skewness:.2f} {counted.interval or ''}, "
-        f"{counted.floor_skewness:.2f} for Gaussian vectors of the same mean and covariance.",
+        f"{counted.texts:,} texts; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
+        f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {len(counted.duplicates):,} groups.",
         f"Equal but for letter case and blanks: {twins:,} texts in {len(counted.twins):,} groups.",
     )
     judged, _ = _most_serious(counted, limits, equal)
-    return Verdict(
-        judged.level, sentence, counted.skewness, counted.interval, counted.floor_skewness, evidence, judged.basis
-    )
+    return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
 
 
 def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple[Verdict, bool]:
@@ -73,14 +71,15 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
-    beyond = counted.interval is not None and counted.interval.low > counted.floor_skewness
-    hub = limits.judge("hub", counted.largest - counted.floor_largest) if beyond else Verdict("ok")
+    interval, floor = counted.skewness.interval, counted.skewness.floor
+    beyond = interval is not None and floor is not None and interval.low > floor
+    hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
     each = (
         Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near,
         hub,
-        limits.judge("antihub", counted.antihubs - counted.floor_antihubs),
+        limits.judge("antihub", counted.antihubs.excess),
     )
     worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
     return worst, worst is each[0]
@@ -92,13 +91,13 @@ def _texts_in(groups: Any) -> int:
 
 def _numbers(counted: HubResult) -> dict[str, Any]:
     return {
-        "hub_skewness": counted.skewness,
-        "hub_skewness_interval": counted.interval,
-        "hub_skewness_floor": counted.floor_skewness,
-        "hub_largest": counted.largest,
-        "hub_largest_floor": counted.floor_largest,
-        "antihubs": counted.antihubs,
-        "antihubs_floor": counted.floor_antihubs,
+        "hub_skewness": counted.skewness.value,
+        "hub_skewness_interval": counted.skewness.interval,
+        "hub_skewness_floor": counted.skewness.floor,
+        "hub_largest": counted.largest.value,
+        "hub_largest_floor": counted.largest.floor,
+        "antihubs": counted.antihubs.value,
+        "antihubs_floor": counted.antihubs.floor,
         "near_duplicates": counted.duplicate_share,
         "twin_groups": len(counted.twins),
     }
@@ -153,13 +152,6 @@ def _texts(subject: Subject, positions: Any) -> pa.Array:
     return pa.array([None if texts is None else texts[k] for k in positions], pa.large_string())
 
 
-def _figure(counted: HubResult) -> Any:
-    from poolscope.metrics.hubs_figure import hubs_figure
-
-    floor = "Gaussian vectors of the same shape"
-    return hubs_figure({"these texts": counted.occurrences, floor: counted.floor_occurrences}, k=counted.k, floor=floor)
-
-
 # -- beside other audits ------------------------------------------------------------------------------------------
 
 
@@ -179,8 +171,6 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
 
 def _overlay(audits: Mapping[str, Audit]) -> Any | None:
     """How often texts are found, several audits in one figure."""
-    from poolscope.metrics.hubs_figure import hubs_figure
-
     counts = {name: audit.column("hubs", "times_found") for name, audit in audits.items()}
     known = {name: values for name, values in counts.items() if values is not None}
     return hubs_figure(known, k=_K) if len(known) > 1 else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolscope.charts.bars import error_bars
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts.files import COLOURS, GREY, error_bars, style
 from poolscope.errors import require
 from poolscope.research.interventions.run import COVARIANCE, WASSERSTEIN, Change, InterveneResult
 

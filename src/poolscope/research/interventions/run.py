@@ -163,7 +163,9 @@ def _measure(texts: TokenClouds, documents: int, drawn: Index, relevant: Array |
     if relevant is not None:
         held, asked = texts.select(np.arange(documents)), texts.select(np.arange(documents, len(texts)))
         crossed = _kept_pairs(asked, held)
-        d_mu, d_sigma = (column.reshape(len(asked), len(held)) for column in (crossed.d_mu, crossed.d_sigma))
+        d_mu, d_sigma = (
+            column.reshape(len(asked), len(held)) for column in (crossed.mean_distance, crossed.covariance_distance)
+        )
         by_means = rank_documents(moments.unit_means[documents:], moments.unit_means[:documents], relevant, k=k)
         quality = {
             "means": by_means.ndcg(k),
@@ -193,7 +195,9 @@ def _effect(name: str, before: _Measured, after: _Measured) -> Effect:
     return Effect(
         name=name,
         socm=_pair_change(before.pairs, before.pairs.socm, after.pairs.socm),
-        covariance_distance=_pair_change(before.pairs, before.pairs.d_sigma, after.pairs.d_sigma),
+        covariance_distance=_pair_change(
+            before.pairs, before.pairs.covariance_distance, after.pairs.covariance_distance
+        ),
         trace=_change(old.traces, new.traces, unit="texts"),
         quality={
             key: _query_change(before.quality[key], after.quality[key])

@@ -8,8 +8,8 @@ import torch
 from tests import zoo
 from tests.tiny_models import TEXTS, tiny_model, tiny_tokenizer
 
+from poolscope.capture.norms import norm_layout, probe
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.tokens.norms import norm_layout, probe
 from poolscope.research import norm_ablation as module
 from poolscope.research.norm_ablation import REPLACEMENTS, Replacement, norm_ablation, replaced_norms
 

@@ -9,11 +9,11 @@ the norm itself, so it does not matter how its weights are stored.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.capture.checks import equal
@@ -22,7 +22,7 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import attention_of, planner_of
 from poolscope.errors import ModelError
-from poolscope.results import plain
+from poolscope.results import Result, bulk, origin, plain, provenance
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ _LAYOUTS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Norm:
     """One norm, y = gain ⊙ normalised(x) + bias.
 
@@ -48,28 +48,21 @@ class Norm:
     role: str
     layers: tuple[int, ...]
     kind: str
-    gain: Array
-    bias: Array
+    gain: Array = bulk(required=True)
+    bias: Array = bulk(required=True)
 
-    def summary(self) -> dict[str, Any]:
-        """Place and kind, and mean, standard deviation and range of gain and bias."""
+    def derived(self) -> dict[str, Any]:
+        """Size, and mean, standard deviation and range of gain and bias."""
         numbers = {
             f"{part}_{name}": float(statistic(values))
             for part, values in (("gain", self.gain), ("bias", self.bias))
             for name, statistic in (("mean", np.mean), ("std", np.std), ("min", np.min), ("max", np.max))
         }
-        return {
-            "name": self.name,
-            "role": self.role,
-            "layers": list(self.layers),
-            "kind": self.kind,
-            "size": len(self.gain),
-            **numbers,
-        }
+        return {"size": len(self.gain), **numbers}
 
 
-@dataclass(frozen=True)
-class NormLayout:
+@dataclass(frozen=True, repr=False)
+class NormLayout(Result):
     """The norms of a model in the order of their first call, and the layout of its layers in one word.
 
     `layout` is "post-norm", "pre-norm", "sandwich-norm" (before a branch and after it), "branch-norm" (after it only),
@@ -79,6 +72,7 @@ class NormLayout:
     model: str
     layout: str
     norms: tuple[Norm, ...]
+    provenance: Mapping[str, Any] = origin()
 
     def __str__(self) -> str:
         kinds = Counter(norm.kind for norm in self.norms)
@@ -86,25 +80,17 @@ class NormLayout:
         final = "" if any(norm.role == FINAL for norm in self.norms) else ", no final norm"
         return f"{self.layout} ({counted}{final})"
 
-    def to_table(self) -> pa.Table:
-        """One row a norm."""
-        return pa.Table.from_pylist([norm.summary() for norm in self.norms])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON."""
-        return {
-            "model": self.model,
-            "layout": self.layout,
-            "norms": plain([norm.summary() for norm in self.norms]),
-        }
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a norm: place and kind, and mean, standard deviation and range of gain and bias."""
+        return [plain(norm) for norm in self.norms]
 
 
 def norm_layout(model: Any, **options: Any) -> NormLayout:
     """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
     encoder = as_encoder(model, **options)
     network = attention_of(encoder)[0]
-    found = _trace(encoder, network)
-    blocks = _blocks(found, network)
+    seen = _trace(encoder, network)
+    blocks = _blocks(seen, network)
     if not blocks:
         raise ModelError(
             f"{encoder.card.name}: no layers were found in it; needed: attention in a list of blocks, as transformers "
@@ -112,15 +98,18 @@ def norm_layout(model: Any, **options: Any) -> NormLayout:
         )
     names = {id(module): name for name, module in network.named_modules()}
     calls: dict[int, list[Call]] = {}
-    for call in found.calls:
+    for call in seen.calls:
         if is_norm(call.module) and call.input is not None:
             calls.setdefault(id(call.module), []).append(call)
     norms = []
     for module, same in calls.items():
-        places = [_place(call, blocks, found) for call in same]
+        places = [_place(call, blocks, seen) for call in same]
         layers = tuple(sorted({layer for _, layer in places}))
-        norms.append(Norm(names[module], places[0][0], layers, *probe(same[0].module, like=same[0].input)))
-    return NormLayout(encoder.card.name, _layout(norms, len(blocks)), tuple(norms))
+        kind, gain, bias = probe(same[0].module, like=same[0].input)
+        norms.append(Norm(name=names[module], role=places[0][0], layers=layers, kind=kind, gain=gain, bias=bias))
+    card, layout = encoder.card, _layout(norms, len(blocks))
+    about = {**provenance(settings={}), "model": card.to_dict()}
+    return NormLayout(card.name, layout, tuple(norms), provenance=about)
 
 
 def is_norm(module: Any) -> bool:
