@@ -27,7 +27,7 @@ def transport_figure(result: TransportResult, *, name: str = "") -> Any:
                 mode="lines+markers",
                 name=label,
                 line={"color": colour, "width": 2.5, "dash": dash},
-                error_y=error_bars([share.value for share in shares], [share.interval for share in shares], colour),
+                error_y=error_bars(shares, colour),
                 hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
             )
         )
