@@ -19,7 +19,7 @@ _READING: Mapping[str, Mapping[str, str]] = {
     "audit": _LIKE_AUDIT,
     "length": _LIKE_AUDIT,
     "chunk": _LIKE_AUDIT,
-    "tune": {"column": "columns", "limit": "sample", "seed": "seed", "encoding": "encoding"},
+    "tune": {name: name for name in ("column", "limit", "seed", "encoding")},
 }
 # The same in Python, for models and texts that have no name on the command line.
 _CALLS = {
