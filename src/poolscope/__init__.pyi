@@ -4,6 +4,7 @@ from poolscope.auditing.length_verdicts import length_verdicts as length_verdict
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
 from poolscope.capture.norms import norm_layout as norm_layout
+from poolscope.charts.files import save_figure as save_figure
 from poolscope.chunks import chunk_texts as chunk_texts
 from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
@@ -19,6 +20,7 @@ from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
+from poolscope.metrics.pair import project_pair as project_pair
 from poolscope.metrics.scores import score_distribution as score_distribution
 from poolscope.metrics.socm.measure import socm as socm
 from poolscope.metrics.socm.measure import socm_table as socm_table

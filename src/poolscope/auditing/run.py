@@ -41,7 +41,7 @@ def audit(
     seed: int = 0,
     cache: bool = False,
     progress: Progress | None = None,
-    asked: Callable[[Answer], None] | None = None,
+    answered: Callable[[Answer], None] | None = None,
     named: Named | None = None,
     **options: Any,
 ) -> Audit:
@@ -63,7 +63,7 @@ def audit(
         Of everything that is drawn.
     cache
         Keep the clouds on disk, and take them from there.
-    progress, asked
+    progress, answered
         Called while encoding, and after every answer.
     named
         How the command line called all this, for the commands that answers suggest.
@@ -102,11 +102,11 @@ def audit(
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
-    return ask(subject, seconds={"encoding": encoding}, asked=asked)
+    return ask(subject, seconds={"encoding": encoding}, answered=answered)
 
 
 def ask(
-    subject: Subject, *, seconds: Mapping[str, float] | None = None, asked: Callable[[Answer], None] | None = None
+    subject: Subject, *, seconds: Mapping[str, float] | None = None, answered: Callable[[Answer], None] | None = None
 ) -> Audit:
     """Every question of the table, in order."""
     answers: list[Answer] = []
@@ -115,8 +115,8 @@ def ask(
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
-        if asked is not None:
-            asked(answers[-1])
+        if answered is not None:
+            answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, GREY, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.numbers.intervals import Estimate, jackknife_interval
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -22,15 +22,14 @@ Array = NDArray[np.float64]
 class Cone(Result):
     """The cone that the vectors of a corpus lie in.
 
-    `mean_cosine` is the mean over all pairs of different texts, with its interval for the population of texts; vectors
-    without a preferred direction give 0. `mean_norm` is the norm of the mean of the vectors at length 1, in [0, 1]: 1
-    when all point the same way. `per_text` is the mean cosine of each text with all others.
+    `mean_cosine` is the mean over all pairs of different texts, with its interval for the population of texts; its
+    floor is 0, what vectors without a preferred direction give. `mean_norm` is the norm of the mean of the vectors at
+    length 1, in [0, 1]: 1 when all point the same way. `per_text` is the mean cosine of each text with all others.
     """
 
     texts: int
     dimension: int
-    mean_cosine: float
-    interval: Interval | None
+    mean_cosine: Estimate
     mean_norm: float
     per_text: Array = bulk(required=True)
     direction: Array = bulk(required=True)
@@ -64,7 +63,7 @@ def cone(vectors: ArrayLike) -> Cone:
     Examples
     --------
     >>> result = cone([[1, 0], [0, 1], [1, 1]])
-    >>> round(result.mean_cosine, 4), round(result.mean_norm, 4)      # (0 + √½ + √½)/3
+    >>> round(result.mean_cosine.value, 4), round(result.mean_norm, 4)      # (0 + √½ + √½)/3
     (0.4714, 0.8047)
 
     """
@@ -78,8 +77,11 @@ def cone(vectors: ArrayLike) -> Cone:
     return Cone(
         texts=count,
         dimension=unit.shape[1],
-        mean_cosine=float(per_text.sum() / 2 / pairs),
-        interval=jackknife_interval([per_text], [count - 1], float(per_text.sum() / 2), pairs),
+        mean_cosine=Estimate(
+            float(per_text.sum() / 2 / pairs),
+            jackknife_interval([per_text], [count - 1], float(per_text.sum() / 2), pairs),
+            floor=0.0,
+        ),
         mean_norm=float(np.linalg.norm(total) / count),
         per_text=per_text / (count - 1),
         direction=total / count,

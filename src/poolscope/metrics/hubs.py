@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.intervals import Interval, percentile_interval
+from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -30,20 +30,16 @@ class HubResult(Result):
 
     `occurrences` (one a text of `positions`) has mean k; its `skewness` is 0 when all texts come back equally often and
     large when few come back for everything. `largest` is the share of texts that the first hub is a neighbour of, and
-    `antihubs` the share of texts that are nobody's neighbour. The `floor_…` fields are the same three for Gaussian
-    vectors of the same mean and covariance: what dimension and number of texts alone make of it. `duplicates` are
-    groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but for letter case
-    and blanks. Positions count within the corpus.
+    `antihubs` the share of texts that are nobody's neighbour. The floors of these estimates, and `floor_occurrences`,
+    are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
+    `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
+    for letter case and blanks. Positions count within the corpus.
     """
 
     k: int
-    skewness: float
-    interval: Interval | None
-    largest: float
-    antihubs: float
-    floor_skewness: float
-    floor_largest: float
-    floor_antihubs: float
+    skewness: Estimate
+    largest: Estimate
+    antihubs: Estimate
     duplicate_cosine: float
     duplicates: tuple[tuple[int, ...], ...] = field(repr=False)
     twins: tuple[tuple[int, ...], ...] = field(repr=False)
@@ -146,13 +142,18 @@ def hubs(
         k=k,
         positions=positions,
         occurrences=occurrences,
-        skewness=skewness(occurrences),
-        interval=percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
-        largest=float(occurrences.max() / (len(unit) - 1)),
-        antihubs=float((occurrences == 0).mean()),
-        floor_skewness=float(np.mean([skewness(floor) for floor in floors])),
-        floor_largest=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
-        floor_antihubs=float(np.mean([(floor == 0).mean() for floor in floors])),
+        skewness=Estimate(
+            skewness(occurrences),
+            percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
+            floor=float(np.mean([skewness(floor) for floor in floors])),
+        ),
+        largest=Estimate(
+            float(occurrences.max() / (len(unit) - 1)),
+            floor=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
+        ),
+        antihubs=Estimate(
+            float((occurrences == 0).mean()), floor=float(np.mean([(floor == 0).mean() for floor in floors]))
+        ),
         floor_occurrences=floors[0],
         nearest=positions[top[:, 0]],
         nearest_cosine=cosines[:, 0],

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require
 from poolscope.metrics.cone import cone
-from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -29,21 +29,19 @@ _FEWEST_ABOVE = 4
 class ScoreDistribution(Result):
     """The cosines of all pairs of `texts` texts (a draw of the corpus where it is larger).
 
-    `floor` is their mean and `deviation` their standard deviation; `cut_off` is passed by a share `false_hits` of the
-    pairs (the highest score where that is less than one pair), `isotropic_cut_off` is what it would be for vectors
-    without a preferred direction. Intervals are for the population of texts. `nearest` is the median score of a text's
-    nearest other text. `counts` and `edges` are a histogram, `positions` the texts that were drawn.
+    `mean` is their mean, the floor of what a score can say, and `deviation` their standard deviation; `cut_off` is
+    passed by a share `false_hits` of the pairs (the highest score where that is less than one pair). The floors of both
+    estimates are those of vectors without a preferred direction, the intervals are for the population of texts.
+    `nearest` is the median score of a text's nearest other text. `counts` and `edges` are a histogram, `positions` the
+    texts that were drawn.
     """
 
     texts: int
     pairs: int
-    floor: float
-    floor_interval: Interval | None
+    mean: Estimate
     deviation: float
     false_hits: float
-    cut_off: float
-    cut_off_interval: Interval | None
-    isotropic_cut_off: float
+    cut_off: Estimate
     nearest: float
     counts: NDArray[np.int64] = field(repr=False)
     edges: Array = field(repr=False)
@@ -102,7 +100,7 @@ def score_distribution(
     Examples
     --------
     >>> result = score_distribution([[1, 0], [0, 1], [1, 1]], false_hits=0.5)
-    >>> result.pairs, round(result.cut_off, 4)
+    >>> result.pairs, round(result.cut_off.value, 4)
     (3, 0.7071)
 
     """
@@ -122,13 +120,14 @@ def score_distribution(
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),
-        floor=whole.mean_cosine,
-        floor_interval=whole.interval,
+        mean=whole.mean_cosine,
         deviation=float(scores.std(dtype=np.float64)),
         false_hits=false_hits,
-        cut_off=cut_off,
-        cut_off_interval=_quantile_interval(scores, cosines, cut_off, false_hits),
-        isotropic_cut_off=isotropic_quantile(1 - false_hits, unit.shape[1]),
+        cut_off=Estimate(
+            cut_off,
+            _quantile_interval(scores, cosines, cut_off, false_hits),
+            floor=isotropic_quantile(1 - false_hits, unit.shape[1]),
+        ),
         nearest=float(np.median(cosines.max(axis=1))),
         counts=counts,
         edges=edges.astype(np.float64),
@@ -199,12 +198,12 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
         top = float(density.max())
         figure.add_traces(
             [
-                _line(go, result.floor, top, colour, "dot", f"floor {result.floor:.3f}"),
-                _line(go, result.cut_off, top, colour, "solid", f"cut-off {result.cut_off:.3f}"),
+                _line(go, result.mean.known, top, colour, "dot", f"floor {result.mean.known:.3f}"),
+                _line(go, result.cut_off.known, top, colour, "solid", f"cut-off {result.cut_off.known:.3f}"),
             ]
         )
-    if len(results) == 1:
-        isotropic = results[0].isotropic_cut_off
+    isotropic = results[0].cut_off.floor if len(results) == 1 else None
+    if isotropic is not None:
         figure.add_trace(_line(go, isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
     named = {result.cut_off_name for result in results}
     cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their cut-offs"

@@ -62,6 +62,26 @@ class Estimate:
             parts.append(f"(floor {self.floor:.3g})")
         return " ".join(parts)
 
+    @property
+    def known(self) -> float:
+        """The value of an estimate that is always defined.
+
+        >>> Estimate(0.25).known
+        0.25
+        """
+        if self.value is None:
+            raise ValueError("the estimate is not defined")
+        return self.value
+
+    @property
+    def excess(self) -> float:
+        """How far a defined value lies above its floor; without a floor, the value.
+
+        >>> Estimate(0.25, floor=0.125).excess
+        0.125
+        """
+        return self.known - (self.floor or 0.0)
+
     def scaled(self, factor: float) -> Estimate:
         """The estimate of `factor` times the number; a negative factor swaps the ends."""
 

@@ -32,8 +32,8 @@ def answer(subject: Subject) -> Answer:
         "cone",
         judge(shared, subject.thresholds, trial, notes=subject.repeats()),
         {
-            "anisotropy": shared.mean_cosine,
-            "anisotropy_interval": shared.interval,
+            "anisotropy": shared.mean_cosine.value,
+            "anisotropy_interval": shared.mean_cosine.interval,
             "mean_norm": shared.mean_norm,
             "split_half": None if trial.before is None else trial.before.value,
             **trial.numbers("mean_removal"),
@@ -53,9 +53,10 @@ def judge(shared: Cone, limits: Thresholds, trial: Trial, *, notes: tuple[str, .
     """A cone alone is nothing to repair: it counts where removing the mean won on held-out texts."""
     judged = judged_by([trial], limits["cone_gain"]) if trial.gain > 0 else Verdict("ok")
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
-    sentence = f"{where} (mean cosine {shared.mean_cosine:.2f}); {trial.sentence}"
+    cosine = shared.mean_cosine
+    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence}"
     evidence = (*trial.evidence, *notes)
-    return Verdict(judged.level, sentence, shared.mean_cosine, shared.interval, 0.0, evidence, judged.basis)
+    return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
 
 
 def _figure(shared: Cone, trial: Trial) -> Any:

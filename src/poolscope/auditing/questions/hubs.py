@@ -51,21 +51,19 @@ def answer(subject: Subject) -> Answer:
 def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verdict:
     """The most serious of hubs, antihubs and duplicates; `equal` is the share of all texts that equal another."""
     sentence = (
-        f"The first hub is among the {counted.k} nearest of {counted.largest:.1%} of the texts "
-        f"(by chance {counted.floor_largest:.1%}); {counted.antihubs:.0%} are never found "
-        f"(by chance {counted.floor_antihubs:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
+        f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the texts "
+        f"(by chance {counted.largest.floor:.1%}); {counted.antihubs.value:.0%} are never found "
+        f"(by chance {counted.antihubs.floor:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
     )
-    twins = _texts_in(counted.twins)
+    twins, skewness = _texts_in(counted.twins), counted.skewness
     evidence = (
-        f"{counted.texts:,} texts; skewness of the times found {counted.skewness:.2f} {counted.interval or ''}, "
-        f"{counted.floor_skewness:.2f} for Gaussian vectors of the same mean and covariance.",
+        f"{counted.texts:,} texts; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
+        f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {len(counted.duplicates):,} groups.",
         f"Equal but for letter case and blanks: {twins:,} texts in {len(counted.twins):,} groups.",
     )
     judged, _ = _most_serious(counted, limits, equal)
-    return Verdict(
-        judged.level, sentence, counted.skewness, counted.interval, counted.floor_skewness, evidence, judged.basis
-    )
+    return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
 
 
 def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple[Verdict, bool]:
@@ -73,14 +71,15 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
-    beyond = counted.interval is not None and counted.interval.low > counted.floor_skewness
-    hub = limits.judge("hub", counted.largest - counted.floor_largest) if beyond else Verdict("ok")
+    interval, floor = counted.skewness.interval, counted.skewness.floor
+    beyond = interval is not None and floor is not None and interval.low > floor
+    hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
     each = (
         Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near,
         hub,
-        limits.judge("antihub", counted.antihubs - counted.floor_antihubs),
+        limits.judge("antihub", counted.antihubs.excess),
     )
     worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
     return worst, worst is each[0]
@@ -92,13 +91,13 @@ def _texts_in(groups: Any) -> int:
 
 def _numbers(counted: HubResult) -> dict[str, Any]:
     return {
-        "hub_skewness": counted.skewness,
-        "hub_skewness_interval": counted.interval,
-        "hub_skewness_floor": counted.floor_skewness,
-        "hub_largest": counted.largest,
-        "hub_largest_floor": counted.floor_largest,
-        "antihubs": counted.antihubs,
-        "antihubs_floor": counted.floor_antihubs,
+        "hub_skewness": counted.skewness.value,
+        "hub_skewness_interval": counted.skewness.interval,
+        "hub_skewness_floor": counted.skewness.floor,
+        "hub_largest": counted.largest.value,
+        "hub_largest_floor": counted.largest.floor,
+        "antihubs": counted.antihubs.value,
+        "antihubs_floor": counted.antihubs.floor,
         "near_duplicates": counted.duplicate_share,
         "twin_groups": len(counted.twins),
     }

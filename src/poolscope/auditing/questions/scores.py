@@ -13,7 +13,7 @@ from poolscope.auditing.question import Action, Answer, Number, Question, Thresh
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.scores import ScoreDistribution, score_distribution, scores_figure
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def answer(subject: Subject) -> Answer:
     limits = subject.thresholds
     scores = score_distribution(subject.vectors[subject.distinct], false_hits=limits["false_hits"], seed=subject.seed)
     verdict = judge(scores, limits)
-    step = f"set the cut-off of your search to {scores.cut_off:.2f}, or remove the mean to widen the band"
+    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}, or remove the mean to widen the band"
     action = Action("repair", step, subject.command("tune"), "no re-encoding: one subtraction a vector")
     if not scores.placed:
         action = Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
@@ -37,12 +37,12 @@ def answer(subject: Subject) -> Answer:
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
         {
-            "floor": scores.floor,
-            "floor_interval": scores.floor_interval,
+            "floor": scores.mean.value,
+            "floor_interval": scores.mean.interval,
             "floor_spread": scores.deviation,
-            "cut_off": scores.cut_off,
-            "cut_off_interval": scores.cut_off_interval,
-            "isotropic_cut_off": scores.isotropic_cut_off,
+            "cut_off": scores.cut_off.value,
+            "cut_off_interval": scores.cut_off.interval,
+            "isotropic_cut_off": scores.cut_off.floor,
             "nearest_score": scores.nearest,
             "score_pairs": scores.pairs,
         },
@@ -55,25 +55,27 @@ def answer(subject: Subject) -> Answer:
 
 def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     """The cut-off against its thresholds; without an interval there are too few pairs to be sure of so rare a share."""
-    verdict = limits.judge("cut_off", scores.cut_off, scores.cut_off_interval)
-    if scores.cut_off_interval is None:
+    verdict = limits.judge("cut_off", scores.cut_off.known, scores.cut_off.interval)
+    if scores.cut_off.interval is None:
         verdict = verdict.at_most_watch("no interval")
-    sentence = f"Two unrelated texts score {scores.floor:.2f} on average (spread {scores.deviation:.2f})"
+    sentence = f"Two unrelated texts score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
-        sentence += f"; cut at {scores.cut_off:.2f}, and {scores.share} of unrelated pairs still pass."
+        sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of unrelated pairs still pass."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
-        sentence += f"; {few}: the highest scores {scores.cut_off:.2f}."
+        sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
     if verdict.level != "ok":
         instead = "use this one" if scores.placed else "audit more texts to place one"
         sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: {instead}."
-    over = f"{scores.pairs:,} pairs of {scores.texts:,} texts; mean {scores.floor:.3f} {scores.floor_interval or ''}"
+    over = (
+        f"{scores.pairs:,} pairs of {scores.texts:,} texts; mean {scores.mean.value:.3f} {scores.mean.interval or ''}"
+    )
     evidence = (
         f"{over.rstrip()}.",
         f"The nearest other text of a text scores {scores.nearest:.2f} (median); identical texts score 1.",
-        f"Vectors without a preferred direction would need a cut-off of {scores.isotropic_cut_off:.2f}.",
+        f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )
-    return replace(verdict, sentence=sentence, floor=scores.isotropic_cut_off, evidence=evidence)
+    return replace(verdict, sentence=sentence, floor=scores.cut_off.floor, evidence=evidence)
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------
@@ -100,13 +102,10 @@ def _distribution(audit: Audit) -> ScoreDistribution | None:
     return ScoreDistribution(
         texts=audit.corpus["texts"],
         pairs=int(numbers["score_pairs"]),
-        floor=numbers["floor"],
-        floor_interval=None,
+        mean=Estimate(numbers["floor"]),
         deviation=numbers["floor_spread"],
         false_hits=audit.thresholds["false_hits"],
-        cut_off=numbers["cut_off"],
-        cut_off_interval=None,
-        isotropic_cut_off=numbers["isotropic_cut_off"],
+        cut_off=Estimate(numbers["cut_off"], floor=numbers["isotropic_cut_off"]),
         nearest=numbers["nearest_score"],
         counts=table["pairs"].to_numpy(),
         edges=np.append(low, high[-1]),

@@ -88,8 +88,7 @@ class StateSocm:
     @property
     def mean(self) -> float:
         """Mean SOCM over the pairs."""
-        assert self.estimate.value is not None
-        return self.estimate.value
+        return self.estimate.known
 
     @property
     def low(self) -> float | None:

@@ -59,6 +59,11 @@ class LengthReport(Result):
         parts = [*self.probes, *(part for part in (self.nulls, self.position) if part is not None)]
         return sum(part.encoded_tokens for part in parts)
 
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where the numbers came from: that of the profile, which every report has."""
+        return self.profile.provenance
+
     def derived(self) -> dict[str, Any]:
         """What the parts cost together."""
         return {"probe_tokens": self.encoded_tokens}

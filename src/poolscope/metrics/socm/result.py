@@ -237,8 +237,7 @@ class SocmResult(Result):
     @property
     def mean(self) -> float:
         """Mean SOCM over the pairs."""
-        assert self.estimate.value is not None
-        return self.estimate.value
+        return self.estimate.known
 
     @property
     def interval(self) -> Interval | None:

@@ -33,8 +33,7 @@ from poolscope.research.correlate.rank_statistics import (
 )
 from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore, WithoutFamily
 from poolscope.results import provenance
-from poolscope.texts.hub import looks_like_hub
-from poolscope.texts.sources import exists
+from poolscope.texts.sources import exists, looks_like_hub
 
 Array = NDArray[np.float64]
 Source = ModelRecords | str | os.PathLike[str]
