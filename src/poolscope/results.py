@@ -50,17 +50,31 @@ Array = NDArray[np.float64]
 METADATA_KEY = b"poolscope"
 
 
-def bulk() -> Any:
-    """A field of one value a text, pair or token: files keep it, `to_dict` leaves it out; None where it was not kept.
+def bulk(*, key: str | None = None, required: bool = False) -> Any:
+    """A field of one value a text, pair or token: files keep it, `to_dict` leaves it out.
 
-    Declare it as `Array | None`.
+    It is None where it was not kept; declare it as `Array | None`. A `required` one is always there: then a result
+    cannot be restored from what `to_dict()` shows, only from what `save` wrote. `key`: its name in files, if another.
     """
-    return field(default=None, repr=False, metadata={"bulk": True})
+    metadata = {"bulk": True, "required": required, **({} if key is None else {"key": key})}
+    if required:
+        return field(repr=False, metadata=metadata, kw_only=True)
+    return field(default=None, repr=False, metadata=metadata)
 
 
 def transient() -> Any:
     """A field that only this process has (clouds, a model): no file keeps it. Declare it as `Any` or with `| None`."""
     return field(default=None, repr=False, compare=False, metadata={"transient": True})
+
+
+def key(name: str) -> dict[str, str]:
+    """Metadata of a field that has another name in files and tables than in Python: `field(metadata=key("d_mu"))`."""
+    return {"key": name}
+
+
+def origin() -> Any:
+    """The field `provenance`: where the numbers came from. Two equal measurements differ in it, and are equal."""
+    return field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +100,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The headline and the first rows of the table, for notebooks."""
-        table = self.to_table()
+        try:
+            table = self.to_table()
+        except InputError:  # too many rows to keep: the headline stands alone
+            return f"<p><b>{html.escape(repr(self))}</b></p>"
         head = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(_word(value))}</td>" for value in row.values()) + "</tr>"
@@ -111,17 +128,13 @@ class Result:
 
     # -- plain types and files ------------------------------------------------------------------------------------
 
+    def derived(self) -> dict[str, Any]:
+        """What `to_dict` shows beside the fields because it follows from them; `from_dict` leaves it aside."""
+        return {}
+
     def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
-        """The fields in the types of JSON; `arrays` with one value a text or pair too."""
-        content: dict[str, Any] = {"result": type(self).__name__, "poolscope": __version__}
-        for part in _kept(self):
-            value = getattr(self, part.name)
-            if part.metadata.get("bulk"):
-                if arrays:
-                    content[part.name] = packed(value)
-            else:
-                content[part.name] = plain(value)
-        return content
+        """The fields in the types of JSON; `arrays` with one value a text or pair too, to be restored whole."""
+        return {"result": type(self).__name__, "poolscope": __version__, **_content(self, arrays=arrays)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -148,14 +161,20 @@ class Result:
             return
         if ending not in (".parquet", ".csv"):
             raise InputError(f"{path}: received the ending '{ending}'; allowed are .json, .parquet and .csv.")
+        if ending == ".parquet":
+            self.save_parquet(path)
+            return
+        from pyarrow import csv
+
         table = self.to_table()
         with atomic_path(path) as temporary:
-            if ending == ".parquet":
-                pq.write_table(table, temporary)
-            else:
-                from pyarrow import csv
+            csv.write_csv(table, temporary)
 
-                csv.write_csv(table, temporary)
+    def save_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_table()` as Parquet, atomically, whatever the ending of the name."""
+        table = self.to_table()
+        with atomic_path(path) as temporary:
+            pq.write_table(table, temporary)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -181,8 +200,8 @@ def _shown(result: Result) -> list[dataclasses.Field[Any]]:
     return [part for part in _kept(result) if part.repr and not part.metadata.get("bulk")]
 
 
-def _kept(result: Result) -> list[dataclasses.Field[Any]]:
-    return [part for part in dataclasses.fields(result) if not part.metadata.get("transient")]
+def _kept(record: Any) -> list[dataclasses.Field[Any]]:
+    return [part for part in dataclasses.fields(record) if not part.metadata.get("transient")]
 
 
 def _word(value: Any) -> str:
@@ -245,48 +264,63 @@ def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, A
 def plain(value: Any) -> Any:
     """The value in the types of JSON: numpy and dataclasses unpacked, NaN and infinity as None.
 
+    Of a dataclass the keys are those of its fields (see `key`), with what its `derived()` adds where it has one.
+
     >>> plain({"a": np.float32(0.5), "b": np.arange(2), "c": float("nan")})
     {'a': 0.5, 'b': [0, 1], 'c': None}
     """
-    if isinstance(value, Result):
-        return value.to_dict()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {part.name: plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+    return _plain(value, arrays=False)
 
 
 def packed(value: Any) -> Any:
-    """`plain`, but arrays of numbers byte by byte: exact, and a third of the size of their digits.
+    """`plain` with bulk fields, and exact: arrays of numbers byte by byte, NaN and infinity as words.
 
-    >>> packed(np.array([1, 2], dtype=np.int8))
-    {'dtype': '|i1', 'shape': [2], 'base64': 'AQI='}
+    >>> packed({"counts": np.array([1, 2], dtype=np.int8), "limit": float("inf")})
+    {'counts': {'dtype': '|i1', 'shape': [2], 'base64': 'AQI='}, 'limit': 'inf'}
     """
+    return _plain(value, arrays=True)
+
+
+def _plain(value: Any, *, arrays: bool) -> Any:
     if isinstance(value, Result):
-        return value.to_dict(arrays=True)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        raw = np.ascontiguousarray(value)
-        return {
-            "dtype": raw.dtype.str,
-            "shape": list(raw.shape),
-            "base64": base64.b64encode(raw.tobytes()).decode("ascii"),
-        }
+        return value.to_dict(arrays=arrays)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {part.name: packed(getattr(value, part.name)) for part in dataclasses.fields(value)}
+        return _content(value, arrays=arrays)
     if isinstance(value, Mapping):
-        return {str(key): packed(item) for key, item in value.items()}
+        return {str(key): _plain(item, arrays=arrays) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [packed(item) for item in value]
-    return plain(value)
+        return [_plain(item, arrays=arrays) for item in value]
+    if isinstance(value, np.ndarray):
+        return _packed_array(value) if arrays and value.dtype.kind in _PACKED else _plain(value.tolist(), arrays=arrays)
+    if isinstance(value, np.generic):
+        return _plain(value.item(), arrays=arrays)
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value) if arrays else None
+    return value
+
+
+def _content(record: Any, *, arrays: bool) -> dict[str, Any]:
+    """The fields of a dataclass by their keys, and what follows from them."""
+    content = {
+        _key(part): _plain(getattr(record, part.name), arrays=arrays)
+        for part in _kept(record)
+        if arrays or not part.metadata.get("bulk")
+    }
+    derived = getattr(record, "derived", None)
+    return content if derived is None else {**content, **_plain(derived(), arrays=False)}
+
+
+def _key(part: dataclasses.Field[Any]) -> str:
+    return str(part.metadata.get("key", part.name))
+
+
+_PACKED = "fiub"  # kinds of numbers that an array keeps byte by byte
+
+
+def _packed_array(values: NDArray[Any]) -> dict[str, Any]:
+    raw = np.ascontiguousarray(values)
+    content = base64.b64encode(raw.tobytes()).decode("ascii")
+    return {"dtype": raw.dtype.str, "shape": list(values.shape), "base64": content}
 
 
 def restored(kind: Any, value: Any) -> Any:
@@ -300,8 +334,8 @@ def restored(kind: Any, value: Any) -> Any:
         return restored(inner[0], value)
     if origin in (typing.Union, types.UnionType):
         return _restored_choice(inner, value)
-    if value is None:
-        return float("nan") if kind is float else None
+    if kind in (bool, int, float, str):
+        return _restored_scalar(kind, value)
     if kind is np.ndarray or origin is np.ndarray:
         return _restored_array(inner, value)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -309,7 +343,17 @@ def restored(kind: Any, value: Any) -> Any:
     if origin in (tuple, list, Sequence):
         return _restored_sequence(origin, inner, value)
     if origin in (dict, Mapping):
-        return {_key(inner[0], key): restored(inner[1], item) for key, item in value.items()}
+        return {_restored_key(inner[0], key): restored(inner[1], item) for key, item in value.items()}
+    return value
+
+
+def _restored_scalar(kind: Any, value: Any) -> Any:
+    if kind is float and (value is None or (isinstance(value, int | float) and not isinstance(value, bool))):
+        return float("nan") if value is None else float(value)
+    if kind is float and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if type(value) is not kind:
+        raise TypeError(f"a {kind.__name__} was expected, received {type(value).__name__}")
     return value
 
 
@@ -319,7 +363,7 @@ def _restored_choice(kinds: Sequence[Any], value: Any) -> Any:
         return None
     refused: Exception | None = None
     for kind in kinds:
-        if kind is type(None) or (kind is str and not isinstance(value, str)):
+        if kind is type(None):
             continue
         try:
             return restored(kind, value)
@@ -330,8 +374,13 @@ def _restored_choice(kinds: Sequence[Any], value: Any) -> Any:
 
 def _restored_array(inner: Sequence[Any], value: Any) -> NDArray[Any]:
     if isinstance(value, Mapping):
+        kind = np.dtype(value["dtype"])
+        if kind.kind not in _PACKED:
+            raise ValueError(f"an array of {kind} was expected to hold numbers")
         raw = base64.b64decode(value["base64"], validate=True)
-        return np.frombuffer(raw, dtype=np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+        return np.frombuffer(raw, dtype=kind).reshape(value["shape"]).copy()
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise TypeError(f"an array was expected, received {type(value).__name__}")
     declared = typing.get_args(inner[1])[0] if len(inner) > 1 and typing.get_args(inner[1]) else None
     known = declared if isinstance(declared, type) and issubclass(declared, np.generic) else None
     return np.asarray(value, dtype=known)
@@ -342,13 +391,20 @@ def _restored_record(kind: type, value: Any) -> Any:
         raise TypeError(f"a {kind.__name__} was expected, received {type(value).__name__}")
     if issubclass(kind, Result) and str(value.get("result", kind.__name__)) != kind.__name__:
         kind = Result._kinds[str(value["result"])]
+    known = {_key(part): part for part in _kept(kind) if part.init}
+    if missing := [key for key, part in known.items() if part.metadata.get("required") and key not in value]:
+        raise StoreError(
+            f"{kind.__name__}: received the summary that to_dict() shows, without {', '.join(missing)}; needed: what "
+            f"`save` writes as .json, or to_dict(arrays=True)."
+        )
     hints = typing.get_type_hints(kind)
-    known = {part.name for part in dataclasses.fields(kind) if part.init and not part.metadata.get("transient")}
-    return kind(**{name: restored(hints[name], item) for name, item in value.items() if name in known})
+    return kind(
+        **{known[key].name: restored(hints[known[key].name], item) for key, item in value.items() if key in known}
+    )
 
 
 def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
-    if isinstance(value, str | Mapping):
+    if not isinstance(value, list | tuple):
         raise TypeError(f"a list was expected, received {type(value).__name__}")
     if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
         return tuple(restored(kind, item) for kind, item in zip(inner, value, strict=True))
@@ -356,7 +412,7 @@ def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
     return tuple(items) if origin is tuple else items
 
 
-def _key(kind: Any, key: str) -> Any:
+def _restored_key(kind: Any, key: str) -> Any:
     return int(key) if kind is int else float(key) if kind is float else key
 
 
@@ -367,6 +423,8 @@ __all__ = [
     "Result",
     "bulk",
     "cells",
+    "key",
+    "origin",
     "packed",
     "plain",
     "provenance",
