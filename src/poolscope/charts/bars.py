@@ -10,17 +10,12 @@ from poolscope.numbers.intervals import Estimate
 
 def error_bars(estimates: Sequence[Estimate], colour: str) -> dict[str, Any]:
     """From each value to the ends of its interval; no bar where one of the two is missing."""
+    known = [(part.value, part.interval) for part in estimates]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [_reach(estimate, "high") for estimate in estimates],
-        "arrayminus": [_reach(estimate, "low") for estimate in estimates],
+        "array": [0.0 if at is None or around is None else around.high - at for at, around in known],
+        "arrayminus": [0.0 if at is None or around is None else at - around.low for at, around in known],
         "color": colour,
         "thickness": 1.3,
     }
-
-
-def _reach(estimate: Estimate, end: str) -> float:
-    if estimate.value is None or estimate.interval is None:
-        return 0.0
-    return abs(float(getattr(estimate.interval, end)) - estimate.value)

@@ -157,6 +157,7 @@ def transport(
     >>> result = transport(TokenClouds.from_arrays([[[1, 1], [1, -1]], right]), pairs=3)
     >>> round(float(result[-1].exact[0]), 4), round(abs(result[-1].two_moments.value), 4)
     (0.5858, 0.0)
+
     """
     pairs = whole_number(pairs, "pairs", least=2)
     by_layer = dict(clouds) if isinstance(clouds, Mapping) else {-1: clouds}
