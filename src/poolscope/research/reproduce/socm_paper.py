@@ -231,7 +231,7 @@ def _write_correlation(folder: ReproductionFolder, rows: Sequence[Mapping[str, A
         for found in SOCM_CORRELATIONS
     ]
     folder.table("published-correlations", reported, "what the paper reports over its 12 models")
-    folder.notes += [row.sentence() for row in study.rows]
+    folder.notes += [row.sentence() for row in study.correlations]
     folder.notes += study.notes
 
 
