@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt hatch_build.py src/poolscope/numbers/bures/kernel.c
+KERNEL := $(shell find src -name kernel.c)
+SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
 .PHONY: test demo check docs format bench clean
 
@@ -36,7 +37,7 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/tempscale.py
 
 clean:
-	rm -rf $(VENV) demo-output site src/poolscope/numbers/bures/_kernel.*
+	rm -rf $(VENV) $(VENV)-* demo-output site dist $(KERNEL:kernel.c=_kernel.*)
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)

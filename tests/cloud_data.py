@@ -65,3 +65,27 @@ def by_pair(pieces: Iterable[Distances]) -> dict[tuple[int, int], tuple[float, f
             assert row[:2] not in found, "a pair came twice"
             found[int(row[0]), int(row[1])] = row[2:]
     return found
+
+
+def by_pair_with_error(pieces: Iterable[Distances]) -> dict[tuple[int, int], tuple[float, float, float, float]]:
+    """(d_μ, BW², trace sum, bound of the error of BW²) by pair."""
+    names = ("mean_distance", "bures", "trace_sum", "error")
+    return {
+        (int(i), int(j)): tuple(values)
+        for piece in pieces
+        for i, j, *values in zip(piece.i, piece.j, *(getattr(piece, name) for name in names), strict=True)
+    }
+
+
+def assert_within_bounds(
+    values: dict[tuple[int, int], tuple[float, float, float, float]],
+    reference: dict[tuple[int, int], tuple[float, float, float, float]],
+) -> None:
+    """What is promised where blocks, places or routes differ: BW² moves by at most the bound of its error."""
+    assert values.keys() == reference.keys()
+    for pair, (mean_distance, bures, trace_sum, error) in reference.items():
+        assert abs(values[pair][0] - mean_distance) < 1e-12
+        exact = 1e-12 * max(1.0, trace_sum)  # of what is float64 throughout
+        assert abs(values[pair][1] - bures) <= error + exact
+        assert abs(values[pair][2] - trace_sum) < exact
+        assert abs(values[pair][3] - error) <= 1e-9 * error

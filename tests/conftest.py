@@ -23,9 +23,23 @@ def route(request, monkeypatch):
     """Both routes of the all-pairs kernel."""
     if request.param == "numpy":
         monkeypatch.setattr(native, "kernel", lambda: None)
-    elif native.kernel() is None:
-        pytest.skip("no compiled kernel in this installation")
+    else:
+        require_kernel()
     return request.param
+
+
+@pytest.fixture
+def compiled() -> None:
+    """For tests of the compiled kernel alone."""
+    require_kernel()
+
+
+def require_kernel() -> None:
+    """A folder that has lost its kernel fails the tests of it: a skip would hide that everything became slow."""
+    if os.environ.get("POOLSCOPE_KERNEL") == "numpy":
+        pytest.skip("POOLSCOPE_KERNEL=numpy: the compiled kernel is left out on purpose")
+    if native.kernel() is None:
+        pytest.fail(f"{native.route()}. Build it: python -m pip install --editable . (with gcc or clang on the path)")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

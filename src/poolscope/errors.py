@@ -1,4 +1,4 @@
-"""The errors poolscope raises, and two checks that many modules share: of optional packages and of whole numbers.
+"""The errors poolscope raises, and checks that many modules share: of optional packages and of whole numbers.
 
 Every message has three parts: what was received, what is allowed, what to do next.
 """
@@ -6,7 +6,9 @@ Every message has three parts: what was received, what is allowed, what to do ne
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import operator
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -50,10 +52,32 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the package is there but broken: its own message says more than ours
-        raise MissingExtraError(
-            f"this needs the package '{module.partition('.')[0]}', which is not installed. "
-            f"It comes with the extra '{extra}': pip install 'poolscope[{extra}]'"
-        ) from error
+        raise _missing([(module.partition(".")[0], extra)]) from error
+
+
+def require_all(*needs: tuple[str, str]) -> None:
+    """Look for optional modules, given as (module, extra), without importing them; one error names all that lack.
+
+    >>> require_all(("json", "torch"), ("csv", "report"))
+    """
+    if missing := [need for need in needs if importlib.util.find_spec(need[0]) is None]:
+        raise _missing(missing)
+
+
+def _missing(needs: Sequence[tuple[str, str]]) -> MissingExtraError:
+    """The error that names packages, the extras that bring them, and one command that installs them all."""
+    packages = [repr(name) for name in dict.fromkeys(name for name, _ in needs)]
+    extras = list(dict.fromkeys(extra for _, extra in needs))
+    which = f"package {packages[0]}, which is" if len(packages) == 1 else f"packages {_listed(packages)}, which are"
+    come = "It comes" if len(packages) == 1 else "They come"
+    brought = f"extra{'s' if len(extras) > 1 else ''} {_listed([repr(extra) for extra in extras])}"
+    return MissingExtraError(
+        f"this needs the {which} not installed. {come} with the {brought}: pip install 'poolscope[{','.join(extras)}]'"
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def whole_number(value: Any, name: str, *, least: int = 1) -> int:

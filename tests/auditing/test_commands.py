@@ -6,13 +6,12 @@ import shlex
 
 import numpy as np
 import pytest
-import typer.main
 
 from audit_data import bag_of_words, sentences, topics
+from command_line import commands
 from poolscope.auditing.commands import Named
 from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
-from poolscope.cli import app
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.texts import read_texts
@@ -25,12 +24,12 @@ SETTINGS = {"trial": 0, "threshold": {"cut_watch": 0.02, "cut_off_watch": -1.0}}
 
 def parsed(line: str) -> list[dict]:
     """The parameters of each command of a line, as the application itself reads them."""
-    commands = typer.main.get_command(app).commands
+    known = commands()
     found = []
     for part in line.split(" && "):
         program, verb, *arguments = shlex.split(part)
         assert program == "poolscope"
-        found.append(commands[verb].make_context(verb, arguments).params)
+        found.append(known[verb].make_context(verb, arguments).params)
     return found
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from audit_data import sentences
+from command_line import invoke
+from command_line import run as run_command
 from poolscope.auditing.questions import QUESTIONS
-from poolscope.cli import app
 from poolscope.encoders import as_encoder
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.repairs.pooling import pool
 from tiny_models import declare, save_model
 
-RUNNER = CliRunner()
+run = partial(run_command, "audit")
+
+
 COUNT = 40
 
 
@@ -25,14 +28,6 @@ COUNT = 40
 def _elsewhere(tmp_path_factory, monkeypatch):
     """The default folder is in the current one."""
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
-
-
-def run(*arguments: object, expect: int = 0) -> str:
-    result = RUNNER.invoke(app, ["audit", *map(str, arguments)], env={"COLUMNS": "160"})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == expect, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +71,7 @@ def test_a_file_in_the_place_of_the_folder_is_named_before_the_work(tmp_path):
 
 
 def test_json_to_the_screen_is_json_and_nothing_else(folder, texts):
-    result = RUNNER.invoke(app, ["audit", str(folder), str(texts), "--json", "-", "--trial", "0", "--no-files"])
+    result = invoke("audit", str(folder), str(texts), "--json", "-", "--trial", "0", "--no-files")
     assert json.loads(result.stdout)["corpus"]["texts"] == COUNT
 
 

@@ -6,22 +6,13 @@ import json
 import shlex
 
 import pytest
-from typer.testing import CliRunner
 
 from chunk_data import assert_whole
+from command_line import invoke, run
 from length_data import word_tokenizer
 from poolscope import read_texts
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from tiny_models import save_model
-
-
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def words(count):
@@ -89,7 +80,7 @@ def test_options(folder, texts, tmp_path):
 
 def test_json_on_the_screen_is_all_of_standard_output(folder, texts, tmp_path):
     command = ["chunk", str(folder), str(texts), "--column", "body", "-o", str(tmp_path / "c.jsonl"), "--json", "-"]
-    assert json.loads(CliRunner().invoke(app, command).stdout)["split"] == 4
+    assert json.loads(invoke(*command).stdout)["split"] == 4
 
 
 def test_nothing_is_lost(folder, texts, tmp_path):

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
 from audit_data import bag_of_words, in_a_cone, topics
+from command_line import invoke
+from command_line import run as run_command
 from poolscope.auditing.compare import compare
 from poolscope.auditing.run import audit
-from poolscope.cli import app
 from poolscope.encoders import encode
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.repairs.pooling import pool
 
-RUNNER = CliRunner()
-
-
-def run(*arguments: object, columns: int = 80) -> str:
-    result = RUNNER.invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": str(columns)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+run = partial(run_command, "compare", width=80)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +77,7 @@ def test_files_and_the_screen(folders, tmp_path):
     assert (tmp_path / "c" / "comparison.html").exists()
     run(*folders, "--output", tmp_path / "d", "--no-page")
     assert not (tmp_path / "d" / "comparison.html").exists()
-    result = RUNNER.invoke(app, ["compare", *map(str, folders), "--json", "-"])
+    result = invoke("compare", *map(str, folders), "--json", "-")
     assert json.loads(result.stdout) == json.loads((tmp_path / "c" / "comparison.json").read_text())
 
 

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
+from command_line import run as run_command
 from evidence_data import audit, mteb_result
 from poolscope import correlate
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 
-RUNNER = CliRunner()
-
-
-def run(*arguments: object, width: int = 160) -> str:
-    result = RUNNER.invoke(app, ["correlate", *map(str, arguments)], env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+run = partial(run_command, "correlate")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +57,7 @@ def test_the_screen_and_the_files(audits, scores, tmp_path):
 
 
 def test_choices(audits, scores):
-    result = RUNNER.invoke(app, ["correlate", *map(str, audits), "--scores", str(scores), "--json", "-"])
+    result = invoke("correlate", *map(str, audits), "--scores", str(scores), "--json", "-")
     assert len(json.loads(result.stdout)["rows"]) == 2
     output = run(*audits, "--scores", scores, "--metric", "socm", "--control", "none")
     assert "length_slope" not in output

@@ -99,7 +99,7 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
     options = (
         "--role query --max-length 99 --dtype float16 --device cpu --batch-tokens 64 --layers 0,-1 --shard-texts 5"
     )
-    columns = "--column text --id-column name --label-column kind --sample 7 --seed 3"
+    columns = "--column text --id-column name --label-column kind --limit 7 --seed 3"
     flags = "--trust-remote-code --allow-pickle --revision main"
     result = run("some/model", table, "-o", tmp_path / "store", *f"{options} {columns} {flags}".split())
     assert result.exit_code == 0, result.output
@@ -357,5 +357,5 @@ def test_the_encoding_of_the_texts_is_an_option(tmp_path: Path, use_fake: UseFak
     "command", ["audit", "encode", "evaluate", "intervene", "layers", "length", "socm", "tokens", "transport", "tune"]
 )
 def test_every_command_that_reads_texts_takes_their_encoding(command: str) -> None:
-    parameters = {name for option in get_command(app).commands[command].params for name in option.opts}  # type: ignore[attr-defined]
+    parameters = {name for option in get_command(app).get_command(None, command).params for name in option.opts}  # type: ignore[attr-defined]
     assert "--encoding" in parameters

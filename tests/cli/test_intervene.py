@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
+from command_line import run as run_command
 from poolscope import encode, intervene, transport
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from tiny_models import TEXTS, declare, save_model
 
-RUNNER = CliRunner()
+run = partial(run_command, width=200)
+
+
 QUERIES = ["cat mat", "a red dog", "blue tree", "the cat", "ran"]
-
-
-def run(*arguments: object, width: int = 200) -> str:
-    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +56,7 @@ def test_a_narrow_screen_and_json_to_the_screen(folder, pairs):
     narrow = run(*arguments, width=80)
     assert "…" not in narrow
     assert "(intervals: --json, --figure)" in narrow
-    shown = RUNNER.invoke(app, [*map(str, arguments), "--json", "-"]).stdout
+    shown = invoke(*map(str, arguments), "--json", "-").stdout
     assert json.loads(shown)["effects"][0]["name"] == "scale=0"
 
 

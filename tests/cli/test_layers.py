@@ -6,24 +6,13 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke, run
 from poolscope import encode, socm_pair
-from poolscope.cli import app
-from poolscope.errors import InputError, ModelError, PoolscopeError
+from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.measure import layers
 from poolscope.numbers.moments import concentration_ratio
 from tiny_models import TEXTS, save_model
-
-RUNNER = CliRunner()
-
-
-def run(*arguments: object, width: int = 160) -> str:
-    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +84,7 @@ def test_two_models_beside_each_other(folder, other, texts, tmp_path):
 
 
 def test_json_to_the_screen_is_json_and_nothing_else(folder, texts):
-    result = RUNNER.invoke(app, ["layers", str(folder), str(texts), "--json", "-"])
+    result = invoke("layers", str(folder), str(texts), "--json", "-")
     assert json.loads(result.stdout)["texts"] == len(TEXTS)
 
 
@@ -143,5 +132,5 @@ def test_a_pair_in_another_layer_and_cut(folder):
     assert f"tr Σ {traces[0]:.2f} and {traces[1]:.2f}: above 2" in output
     assert "layer 0" in output
     assert "0 and 13 tokens were cut off" in output
-    shown = json.loads(RUNNER.invoke(app, ["pair", "cat", "dog", "--model", str(folder), "--json", "-"]).stdout)
+    shown = json.loads(invoke("pair", "cat", "dog", "--model", str(folder), "--json", "-").stdout)
     assert shown["texts"] == ["cat", "dog"]

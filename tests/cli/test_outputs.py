@@ -6,14 +6,14 @@ import errno
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from command_line import commands
 from poolscope.cli import app, outputs
 from poolscope.errors import OutputError, PoolscopeError
 
 RUNNER = CliRunner()
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = commands()
 OUTPUTS = ("json", "parquet", "figure", "output", "state")
 ENDINGS = {"json": "x.json", "parquet": "x.parquet", "figure": "x.html", "state": "x.npz"}
 # What a command cannot do without, beside a model that is not there: it must not come so far.

@@ -5,28 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from cloud_data import random_clouds
-from poolscope.cli import app
+from command_line import invoke
+from command_line import run as run_command
 from poolscope.cli import socm as command
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.metrics.socm.measure import socm
 from poolscope.texts import read_texts
 
-RUNNER = CliRunner()
-
-
-def run(*arguments: object, expect: int = 0) -> str:
-    result = RUNNER.invoke(app, ["socm", *map(str, arguments)], env={"COLUMNS": "160"})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == expect, result.output
-    return result.output
+run = partial(run_command, "socm")
 
 
 @pytest.fixture
@@ -50,7 +43,7 @@ def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
 
 def test_json_to_screen_is_json_and_nothing_else(stored):
     path, clouds = stored
-    result = RUNNER.invoke(app, ["socm", str(path), "--json", "-"])
+    result = invoke("socm", str(path), "--json", "-")
     assert json.loads(result.stdout)["mean"] == socm(clouds).mean
 
 
@@ -61,7 +54,7 @@ def test_files_pairs_and_selections(stored, tmp_path):
     assert json.loads((tmp_path / "r.json").read_text())["pairs"] == 2
     assert pq.read_table(tmp_path / "r.parquet")["j"].to_pylist() == [1, 2]
     assert "each text with its 2 nearest neighbours" in run(path, "--neighbours", 2)
-    assert "regression" in run(path, "--sample", 60)
+    assert "regression" in run(path, "--pairs", 60)
     other = random_clouds(3, [5, 5], 16, dtype="float32")
     other.save(tmp_path / "other.arrow")
     assert "12 pairs (crossed pairs)" in run(path, "--against", tmp_path / "other.arrow")
@@ -74,7 +67,7 @@ def test_options_reach_the_computation(stored):
         (["--eps", "1e-9"], {"eps": 1e-9}),
         (["--a", "2", "--b", "0.5"], {"a": 2, "b": 0.5}),
     ):
-        result = RUNNER.invoke(app, ["socm", str(path), "--json", "-", *options])
+        result = invoke("socm", str(path), "--json", "-", *options)
         assert json.loads(result.stdout)["mean"] == pytest.approx(socm(clouds, **arguments).mean, rel=1e-12)
 
 
@@ -85,7 +78,7 @@ def test_worst_only_says_how_much_it_looked_at(stored, tmp_path):
     listed = json.loads((tmp_path / "w.json").read_text())["worst"]
     assert [(p["i"], p["j"]) for p in listed] == [(p.i, p.j) for p in socm(clouds).worst(3)]
     with pytest.raises(InputError, match="--worst-only"):
-        run(path, "--worst-only", "--sample", 10)
+        run(path, "--worst-only", "--pairs", 10)
     with pytest.raises(InputError, match="--worst-only"):
         run(path, "--worst-only", "--threshold", 0.2)
 

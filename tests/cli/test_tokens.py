@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,8 +12,10 @@ from tests.tiny_models import save_model
 from tests.token_data import WordEncoder, sentences
 from typer.testing import CliRunner
 
+from command_line import invoke
+from command_line import run as run_command
 from poolscope.cli import app
-from poolscope.errors import InputError, OutputError, PoolscopeError
+from poolscope.errors import InputError, OutputError
 from poolscope.metrics.tokens import run as token_run
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.state import load_state
@@ -20,16 +23,10 @@ from poolscope.metrics.tokens.summary import summarise
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
 
-RUNNER = CliRunner()
+run = partial(run_command, "tokens", width=100)
+
+
 TEXTS = sentences()
-
-
-def run(*arguments: object, expect: int = 0, width: int = 100) -> str:
-    result = RUNNER.invoke(app, ["tokens", *map(str, arguments)], env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == expect, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +86,7 @@ def test_json_parquet_and_figure(store, tmp_path):
 
 
 def test_json_on_the_screen_is_nothing_but_json(store):
-    result = RUNNER.invoke(app, ["tokens", str(store), "--json", "-"])
+    result = invoke("tokens", str(store), "--json", "-")
     assert result.exit_code == 0
     assert json.loads(result.stdout)["grouping"] == "token type"
 
@@ -220,7 +217,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
         raise OutputError("cannot be written")
 
     monkeypatch.setattr("poolscope.cli.tokens.put_json", fail)
-    result = RUNNER.invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
+    result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
     assert "what the mean squared norm Q is made of" in result.output
 

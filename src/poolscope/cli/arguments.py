@@ -28,9 +28,7 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and kee
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
-Sample = Annotated[
-    int | None, typer.Option("--sample", "--limit", min=0, metavar="N", help="Draw N of the texts (0: all).")
-]
+Sample = Limit
 Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
 
 Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments as given
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,11 +21,6 @@ FAIL_ON = ("watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 LEVEL_STYLES = {"ok": "green", "watch": "yellow", "repair": "bold red"}
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("audit")(audit)
 
 
 @given.encoder_options()
@@ -56,7 +51,7 @@ def audit(
     ] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     no_cache: given.NoCache = False,
     *,
@@ -80,9 +75,6 @@ def audit(
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
     if not no_files:  # what would stop the writing is said before the work, not after it
         check_folder(output)
-        if not no_page:
-            require("plotly", "report")
-            require("jinja2", "report")
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
@@ -128,9 +120,8 @@ def _run(
     """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
-    from poolscope.cli.inputs import is_clouds
+    from poolscope.cli.inputs import is_clouds, read_corpus
     from poolscope.cli.progress import encoding_progress
-    from poolscope.texts import read_texts
 
     if is_clouds(model):
         useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
@@ -140,10 +131,7 @@ def _run(
                 f"model."
             )
         return ask(model, seed=reading["seed"], **settings)
-    limit = DEFAULT_TEXTS if texts is None and reading["limit"] is None else reading["limit"]
-    columns = {"column": reading["column"], "id_column": reading["id_column"]}
-    named = texts or given.TEXTS
-    corpus = replace(read_texts(named, **columns, sample=limit or None, seed=reading["seed"]), source=named)
+    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
     with encoding_progress(len(corpus)) as progress:
         return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
 
@@ -153,14 +141,15 @@ def print_audit(result: Audit, screen: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from poolscope.cli.inputs import print_notes
+
     corpus = result.corpus
     screen.print(
         f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens",
         highlight=False,
         markup=False,
     )
-    for note in corpus["notes"]:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes(corpus["notes"], screen)
     table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)

@@ -24,11 +24,6 @@ _PLACES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("chunk")(chunk)
-
-
 @given.encoder_options()
 def chunk(
     output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
@@ -43,7 +38,7 @@ def chunk(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    sample: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     json: given.Json = None,
     *,
@@ -60,15 +55,19 @@ def chunk(
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.result import check_chunk_file
+    from poolscope.cli.inputs import read_corpus
     from poolscope.cli.progress import counting_progress
-    from poolscope.texts import read_texts
 
     check_chunk_file(output, source=texts)  # before the work, not after it
     screen = Console(stderr=json == "-", highlight=False, markup=False, soft_wrap=True)
-    if texts is None and sample is None:
-        sample = DEFAULT_TEXTS  # those that the audit without texts is about
-    columns = {"column": column, "id_column": id_column, "label_column": label_column}
-    corpus = read_texts(texts or given.TEXTS, **columns, sample=sample or None, seed=seed)
+    reading = {
+        "column": column,
+        "id_column": id_column,
+        "label_column": label_column,
+        "limit": limit,
+        "seed": seed,
+    }
+    corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
     with counting_progress("splitting", len(corpus), "texts") as progress:
         chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
     chunks.save(output)

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from poolscope.auditing.differences import DifferenceRow
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("compare")(compare)
-
-
 def compare(
     audits: Annotated[
         list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")

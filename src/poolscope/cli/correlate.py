@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("correlate")(correlate)
-
-
 def correlate(
     audits: Annotated[
         list[Path] | None,

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("encode")(encode)
-
-
 @given.encoder_options()
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
@@ -30,7 +25,7 @@ def encode(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    sample: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
@@ -46,24 +41,21 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import DEFAULT_LIMIT
+    from poolscope.cli.inputs import read_corpus
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
-    from poolscope.texts import read_texts
 
     settings = EncoderOptions(**options)
     chosen = given.parse_layers(layers)
-    if texts is None and sample is None:
-        sample = DEFAULT_LIMIT
+    reading = {
+        "column": column,
+        "id_column": id_column,
+        "label_column": label_column,
+        "limit": limit,
+        "seed": seed,
+    }
     try:
-        corpus = read_texts(
-            texts or given.TEXTS,
-            column=column,
-            id_column=id_column,
-            label_column=label_column,
-            sample=sample or None,
-            seed=seed,
-        )
+        corpus = read_corpus(texts, reading)
         encoder = as_encoder(model, **options)
         with encoding_progress(len(corpus)) as progress:
             store = encode_to_store(

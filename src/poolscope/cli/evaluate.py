@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 DEFAULT_SAMPLE = 500
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("evaluate")(evaluate)
-
-
 @given.encoder_options(without=("role",))
 def evaluate(
     model: given.Model = given.MODEL,

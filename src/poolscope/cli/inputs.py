@@ -15,6 +15,8 @@ from poolscope.stores.store import is_store, open_clouds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.texts import Texts
+
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
 DEFAULT_LIMIT = 500
 
@@ -48,6 +50,30 @@ def load_clouds(
     return clouds
 
 
+def read_corpus(
+    texts: str | None, reading: Mapping[str, Any], *, default: int = DEFAULT_LIMIT, screen: Console | None = None
+) -> Texts:
+    """The texts that the user named, or `default` of the embedded corpus; `screen` is told what reading met.
+
+    reading: column, id_column, label_column, limit (0: all) and seed, those that the command has.
+    """
+    from poolscope.texts import read_texts
+
+    limit = reading.get("limit")
+    drawn = default if texts is None and limit is None else limit
+    columns = {name: reading.get(name) for name in ("column", "id_column", "label_column")}
+    corpus = read_texts(texts or TEXTS, **columns, sample=drawn or None, seed=reading.get("seed", 0))
+    if screen is not None:
+        print_notes(corpus.report.notes(), screen)
+    return corpus
+
+
+def print_notes(notes: Sequence[str], screen: Console) -> None:
+    """What the user should know, in small letters below what it is about."""
+    for note in notes:
+        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+
+
 def is_clouds(source: str) -> bool:
     """Does the name mean a store or a cloud file, not a model?"""
     return is_store(source) or Path(source).suffix == ".arrow"
@@ -64,16 +90,8 @@ def _encode(
 ) -> TokenClouds:
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
     from poolscope.stores.cache import cached_clouds
-    from poolscope.texts import read_texts
 
-    limit = DEFAULT_LIMIT if texts is None and reading["limit"] is None else reading["limit"]
-    corpus = read_texts(
-        texts or TEXTS,
-        column=reading["column"],
-        id_column=reading["id_column"],
-        sample=limit or None,
-        seed=reading["seed"],
-    )
+    corpus = read_corpus(texts, reading)
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
@@ -88,5 +106,4 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
     source = f" of {texts['source']}" if "source" in texts else ""
     line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
     screen.print(line, highlight=False, markup=False)
-    for note in notes:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes(notes, screen)

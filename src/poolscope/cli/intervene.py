@@ -26,11 +26,6 @@ WIDE = 140
 DEFAULT_LIMIT = 200
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("intervene")(intervene)
-
-
 @given.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
     model: given.Model = given.MODEL,
@@ -99,6 +94,7 @@ def _encode(
     model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
 ) -> tuple[TokenClouds, TokenClouds]:
     """Documents and queries, each with the prompt that the model declares for it."""
+    from poolscope.cli.inputs import print_notes
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
     from poolscope.stores.cache import cached_clouds
@@ -113,8 +109,7 @@ def _encode(
         words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
         screen.print(words, highlight=False, markup=False)
         reports = [] if role == "query" else pooling_report(encoder).notes()
-        for note in [*reports, *truncation_report(part).notes()]:
-            screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+        print_notes([*reports, *truncation_report(part).notes()], screen)
     return clouds[0], clouds[1]
 
 

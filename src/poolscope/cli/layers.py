@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 200
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("layers")(layers)
-
-
 @given.encoder_options()
 def layers(
     model: Annotated[
@@ -36,7 +31,7 @@ def layers(
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
@@ -54,15 +49,13 @@ def layers(
     """
     from rich.console import Console
 
-    from poolscope.texts import read_texts
+    from poolscope.cli.inputs import read_corpus
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
-    corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
-    for note in corpus.report.notes():
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
     settings = {"socm_texts": socm_texts, "seed": seed}
     names = [model] if compare is None else [model, compare]
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
@@ -73,6 +66,7 @@ def layers(
 def _measure(
     model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
 ) -> LayersResult:
+    from poolscope.cli.inputs import print_notes
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report
     from poolscope.metrics.layers.measure import layers
@@ -85,8 +79,7 @@ def _measure(
         highlight=False,
         markup=False,
     )
-    for note in [*pooling_report(encoder).notes(), *notes(result)]:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes([*pooling_report(encoder).notes(), *notes(result)], screen)
     _print(result, screen)
     return result
 

@@ -24,11 +24,6 @@ DEFAULT_LIMIT = 500
 DEFAULT_PAIRS = 300
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("length")(length)
-
-
 @given.encoder_options()
 def length(
     model: Annotated[
@@ -50,7 +45,7 @@ def length(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     json: given.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,

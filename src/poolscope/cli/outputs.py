@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from poolscope.errors import require
 from poolscope.files import check_file, check_folder, write_json
 
 if TYPE_CHECKING:
@@ -53,7 +52,6 @@ def _checked_figure(path: Path | None) -> Path | None:
 
         check_figure_path(path)
         check_file(path)
-        require("plotly", "report")
     return path
 
 

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from poolscope.metrics.pair.measure import PairProjection
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("pair")(pair)
-
-
 @given.encoder_options(without=("encoding",))
 def pair(
     first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],

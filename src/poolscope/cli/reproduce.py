@@ -18,11 +18,6 @@ EXPERIMENTS = ("socm-paper", "length-collapse", "norm-variance")
 NOTHING_MEASURED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("reproduce")(reproduce)
-
-
 @given.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
     experiment: Annotated[

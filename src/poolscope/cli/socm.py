@@ -30,11 +30,6 @@ FEW_TEXTS = 30
 THRESHOLD = 0.5
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("socm")(socm)
-
-
 @given.encoder_options()
 def socm(
     model: given.ModelOrClouds = given.MODEL,
@@ -47,10 +42,10 @@ def socm(
         str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
     ] = None,
     pairs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Pairs: a table of ids in columns i and j.")
+        str | None,
+        typer.Option(metavar="N|FILE", help="N random pairs, or a table of pairs: ids in the columns i and j."),
     ] = None,
     neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
-    sample: Annotated[int | None, typer.Option(min=2, metavar="M", help="M random pairs.")] = None,
     all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
     worst_only: Annotated[
         bool, typer.Option("--worst-only", help="Only the worst pairs, exactly, without computing all pairs.")
@@ -82,7 +77,7 @@ def socm(
     screen = Console(stderr=json == "-", soft_wrap=False)
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     _check_numbers(threshold, fail_above)
-    _check_choice(worst_only, eps, against, pairs, neighbours, sample, all_pairs, parquet, fail_above, threshold)
+    _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
     clouds = load(model, texts)
     other = None
@@ -92,7 +87,7 @@ def socm(
     if worst_only:
         _worst_only(clouds, top, formula, json, screen)
         return
-    choice = _choice(clouds, other, pairs, neighbours, sample, all_pairs, screen)
+    choice = _choice(clouds, other, pairs, neighbours, all_pairs, screen)
     result = _compute(clouds, other, {**formula, **choice, "eps": eps, "seed": seed, "top": max(top, 100)}, parquet)
     threshold = THRESHOLD if threshold is None else threshold
     _print_result(result, screen, threshold=threshold, top=top)
@@ -121,24 +116,31 @@ def _check_choice(worst_only: bool, eps: float, *others: Any) -> None:
 def _choice(
     clouds: TokenClouds,
     other: TokenClouds | None,
-    pairs: Path | None,
+    pairs: str | None,
     neighbours: int | None,
-    sample: int | None,
     all_pairs: bool,
     screen: Console,
 ) -> dict[str, Any]:
     """Which pairs; a large corpus with no choice made is sampled, and that is said."""
     if pairs is not None:
-        from poolscope.texts import read_index_pairs
-
-        ids = (clouds.ids, (clouds if other is None else other).ids)
-        return {"pairs": read_index_pairs(pairs, ids=ids), "neighbours": neighbours, "sample": sample}
+        return {"neighbours": neighbours, **_named_pairs(pairs, clouds, clouds if other is None else other)}
     count = len(clouds) * (len(clouds) - 1) // 2 if other is None else len(clouds) * len(other)
-    if neighbours is None and sample is None and not all_pairs and count > MOST_PAIRS:
-        worst = "" if other is not None else " --worst-only finds the worst of all."
-        screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.{worst}")
-        sample = SAMPLE
-    return {"neighbours": neighbours, "sample": sample}
+    if neighbours is not None or all_pairs or count <= MOST_PAIRS:
+        return {"neighbours": neighbours}
+    worst = "" if other is not None else " --worst-only finds the worst of all."
+    screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.{worst}")
+    return {"sample": SAMPLE}
+
+
+def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str, Any]:
+    """So many random pairs, or those of a table."""
+    if pairs.lstrip("-").isdecimal():
+        if int(pairs) < 2:
+            raise InputError(f"--pairs: received {pairs}; allowed: 2 random pairs or more, or a file of pairs.")
+        return {"sample": int(pairs)}
+    from poolscope.texts import read_index_pairs
+
+    return {"pairs": read_index_pairs(Path(pairs), ids=(left.ids, right.ids))}
 
 
 def _compute(

@@ -1,8 +1,13 @@
-"""`poolscope tokens`: norm and variance of token embeddings, layer by layer."""
+"""`poolscope tokens`: norm and variance of token embeddings, layer by layer.
+
+Several sources may stand beside each other (--compare) or be joined (--merge): models with texts, stored clouds and
+saved states. An option must apply to one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +15,23 @@ import typer
 
 from poolscope.cli import arguments as given
 from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
-from poolscope.cli.tokens_screen import print_tokens
-from poolscope.cli.tokens_sources import Measured, Request, is_model
-from poolscope.errors import InputError
+from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from poolscope.metrics.tokens.norms import NormLayout
     from poolscope.metrics.tokens.result import TokenStatistics
+    from poolscope.numbers.intervals import Estimate
 
+INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+_MODEL, _CLOUDS, _STATE = "a model", "clouds", "a state"
+LABEL, TYPE = "label", "type"
+GROUPINGS = (TYPE, LABEL)
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("tokens")(tokens)
+Measured = tuple["TokenStatistics", "NormLayout | None"]
 
 
 @given.encoder_options()
@@ -33,7 +44,7 @@ def tokens(
     column: given.Column = None,
     id_column: given.IdColumn = None,
     label_column: given.LabelColumn = None,
-    limit: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     layers: Annotated[str | None, typer.Option(metavar="0,3,6", help="Layers (0: embedding output), not all.")] = None,
     group_by: Annotated[
@@ -89,7 +100,7 @@ def tokens(
     request.check([model, *shards] if compare is None else [model, compare])
     measured = _measure(request, model, shards, compare, state)
     for result, layout in measured:
-        print_tokens(result, layout, screen)
+        _print_tokens(result, layout, screen)
     if state is not None and not is_model(model):  # a run keeps its own
         measured[0][0].save_state(state)
     _write(measured, json, parquet, figure)
@@ -158,3 +169,224 @@ def _write_parquet(results: Sequence[TokenStatistics], path: Path) -> None:
     ]
     with atomic_path(path) as temporary:
         parquet.write_table(pa.concat_tables(named), temporary)
+
+
+# -- what is measured -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for, but for the source; None is what was not said.
+
+    `reading`: how texts are read; `options`: of the encoder; `settings`: min_count and seed, which apply to everything.
+    """
+
+    texts: str | None
+    reading: Mapping[str, Any]
+    options: Mapping[str, Any]
+    layers: list[int] | None
+    group_by: str | None
+    max_types: int | None
+    vocabulary: str | None
+    settings: Mapping[str, Any]
+    screen: Console
+
+    def check(self, sources: Sequence[str]) -> None:
+        """Refuse options that apply to none of the sources."""
+        if self.group_by not in (None, *GROUPINGS):
+            raise InputError(f"--group-by: received {self.group_by!r}; allowed: {', '.join(GROUPINGS)}.")
+        kinds = {kind_of(source) for source in sources}
+        measured = {"layers": self.layers, "group_by": self.group_by, "max_types": self.max_types}
+        applies = (
+            ({_MODEL}, {"TEXTS": self.texts, **self.reading, **self.options}),
+            ({_MODEL, _CLOUDS}, measured),
+            ({_CLOUDS}, {"vocabulary": self.vocabulary}),
+        )
+        for fitting, options in applies:
+            useless = [_spelled(name) for name, value in options.items() if value is not None]
+            if useless and not kinds & fitting:
+                raise InputError(
+                    f"{', '.join(sources)}: received {' and '.join(sorted(kinds))}, so these cannot apply: "
+                    f"{', '.join(useless)}. They are for {' or '.join(sorted(fitting))}; leave them out, or name one."
+                )
+
+    def measure(self, source: str, *, state: Path | None = None) -> Measured:
+        """The statistics of a source, and the norms where there is a model to look at; `state` keeps the run of one."""
+        from poolscope.metrics.tokens.measure import token_statistics
+        from poolscope.metrics.tokens.state import load_state
+        from poolscope.metrics.tokens.summary import summarise
+
+        kind = kind_of(source)
+        if kind == _STATE:
+            return summarise(load_state(source), **self.settings), None
+        if kind == _CLOUDS:
+            groups = _stored_labels(source) if self.group_by == LABEL else None
+            return token_statistics(source, groups=groups, vocabulary=self.vocabulary, **self._choices()), None
+        return self._measure_texts(source, state)
+
+    def _choices(self) -> dict[str, Any]:
+        most = {} if self.max_types is None else {"max_types": self.max_types}
+        return {"layers": self.layers, **most, **self.settings}
+
+    def _measure_texts(self, model: str, state: Path | None) -> Measured:
+        from poolscope.cli.inputs import print_notes, read_corpus
+        from poolscope.cli.progress import encoding_progress
+        from poolscope.encoders import as_encoder
+        from poolscope.metrics.tokens.measure import token_statistics
+
+        corpus = read_corpus(self.texts, {**self.reading, "seed": self.settings["seed"]})
+        labels = corpus.labels if self.group_by == LABEL else None
+        if self.group_by == LABEL and labels is None:
+            raise InputError(f"--group-by label: {corpus.source} has no labels. Name their column with --label-column.")
+        encoder = as_encoder(model, **self.options)
+        layout = _layout(encoder, self.screen)
+        title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
+        self.screen.print(title, highlight=False, markup=False)
+        print_notes(corpus.report.notes(), self.screen)
+        try:
+            with encoding_progress(len(corpus)) as progress:
+                result = token_statistics(
+                    encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
+                )
+        except KeyboardInterrupt:
+            if state is None:
+                raise
+            typer.echo(f"Interrupted. The same command goes on where this one stopped ({state}).", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        return result, layout
+
+
+def kind_of(source: str) -> str:
+    """What a name means: a saved state, stored clouds, or else a model."""
+    from poolscope.cli.inputs import is_clouds
+    from poolscope.metrics.tokens.state import is_state
+
+    return _STATE if is_state(source) else _CLOUDS if is_clouds(source) else _MODEL
+
+
+def is_model(source: str) -> bool:
+    """Does the name mean a model, which encodes texts?"""
+    return kind_of(source) == _MODEL
+
+
+def _spelled(name: str) -> str:
+    return name if name.isupper() else f"--{name.replace('_', '-')}"
+
+
+def _stored_labels(source: str) -> Sequence[Any]:
+    from poolscope.stores.store import Store, is_store
+
+    labels = Store.open(source).labels if is_store(source) else None
+    if labels is None:
+        raise InputError(f"--group-by label: {source} has no labels. Encode the texts with --label-column.")
+    return labels
+
+
+def _layout(encoder: Any, screen: Console) -> NormLayout | None:
+    """The norms of a transformer; None for models that have none to look at (tables, ONNX)."""
+    from poolscope.metrics.tokens.norms import norm_layout
+
+    if encoder.card.kind != "transformers":
+        return None
+    try:
+        return norm_layout(encoder)
+    except ModelError as error:
+        screen.print(f"  The norms are not known: {error}", style="dim", highlight=False, markup=False)
+        return None
+
+
+# -- how it looks on 80 columns ---------------------------------------------------------------------------------------
+
+
+def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
+    """Two tables by layer, the special tokens apart, and what a reader should know."""
+    parts = _table("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine")
+    spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
+    for layer in result.layers:
+        name = "last" if layer.layer < 0 else str(layer.layer)
+        numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
+        parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
+        correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
+        spread.add_row(name, *map(_estimate, (layer.variation, *(found.spearman for found in correlations))))
+    _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
+    screen.print(parts)
+    _print_title(f"how Q, M and V vary over {result.coverage.counted:,} {result.grouping}s", screen)
+    screen.print(spread)
+    _print_special(result, screen)
+    if layout is not None:
+        screen.print(f"norms: {layout}{_gains(layout)}", highlight=False, markup=False)
+    for note in result.notes():
+        screen.print(note, style="dim", highlight=False, markup=False)
+    tables = {
+        "corpus": "± in the first table",
+        "variation": "[low, high] of the variation",
+        "correlations": "[low, high] of ρ",
+    }
+    for kind, meaning in result.interval_meanings().items():
+        screen.print(f"{tables[kind]}: {meaning}.", style="dim", highlight=False, markup=False)
+
+
+def _print_title(title: str, screen: Console) -> None:
+    screen.print(title, style="bold", highlight=False, markup=False)
+
+
+def _table(*columns: str | Text) -> Table:
+    """A table with a column for the layer before the others."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("layer", *columns):
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _reach(estimate: Estimate) -> str:
+    """A number with the half of its interval, which is symmetric."""
+    if estimate.value is None:
+        return "–"
+    interval = estimate.interval
+    return f"{estimate.value:.3f}" + ("" if interval is None else f"±{interval.high - estimate.value:.3f}")
+
+
+def _relative(estimate: Estimate) -> str:
+    """The same for a positive number of any size: the half of its interval in percent of it."""
+    value, interval = estimate.value or 0.0, estimate.interval
+    share = "" if interval is None or not value else f"±{(interval.high - value) / value:.1%}"
+    return f"{value:.4g}{share}"
+
+
+def _estimate(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "–"
+    interval = estimate.interval
+    return f"{estimate.value:.2f}" + ("" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]")
+
+
+def _gains(layout: NormLayout) -> str:
+    """How gains and biases differ, in one line; nothing for a model without norms."""
+    if not layout.norms:
+        return ""
+    means = [float(norm.gain.mean()) for norm in layout.norms]
+    unequal = [float(norm.gain.std()) / (abs(mean) or 1.0) for norm, mean in zip(layout.norms, means, strict=True)]
+    largest = max(float(abs(norm.bias).max()) for norm in layout.norms)
+    return (
+        f"; gains: means {min(means):.2f} to {max(means):.2f}, unequal by {min(unequal):.0%} to {max(unequal):.0%}; "
+        f"largest bias {largest:.2f}"
+    )
+
+
+def _print_special(result: TokenStatistics, screen: Console) -> None:
+    from rich.text import Text
+
+    if not len(result.special):
+        return
+    shown = range(min(4, len(result.special)))
+    names = [Text(f"{result.special.names[k]} · {result.special.counts[k]:,}") for k in shown]
+    table = _table(*names)
+    for layer in result.layers:
+        squares, means = layer.special.mean_squares, layer.special.norms_of_means
+        cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
+        table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
+    _print_title("special tokens, left out above: Q (M/Q)", screen)
+    screen.print(table)

@@ -10,7 +10,6 @@ import typer
 
 from poolscope.cli import arguments as given
 from poolscope.cli.outputs import name_written, put_json, to_figure
-from poolscope.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 
 # Texts drawn from the embedded corpus when the user names no texts.
 DEFAULT_LIMIT = 100
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("transport")(transport)
 
 
 @given.encoder_options()
@@ -52,15 +46,14 @@ def transport(
     """
     from rich.console import Console
 
+    from poolscope.cli.inputs import read_corpus
     from poolscope.cli.progress import counting_progress
     from poolscope.research.transport import transport as measure
-    from poolscope.texts import read_texts
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    require("ot", "transport")
     chosen = given.parse_layers(layers)
-    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
-    corpus = read_texts(texts or given.TEXTS, column=column, id_column=id_column, sample=drawn or None, seed=seed)
+    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT)
     clouds = _encode(model, corpus, chosen, options, screen)
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
         result = measure(clouds, pairs=pairs, seed=seed, progress=progress)
@@ -78,6 +71,7 @@ def _encode(
     model: str, corpus: Texts, layers: list[int] | None, options: Mapping[str, Any], screen: Console
 ) -> dict[int, TokenClouds]:
     """The clouds by layer; of all layers where none are asked for."""
+    from poolscope.cli.inputs import print_notes
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report, truncation_report
 
@@ -89,8 +83,7 @@ def _encode(
     line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
     screen.print(line, highlight=False, markup=False)
     truncation = truncation_report(clouds[asked[0]])
-    for note in [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()]:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+    print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
     return clouds
 
 

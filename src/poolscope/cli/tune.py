@@ -22,11 +22,6 @@ BUILTIN_SAMPLE, SAMPLE = 400, 1_000
 FAMILIES = ("temperature", "pooling", "vectors")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("tune")(tune)
-
-
 @given.encoder_options(without=("role",))
 def tune(
     model: given.Model = given.MODEL,

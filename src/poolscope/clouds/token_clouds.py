@@ -89,7 +89,7 @@ class TokenClouds:
         self.provenance: Mapping[str, Any] = read_provenance(table)
         self._blocks = tuple(blocks_of(table.column("tokens")))
         self.dimension: int = table.schema.field("tokens").type.value_type.list_size
-        self.dtype: np.dtype[Any] = np.dtype(table.schema.field("tokens").type.value_type.value_type.to_pandas_dtype())
+        self.dtype: np.dtype[Any] = self._blocks[0].tokens.dtype
         lengths = [np.diff(block.offsets) for block in self._blocks]
         self.lengths: NDArray[np.int64] = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
         self._starts = np.array([block.start for block in self._blocks], dtype=np.int64)

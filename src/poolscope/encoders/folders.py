@@ -13,27 +13,34 @@ def load_path(path: Path, *, name: str, revision: str | None, options: EncoderOp
     """The encoder of a file (`.onnx`, word vectors) or folder (static table, transformers, ONNX)."""
     if path.is_file():
         return _load_file(path, name=name, options=options)
+    match family(path, name=name):
+        case "static":
+            from poolscope.encoders.static import load_static_folder
+
+            return load_static_folder(path, name=name, revision=revision, options=options)
+        case "onnx":
+            from poolscope.encoders.onnx import load_onnx
+
+            return load_onnx(path, name=name, revision=revision, options=options)
+    from poolscope.encoders.transformers import load_folder
+
+    return load_folder(path, name=name, revision=revision, options=options)
+
+
+def family(path: Path, *, name: str) -> str:
+    """What loads a folder, by the name of the extra that it needs: "static", "onnx" or "torch"."""
     if _is_static(path, name=name):
-        from poolscope.encoders.static import load_static_folder
-
-        return load_static_folder(path, name=name, revision=revision, options=options)
+        return "static"
     place = path / read_declaration(path, name=name).subfolder
-    if (
-        not any(place.glob("*.safetensors"))
-        and not any(place.glob("pytorch_model*.bin"))
-        and any(path.glob("**/*.onnx"))
-    ):
-        from poolscope.encoders.onnx import load_onnx
-
-        return load_onnx(path, name=name, revision=revision, options=options)
+    weights = any(place.glob("*.safetensors")) or any(place.glob("pytorch_model*.bin"))
+    if not weights and any(path.glob("**/*.onnx")):
+        return "onnx"
     if not (place / "config.json").is_file():
         raise ModelError(
             f"{name}: the folder holds no model that poolscope knows; needed: config.json with weights "
             f"(transformers), modules.json (sentence-transformers), model.onnx or a static table."
         )
-    from poolscope.encoders.transformers import load_folder
-
-    return load_folder(path, name=name, revision=revision, options=options)
+    return "torch"
 
 
 def _load_file(path: Path, *, name: str, options: EncoderOptions) -> TokenEncoder:

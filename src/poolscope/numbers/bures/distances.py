@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.numbers.bures import native
+from poolscope.numbers.bures import native, plain
 from poolscope.numbers.bures.factors import Panel, ReducedText
 
 Array = NDArray[np.float64]
@@ -19,6 +20,12 @@ Products = NDArray[np.float32]
 # rank m moves its nuclear norm by √m times as much as its Frobenius norm. Clouds of 2 to 512 tokens, random, real, with
 # sinks or with one large direction, reach 9e-7; values below the reach of the rational square root are within it, too.
 _ERROR = 2e-6
+# The same of float64, over √(tr Σ₁ tr Σ₂): what is left where a large direction is taken out of the products.
+_DOUBLE_ERROR = 1e-13
+# Of the memory that each thread keeps for products: rows start at an odd multiple of a cache line, so that they do not
+# all fall into the same sets of the cache.
+_LINE = 16
+_buffers = threading.local()
 
 
 @dataclass(frozen=True)
@@ -47,16 +54,21 @@ class Distances:
         return Distances(pairs[:, 0], pairs[:, 1], *(np.repeat(value, times) for value in values))
 
 
-def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Array, Array, Array, Array, Array]:
+def grid_distances(
+    left: Panel, right: Panel, *, eps: float = 0.0, second_is_left: NDArray[np.bool_] | None = None
+) -> tuple[Array, Array, Array, Array, Array]:
     """d_μ, BW², trace sums, overlaps and errors (left × right) of every text of one panel with every text of another.
 
-    With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root.
+    With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root. Then
+    the order of a pair matters a little: `second_is_left` marks the pairs whose second text is that of `left`.
     """
-    row_offsets = np.concatenate([[0], np.cumsum(left.ranks)])
-    products = left.rows_by_text() @ right.rows.T
-    nuclear, squares = (part[:, : len(right)] for part in _norms(products, row_offsets, right.offsets))
-    scale = np.outer(left.scales, right.scales)
-    roots = _published_root_traces(products, row_offsets, left, right, eps) if eps else nuclear * scale
+    products = _product(left.rows_by_text, right.rows)
+    if eps:
+        roots, squares = _published_traces(products, left, right, eps, second_is_left)
+    else:
+        corners = (left.corners, right.padded(right.corners)) if left.corners.any() else None
+        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners)
+        roots = nuclear[:, : len(right)] * np.outer(left.scales, right.scales)
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
     # trace is biased upwards, so its distances may really be negative: they are reported as they are.
@@ -64,8 +76,10 @@ def grid_distances(left: Panel, right: Panel, *, eps: float = 0.0) -> tuple[Arra
     if not eps:
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
+    overlaps = squares[:, : len(right)] * np.outer(left.scales**2, right.scales**2)
     error = _ERROR * np.outer(left.roughness, right.roughness)
-    return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
+    error += _DOUBLE_ERROR * np.outer(np.sqrt(left.traces), np.sqrt(right.traces))
+    return (1 - cosines) / 2, bures, trace_sum, overlaps, error
 
 
 def listed_distances(
@@ -86,67 +100,70 @@ def listed_distances(
         block = np.zeros((height, width, native.LANES), dtype=np.float32)
         for lane, (small, large) in enumerate(group):
             block[: len(small), : len(large), lane] = small @ large.T
-        found = _norms(block.reshape(height, width * native.LANES), np.array([0, height]), np.array([0, width]))
+        corners = None
+        if any(a.corner for a, _ in both[start : start + len(group)]):
+            lanes = [a.corner * b.corner for a, b in both[start : start + len(group)]]
+            corners = np.ones(1), np.pad(lanes, (0, native.LANES - len(lanes)))
+        found = _norms(
+            block.reshape(height, width * native.LANES), np.array([0, height]), np.array([0, width]), corners
+        )
         place = slice(start, start + len(group))
         nuclear[place], squares[place] = (part[0, : len(group)] for part in found)
     scale = np.array([a.scale * b.scale for a, b in both])
     trace_sum = np.array([a.trace + b.trace for a, b in both])
-    error = np.array([_ERROR * a.roughness * b.roughness for a, b in both])
+    error = np.array([_ERROR * a.roughness * b.roughness + _DOUBLE_ERROR * np.sqrt(a.trace * b.trace) for a, b in both])
     cosines = np.array([a.mean @ b.mean for a, b in both]).clip(-1, 1)
     bures = np.maximum(trace_sum - 2 * nuclear * scale, 0.0)
     return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
 
 
-def _norms(products: Products, left: Index, right: Index) -> tuple[Array, Array]:
-    """‖C‖_* and ‖C‖_F² of every sub-block C: compiled where possible, otherwise by singular values."""
+def _product(left: Products, right: Products) -> Products:
+    """`left @ right.T` in memory that this thread keeps and uses again: valid until the next product."""
+    columns = len(right)
+    stride = (-(-columns // _LINE) | 1) * _LINE
+    size = len(left) * stride + _LINE
+    if getattr(_buffers, "products", np.empty(0)).size < size:
+        _buffers.products = np.empty(size, dtype=np.float32)
+    buffer: Products = _buffers.products
+    start = -(buffer.ctypes.data // buffer.itemsize) % _LINE
+    out = buffer[start : start + len(left) * stride].reshape(len(left), stride)[:, :columns]
+    return np.matmul(left, right.T, out=out)
+
+
+def _norms(
+    products: Products, left: Index, right: Index, corners: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
+    """‖C‖_* and ‖C‖_F² of every sub-block C: compiled where possible, otherwise by numpy."""
     if native.kernel() is None:
-        return _plain_norms(products, left, right)
-    nuclear, squares = native.norms(products, left, right)
+        return plain.norms(products, left, right, corners=corners)
+    nuclear, squares = native.norms(products, left, right, corners=corners)
     for i, j in np.argwhere(np.isnan(nuclear)):  # pairs that the kernel declined
         group, lane = divmod(int(j), native.LANES)
-        nuclear[i, j] = _plain_norms(products, left[i : i + 2], right[group : group + 2])[0][0, lane]
+        columns = slice(right[group] * native.LANES + lane, right[group + 1] * native.LANES, native.LANES)
+        corner = 0.0 if corners is None else float(corners[0][i] * corners[1][j])
+        nuclear[i, j] = plain.one_norm(products, slice(left[i], left[i + 1]), columns, corner)
     return nuclear, squares
 
 
-def _plain_norms(products: Products, left: Index, right: Index) -> tuple[Array, Array]:
-    """The same as the compiled kernel, by singular values: for every platform, and to check it against."""
-    nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * native.LANES))
-    for i in range(len(left) - 1):
-        for group in range(len(right) - 1):
-            lanes = _lanes(products, left[i : i + 2], right[group : group + 2])
-            if lanes.size:
-                values = np.linalg.svd(lanes, compute_uv=False)
-                place = slice(group * native.LANES, (group + 1) * native.LANES)
-                nuclear[i, place], squares[i, place] = values.sum(axis=1), (values**2).sum(axis=1)
-    return nuclear, squares
-
-
-def _lanes(products: Products, rows: Index, columns: Index) -> Array:
-    """One left text against one group: LANES matrices (left rows × right rows), in double precision."""
-    block = products[rows[0] : rows[1], columns[0] * native.LANES : columns[1] * native.LANES]
-    height = int(columns[1] - columns[0])
-    return block.astype(np.float64).reshape(len(block), height, native.LANES).transpose(2, 0, 1)
-
-
-def _published_root_traces(products: Products, row_offsets: Index, left: Panel, right: Panel, eps: float) -> Array:
-    """tr √(√(Σ₁ + εI) Σ₂ √(Σ₁ + εI) + εI) without a d × d matrix.
+def _published_traces(
+    products: Products, left: Panel, right: Panel, eps: float, second_is_left: NDArray[np.bool_] | None
+) -> tuple[Array, Array]:
+    """tr √(√(Σ₁ + εI) Σ₂ √(Σ₁ + εI) + εI) without a d × d matrix, and ‖C‖_F² (left × right lanes).
 
     Its eigenvalues are those of `CᵀC + ε·F₂F₂ᵀ`, plus ε, with C = F₁F₂ᵀ; the other d − n₂ are ε. The rows of a reduced
-    factor are orthogonal, so F₂F₂ᵀ is diagonal.
+    factor are orthogonal, so F₂F₂ᵀ is diagonal. Where a block has pairs of both orders, both are computed.
     """
-    d = left.rows.shape[1]
-    energy = np.einsum("ij,ij->i", right.rows, right.rows, dtype=np.float64)
-    traces = np.zeros((len(left), len(right.offsets[1:]) * native.LANES))
-    scales = np.concatenate([right.scales, np.zeros(traces.shape[1] - len(right))])
-    for group in range(len(right.offsets) - 1):
-        columns = right.offsets[group : group + 2]
-        height = int(columns[1] - columns[0])
-        lanes = slice(group * native.LANES, (group + 1) * native.LANES)
-        diagonal = energy[columns[0] * native.LANES : columns[1] * native.LANES].reshape(height, native.LANES).T
-        for i in range(len(left)):
-            C = _lanes(products, row_offsets[i : i + 2], columns) * (left.scales[i] * scales[lanes])[:, None, None]
-            gram = C.transpose(0, 2, 1) @ C
-            gram[:, np.arange(height), np.arange(height)] += eps * diagonal * scales[lanes][:, None] ** 2
-            eigenvalues = np.linalg.eigvalsh(gram).clip(min=0)
-            traces[i, lanes] = np.sqrt(eigenvalues + eps).sum(axis=1) + (d - height) * np.sqrt(eps)
-    return traces[:, : len(right)]
+    swapped = np.zeros((len(left), len(right)), dtype=bool) if second_is_left is None else second_is_left
+    compute = plain.norms if native.kernel() is None else native.norms
+    traces, squares = np.zeros(swapped.shape), np.zeros(swapped.shape)
+    for on_left in (False, True):
+        if not (swapped == on_left).any():
+            continue
+        rows = left.rows_by_text if on_left else right.rows
+        energies = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+        ridge = native.Ridge(eps, on_left, energies, left.scales, right.padded(right.scales))
+        found, squares = compute(products, left.row_offsets, right.offsets, ridge=ridge)
+        heights = left.ranks[:, None] if on_left else np.repeat(np.diff(right.offsets), native.LANES)
+        found = found + (left.rows.shape[1] - heights) * np.sqrt(eps)
+        traces = np.where(swapped == on_left, found[:, : len(right)], traces)
+    return traces, squares

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,10 @@ Index = NDArray[np.int64]
 # A little room, so that rounding in the float32 product cannot push a singular value above 1.
 _HEADROOM = 1 + 1e-6
 # Texts of equal length are reduced together, in stacks of at most so many numbers.
-_STACK_SIZE = 2_000_000
+_STACK_SIZE = 200_000
+# A shared direction: texts and steps to find it, the share of the spread that it must have, and the least scale of what
+# is left, relative to it.
+_LOOKED_AT, _POWER_STEPS, _SHARED, _SMALLEST_REST = 16, 12, 0.97, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,8 @@ class ReducedText:
     """A text, ready to be compared: unit mean (d), tr Σ, and the factor as `scale · rows` (rank × d).
 
     roughness: √(tr Σ · √rank), of the whole factor: rounding of float32 products moves BW² of a pair in proportion to
-    the roughness of both its texts.
+    the roughness of both its texts. corner: where a direction that all texts share was taken out of `rows`, what it had
+    in the first of them; the factor is then `scale · (rows + corner·e₁uᵀ)`, and tr Σ in the roughness is without it.
     """
 
     mean: Array
@@ -38,6 +43,7 @@ class ReducedText:
     scale: float
     roughness: float
     rows: Rows
+    corner: float = 0.0
 
 
 def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
@@ -45,6 +51,15 @@ def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
 
     `F = U S Vᵀ` becomes `S Vᵀ`: the covariance `FᵀF`, and every nuclear norm with another factor, stay as they are.
     Returns the reduced rows (rank × d a text), scaled to a largest singular value of just under 1, and the scales.
+    """
+    rotated, largest = _rotated(factors)
+    scales = largest * _HEADROOM
+    return [(rows / scale).astype(np.float32) for rows, scale in zip(rotated, scales, strict=True)], scales
+
+
+def _rotated(factors: Array) -> tuple[list[Array], Array]:
+    """The rows `S Vᵀ` of each factor by rising singular value, without those that are rounding, and the largest value.
+
     Uses the n × n side, or the d × d side where n > d.
     """
     _, n, d = factors.shape
@@ -56,32 +71,81 @@ def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
         eigenvalues, vectors = np.linalg.eigh(transposed @ factors)
         rows = vectors.transpose(0, 2, 1) * np.sqrt(eigenvalues.clip(min=0))[:, :, None]
     largest = eigenvalues[:, -1].clip(min=0)
-    scales = np.sqrt(largest) * _HEADROOM
     # Eigenvalues of a Gram matrix are known to about n·ε of the largest; what is below is rounding (repeated tokens,
     # the direction removed by centring).
     kept = eigenvalues > 4 * n * np.finfo(float).eps * largest[:, None]
-    return [(rows[k][kept[k]] / scales[k]).astype(np.float32) for k in range(len(rows))], scales
+    return [part[keep] for part, keep in zip(rows, kept, strict=True)], np.sqrt(largest)
 
 
-def reduce_texts(clouds: TokenClouds, texts: Index, pool: Executor, *, rank: int | None = None) -> list[ReducedText]:
+def reduce_texts(
+    clouds: TokenClouds, texts: Index, pool: Executor, *, rank: int | None = None, direction: Array | None = None
+) -> list[ReducedText]:
     """Reduce some texts, in parallel; to their `rank` largest directions only, if given.
 
-    A degenerate text is an error that names it.
+    `direction`: what `shared_direction` gave for the corpus. A degenerate text is an error that names it.
     """
     reduced: list[ReducedText | None] = [None] * len(texts)
 
     def fill(places: Sequence[int]) -> None:
         stack = np.stack([np.asarray(clouds[int(texts[k])], dtype=np.float64) for k in places])
         means, factors, traces = _checked_factors(stack, texts[places], clouds)
-        rows, scales = reduce_rows(factors)
-        for k, mean, trace, scale, part in zip(places, means, traces.tolist(), scales.tolist(), rows, strict=True):
-            # Rows come by rising singular value.
-            kept = part if rank is None else part[-rank:].copy()
-            reduced[k] = ReducedText(mean, trace, scale, math.sqrt(trace * math.sqrt(len(part))), kept)
+        rotated, largest = _rotated(factors)
+        rest = traces if direction is None else traces - ((factors @ direction) ** 2).sum(axis=1)
+        for entry, k in enumerate(places):
+            rows, corner, scale = rotated[entry], 0.0, float(largest[entry]) * _HEADROOM
+            roughness = math.sqrt(max(0.0, float(rest[entry])) * math.sqrt(len(rows)))
+            if rank is not None:
+                rows = rows[-rank:]
+            if direction is not None and len(rows):
+                rows, corner, scale = _without(direction, rows)
+            small = (rows / scale).astype(np.float32)
+            reduced[k] = ReducedText(means[entry], float(traces[entry]), scale, roughness, small, corner)
 
     for _ in pool.map(fill, _stacks(clouds.lengths[texts], clouds.dimension)):
         pass
     return [text for text in reduced if text is not None]
+
+
+def shared_direction(*corpora: TokenClouds) -> Array | None:
+    """The direction u (d) along which nearly all of the spread of nearly all texts lies, or None for ordinary corpora.
+
+    So it is where all texts begin with one token that is far longer than the rest (an attention sink). Beside it, what
+    the texts differ by would drown in the rounding of float32 products. Looked for in a few texts of each corpus.
+    """
+    factors = []
+    for clouds in corpora:
+        for text in np.linspace(0, len(clouds) - 1, min(_LOOKED_AT, len(clouds)), dtype=np.int64).tolist():
+            (factor,), (trace,) = unit_mean_factors(np.asarray(clouds[text], dtype=np.float64)[None], clouds.dtype)[1:]
+            if np.isfinite(trace) and trace > 0:
+                factors.append(factor / math.sqrt(trace))
+    if not factors:
+        return None
+    rows = np.concatenate(factors)
+    direction = rows[int(np.argmax(np.einsum("ij,ij->i", rows, rows)))]
+    for _ in range(_POWER_STEPS):
+        direction = (rows @ direction) @ rows
+        direction = direction / np.linalg.norm(direction)
+    shares = [float(((factor @ direction) ** 2).sum()) for factor in factors]
+    return direction if np.median(shares) > _SHARED else None
+
+
+def _without(direction: Array, rows: Array) -> tuple[Array, float, float]:
+    """Rows of which only the first had a part along the direction, without that part; the part and the scale.
+
+    A reflection gathers all parts in the first row: the covariance stays as it is. Exact to float64.
+    """
+    parts = rows @ direction
+    size = float(np.linalg.norm(parts))
+    mirror = parts.copy()
+    mirror[0] += math.copysign(size, parts[0])
+    length2 = float(mirror @ mirror)
+    if length2:
+        rows = rows - np.outer(2 / length2 * mirror, mirror @ rows)
+        rows[0] *= -math.copysign(1.0, parts[0])
+    rows[0] -= size * direction
+    rest = math.sqrt(max(0.0, float(np.linalg.eigvalsh(rows @ rows.T)[-1])))
+    scale = max(rest * _HEADROOM, _SMALLEST_REST * size)
+    return rows, size / scale, scale
 
 
 @dataclass(frozen=True)
@@ -90,7 +154,7 @@ class Panel:
 
     Texts stand in groups of LANES; row `(offsets[g] + t)·LANES + lane` of `rows` is row t of the lane-th text of
     group g, zero where that text has fewer rows. texts: positions in the corpus; means (texts × d), traces, scales,
-    roughness and ranks: one entry a text.
+    roughness, ranks and corners: one entry a text.
     """
 
     texts: Index
@@ -99,16 +163,27 @@ class Panel:
     scales: Array
     roughness: Array
     ranks: Index
+    corners: Array
     offsets: Index
     rows: Rows
 
     def __len__(self) -> int:
         return len(self.texts)
 
+    @cached_property
+    def row_offsets(self) -> Index:
+        """Where the rows of each text begin in `rows_by_text`, and where the last ends."""
+        return np.concatenate([[0], np.cumsum(self.ranks)])
+
+    @cached_property
     def rows_by_text(self) -> Rows:
         """The rows one text after the other, without the interleaving and its zeros."""
         places = [(self.offsets[k // LANES] + np.arange(rank)) * LANES + k % LANES for k, rank in enumerate(self.ranks)]
         return np.asarray(self.rows[np.concatenate(places)])
+
+    def padded(self, values: Array) -> Array:
+        """One value a text, with zeros for the lanes of the last group that have no text."""
+        return np.pad(values, (0, (len(self.offsets) - 1) * LANES - len(self)))
 
     def groups(self, first: int, last: int) -> Panel:
         """The texts of groups first … last − 1: a view, nothing is copied."""
@@ -120,6 +195,7 @@ class Panel:
             self.scales[texts],
             self.roughness[texts],
             self.ranks[texts],
+            self.corners[texts],
             self.offsets[first : last + 1] - self.offsets[first],
             self.rows[self.offsets[first] * LANES : self.offsets[last] * LANES],
         )
@@ -144,6 +220,7 @@ def make_panel(texts: Index, reduced: Sequence[ReducedText]) -> Panel:
         scales=np.array([text.scale for text in reduced]),
         roughness=np.array([text.roughness for text in reduced]),
         ranks=ranks,
+        corners=np.array([text.corner for text in reduced]),
         offsets=offsets,
         rows=rows.reshape(-1, dimension),
     )
@@ -157,8 +234,9 @@ def reduced_bytes(clouds: TokenClouds) -> Index:
 class ReducedCache:
     """Reduced texts of a corpus, kept while they fit a budget of bytes, so that a text is rarely reduced twice."""
 
-    def __init__(self, clouds: TokenClouds, budget: int) -> None:
+    def __init__(self, clouds: TokenClouds, budget: int, direction: Array | None = None) -> None:
         self.clouds = clouds
+        self.direction = direction
         self.bytes = reduced_bytes(clouds)
         self._budget = budget
         self._kept: dict[int, ReducedText] = {}
@@ -168,8 +246,11 @@ class ReducedCache:
         missing = np.array([text for text in texts.tolist() if text not in self._kept], dtype=np.int64)
         if self.bytes[missing].sum() + self.bytes[list(self._kept)].sum() > self._budget:
             self._kept = {text: self._kept[text] for text in texts.tolist() if text in self._kept}
-        self._kept.update(zip(missing.tolist(), reduce_texts(self.clouds, missing, pool), strict=True))
+        self._kept.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
         return self._kept
+
+    def _reduced(self, texts: Index, pool: Executor) -> list[ReducedText]:
+        return reduce_texts(self.clouds, texts, pool, direction=self.direction)
 
 
 def _stacks(lengths: Index, dimension: int) -> Iterator[list[int]]:

@@ -4,70 +4,202 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.errors import InputError
 from poolscope.numbers.bures.rational import square_root_poles
 
-LANES = 4  # pairs per vector instruction; a constant of kernel.c
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Constants of kernel.c: pairs per vector instruction, and columns that are converted at a time.
+LANES, _CHUNK = 4, 64
 _VECTOR_BYTES = LANES * 8
+# The environment variable that chooses, and the copies of kernel.c with the poolscope_level() that they need, rising.
+_CHOICE = "POOLSCOPE_KERNEL"
+_COPIES = {"default": 0, "v3": 3, "v4": 4}
+
+
+class Route(NamedTuple):
+    """How nuclear norms are computed here: by a compiled function (None: by numpy), and the words for that.
+
+    chosen: numpy by the user's choice, so that there is nothing to warn of.
+    """
+
+    function: Any | None
+    words: str
+    chosen: bool = False
+
+
+def kernel() -> Any | None:
+    """The compiled function, or None where numpy does its work."""
+    return _route().function
+
+
+def route() -> str:
+    """In words, for people: the compiled kernel and its copy, or numpy and why."""
+    return _route().words
 
 
 @lru_cache
-def kernel() -> Any | None:
-    """The compiled function, or None where there was no compiler at install time.
+def warn_of_slow_route() -> None:
+    """Say once a process that the compiled kernel is missing, and how to get it."""
+    if _route().function is None and not _route().chosen:
+        warnings.warn(
+            f"distances of token clouds take several times as long as they could: {route()}. Reinstall poolscope with "
+            f"a C compiler (gcc or clang) on the path, or set {_CHOICE}=numpy to say that you know.",
+            stacklevel=3,
+        )
 
-    `POOLSCOPE_KERNEL=numpy` in the environment turns it off.
-    """
+
+@lru_cache
+def _route() -> Route:
+    """What the variable POOLSCOPE_KERNEL asks for, or the best that this CPU can run."""
+    choice = os.environ.get(_CHOICE) or None
+    if choice not in {None, "numpy", *_COPIES}:
+        raise InputError(
+            f"{_CHOICE}: received '{choice}'; allowed are {', '.join(_COPIES)} and numpy. Correct it, or unset it for "
+            f"the fastest."
+        )
+    if choice == "numpy":
+        return Route(None, f"numpy ({_CHOICE}=numpy)", chosen=True)
+    library, problem = _library()
+    if library is None:
+        if choice:
+            raise InputError(
+                f"{_CHOICE}: received '{choice}', but there is {problem}. Unset it, or reinstall poolscope."
+            )
+        return Route(None, f"numpy ({problem})")
+    runnable = runnable_copies()
+    if choice and choice not in runnable:
+        raise InputError(
+            f"{_CHOICE}: received '{choice}', but this CPU runs {' and '.join(runnable)}. Choose one of these."
+        )
+    name = choice or runnable[-1]
+    function = getattr(library, f"poolscope_norms_{name}")
+    function.argtypes, function.restype = [ctypes.c_void_p], None
+    return Route(function, f"compiled kernel ({name})")
+
+
+def runnable_copies() -> list[str]:
+    """The copies of the compiled kernel that this CPU can run, the fastest last; none where there is no kernel."""
+    library, _ = _library()
+    return [] if library is None else [name for name, level in _COPIES.items() if level <= library.poolscope_level()]
+
+
+@lru_cache
+def _library() -> tuple[ctypes.CDLL | None, str]:
+    """The compiled library, or None and why not."""
     files = sorted(Path(__file__).parent.glob("_kernel.*"))
-    if not files or os.environ.get("POOLSCOPE_KERNEL") == "numpy":
-        return None
+    if not files:
+        return None, "no compiled kernel: there was no C compiler when poolscope was installed"
     try:
-        function = ctypes.CDLL(os.fspath(files[0])).poolscope_nuclear_norms
-    except (OSError, AttributeError):  # built for another machine
-        return None
-    pointer, integer = ctypes.c_void_p, ctypes.c_int64
-    function.argtypes = [pointer, integer, pointer, integer, pointer, integer, pointer, pointer, integer]
-    function.argtypes += [pointer, pointer, pointer]
-    function.restype = None
-    return function
+        library = ctypes.CDLL(os.fspath(files[0]))
+        library.poolscope_level.restype = ctypes.c_int64
+    except (OSError, AttributeError) as error:
+        return None, f"no usable compiled kernel: {files[0].name} was built for another machine or version ({error})"
+    return library, ""
+
+
+class Ridge(NamedTuple):
+    """The published trace instead of the nuclear norm: eps is added before each square root.
+
+    on_left: the second text of the pairs, on whose side the Gram matrix is taken, is the left one; energies: squared
+    norms of its rows, in the order of the products; scales of the left and the right texts.
+    """
+
+    eps: float
+    on_left: bool
+    energies: Array
+    left_scales: Array
+    right_scales: Array
+
+
+class _Block(ctypes.Structure):
+    """`struct block` of kernel.c, field by field."""
+
+    _fields_ = [
+        ("products", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        ("left", ctypes.c_void_p),
+        ("lefts", ctypes.c_int64),
+        ("right", ctypes.c_void_p),
+        ("groups", ctypes.c_int64),
+        ("pole", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("poles", ctypes.c_int64),
+        ("left_corners", ctypes.c_void_p),
+        ("right_corners", ctypes.c_void_p),
+        ("side", ctypes.c_int64),
+        ("ridge", ctypes.c_void_p),
+        ("eps", ctypes.c_double),
+        ("left_scales", ctypes.c_void_p),
+        ("right_scales", ctypes.c_void_p),
+        ("scratch", ctypes.c_void_p),
+        ("norms", ctypes.c_void_p),
+        ("squares", ctypes.c_void_p),
+    ]
 
 
 def norms(
-    block: NDArray[np.float32], left: NDArray[np.int64], right: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Nuclear norms and squared Frobenius norms of the sub-blocks of `block`, by the compiled kernel.
+    products: NDArray[np.float32],
+    left: Index,
+    right: Index,
+    *,
+    corners: tuple[Array, Array] | None = None,
+    ridge: Ridge | None = None,
+) -> tuple[Array, Array]:
+    """Nuclear norms and squared Frobenius norms of the sub-blocks of `products`, by the compiled kernel.
 
     `left` are row offsets of the left texts, `right` offsets of the groups of LANES interleaved right texts, in units
-    of LANES columns. All singular values must be at most 1. Both results are (left texts × right lanes); a NaN among
-    the nuclear norms marks a pair for which rounding came too close to a pole.
+    of LANES columns. All singular values must be at most 1, but for a large direction that both sides share: it is
+    given as `corners` of left texts and right lanes, whose product is added to the first entry of each sub-block.
+    Both results are (left texts × right lanes); a NaN among the nuclear norms marks a pair for which rounding came too
+    close to a pole, or whose corner is not large.
     """
     function = kernel()
     assert function is not None, "the caller checks kernel() first"
-    assert block.dtype == np.float32
-    assert block.flags.c_contiguous
+    assert products.dtype == np.float32
+    assert products.shape[1] < 2 or products.strides[1] == products.itemsize
     poles, weights = square_root_poles()
     lefts, groups = len(left) - 1, len(right) - 1
-    side = int(min(np.diff(left).max(initial=0), np.diff(right).max(initial=0)))
-    scratch = np.empty((side * (side + 1) // 2 + 6 * side + 1) * LANES)
-    aligned = scratch.ctypes.data + (-scratch.ctypes.data) % _VECTOR_BYTES
+    heights = int(np.diff(left).max(initial=0)), int(np.diff(right).max(initial=0))
+    side = min(heights) if ridge is None else heights[0 if ridge.on_left else 1]
+    scratch = np.empty((_scratch_vectors(side, max(heights), whole=corners is not None) + 1) * LANES)
     nuclear, squares = np.empty((2, lefts, groups * LANES))
-    function(
-        block.ctypes.data,
-        block.shape[1],
-        left.ctypes.data,
-        lefts,
-        right.ctypes.data,
-        groups,
-        poles.ctypes.data,
-        weights.ctypes.data,
-        len(poles),
-        aligned,
-        nuclear.ctypes.data,
-        squares.ctypes.data,
+    block = _Block(
+        products=products.ctypes.data,
+        stride=products.strides[0] // products.itemsize,
+        left=left.ctypes.data,
+        lefts=lefts,
+        right=right.ctypes.data,
+        groups=groups,
+        pole=poles.ctypes.data,
+        weight=weights.ctypes.data,
+        poles=len(poles),
+        scratch=scratch.ctypes.data + (-scratch.ctypes.data) % _VECTOR_BYTES,
+        norms=nuclear.ctypes.data,
+        squares=squares.ctypes.data,
     )
+    if corners is not None:
+        block.left_corners, block.right_corners = (part.ctypes.data for part in corners)
+    if ridge is not None:
+        block.side, block.eps, block.ridge = 1 if ridge.on_left else 2, ridge.eps, ridge.energies.ctypes.data
+        block.left_scales, block.right_scales = ridge.left_scales.ctypes.data, ridge.right_scales.ctypes.data
+    function(ctypes.byref(block))
     return nuclear, squares
+
+
+def _scratch_vectors(side: int, longest: int, *, whole: bool) -> int:
+    """What kernel.c needs for a Gram matrix of this side: itself, six vectors, and rows of C in double precision.
+
+    The rows are one chunk of columns, or with corners the `whole` of C and a vector more.
+    """
+    rows = side * longest + max(side, longest) if whole else side * _CHUNK
+    return side * (side + 1) // 2 + 6 * side + rows

@@ -1,8 +1,11 @@
 """Distances of all pairs of a corpus, block by block, or of given pairs.
 
 All pairs: the corpus is sorted by length and cut into tiles whose panels fit the memory budget; each pair of tiles is
-cut into blocks that fit the cache. Blocks are independent: they run on all cores and come out in a fixed order, so the
-results do not depend on the number of threads.
+cut into blocks that fit the cache. Blocks are independent: they run on all cores and come out in a fixed order.
+
+What is promised: equal calls give equal bytes on one machine, whatever the number of threads. Other blocks, another
+BLAS or CPU, or the numpy route move BW² by no more than `Distances.error`: a BLAS sums float32 products in an order
+that may depend on where a pair lies in its block (OpenBLAS for AVX2 splits the sums of some tiles at panel edges).
 """
 
 from __future__ import annotations
@@ -20,8 +23,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from poolscope.clouds import TokenClouds
+from poolscope.numbers.bures import native
 from poolscope.numbers.bures.distances import Array, Distances, Index, grid_distances, listed_distances
-from poolscope.numbers.bures.factors import Panel, ReducedCache, ReducedText, make_panel, reduce_texts, reduced_bytes
+from poolscope.numbers.bures.factors import (
+    Panel,
+    ReducedCache,
+    ReducedText,
+    make_panel,
+    reduce_texts,
+    reduced_bytes,
+    shared_direction,
+)
 from poolscope.numbers.bures.native import LANES
 from poolscope.numbers.bures.refine import refined
 
@@ -50,10 +62,11 @@ def all_pairs(
 ) -> Iterator[Distances]:
     """Every pair i < j of `clouds` once, or every text of `clouds` with every text of `other`.
 
-    With eps > 0 (see `grid_distances`) the order of a pair matters a little, so the corpus is then left unsorted. With
-    `rank`, only so many directions of each text enter the nuclear norm. That can only lower it, so BW² comes out as an
-    upper bound, for a fraction of the cost.
+    With eps > 0 (see `grid_distances`) the order of a pair matters a little: it is i < j, as everywhere. With `rank`,
+    only so many directions of each text enter the nuclear norm. That can only lower it, so BW² comes out as an upper
+    bound, for a fraction of the cost.
     """
+    native.warn_of_slow_route()
     with workers() as pool:
         yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, pool))
 
@@ -70,7 +83,10 @@ def given_pairs(
 
     Callers that ask again and again about the same corpora pass the `caches` of `reduced_caches`.
     """
-    left, right = caches or reduced_caches(clouds, other)
+    native.warn_of_slow_route()
+    if caches is None or (eps and caches[0].direction is not None):
+        caches = reduced_caches(clouds, other, whole=bool(eps))
+    left, right = caches
     # A pair that is asked for several times is computed once, so that it has one value: float32 sums differ a little
     # from place to place.
     asked = _one_direction(pairs, len(right.clouds)) if left is right and not eps else pairs
@@ -93,11 +109,16 @@ def _one_direction(pairs: Index, texts: int) -> Index:
 
 
 def reduced_caches(
-    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES
+    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES, whole: bool = False
 ) -> tuple[ReducedCache, ReducedCache]:
-    """Caches of the left and the right corpus, of so many bytes; one and the same within a single corpus."""
-    left = ReducedCache(clouds, budget)
-    return left, left if other is None or other is clouds else ReducedCache(other, budget)
+    """Caches of the left and the right corpus, of so many bytes; one and the same within a single corpus.
+
+    whole: leave a direction that all texts share in the rows.
+    """
+    corpora = [clouds] if other is None or other is clouds else [clouds, other]
+    direction = None if whole else shared_direction(*corpora)
+    caches = [ReducedCache(corpus, budget, direction) for corpus in corpora]
+    return caches[0], caches[-1]
 
 
 def available_cores() -> int:
@@ -136,21 +157,22 @@ def _all_pairs_jobs(
     pool: ThreadPoolExecutor,
 ) -> Iterator[Callable[[], Distances]]:
     def panel(part: TokenClouds, texts: Index) -> Panel:
-        return make_panel(texts, reduce_texts(part, texts, pool, rank=rank))
+        return make_panel(texts, reduce_texts(part, texts, pool, rank=rank, direction=direction))
 
+    direction = None if eps else shared_direction(*([clouds] if other is None else [clouds, other]))
     # Bounds by few directions are to be cheap.
     refine = _as_found if rank else _refinement(clouds, other or clouds, eps)
-    left_tiles = _tiles(clouds, tile_bytes, by_length=not eps)
-    right_tiles = left_tiles if other is None else _tiles(other, tile_bytes, by_length=not eps)
+    left_tiles = _tiles(clouds, tile_bytes)
+    right_tiles = left_tiles if other is None else _tiles(other, tile_bytes)
     for t, tile in enumerate(left_tiles):
         left = panel(clouds, tile)
         for u in range(t if other is None else 0, len(right_tiles)):
             same = other is None and t == u
             right = left if same else panel(other or clouds, right_tiles[u])
             for first, last in _runs(_group_heights(left), _BLOCK_ROWS):
-                start = first if same else 0
+                start, rows = first if same else 0, left.groups(first, last)
                 for begin, end in _runs(_group_heights(right)[start:], _BLOCK_COLUMNS):
-                    block = left.groups(first, last), right.groups(start + begin, start + end)
+                    block = rows, right.groups(start + begin, start + end)
                     ahead = begin * LANES if same else None
                     yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None, refine=refine)
 
@@ -169,7 +191,8 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
 
     `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
     """
-    values = grid_distances(left, right, eps=eps)
+    second_is_left = None if crossed else left.texts[:, None] > right.texts
+    values = grid_distances(left, right, eps=eps, second_is_left=second_is_left)
     i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
     if ahead is None:
         wanted = np.ones(i.shape, dtype=bool)
@@ -246,9 +269,9 @@ def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iter
     yield slice(start, len(pairs))
 
 
-def _tiles(clouds: TokenClouds, tile_bytes: int, *, by_length: bool) -> list[Index]:
+def _tiles(clouds: TokenClouds, tile_bytes: int) -> list[Index]:
     """Texts by rising length, so that neighbours pad each other little, cut where the budget is full."""
-    order = np.argsort(clouds.lengths, kind="stable") if by_length else np.arange(len(clouds))
+    order = np.argsort(clouds.lengths, kind="stable")
     return [order[start:stop] for start, stop in _runs(reduced_bytes(clouds)[order], tile_bytes)]
 
 

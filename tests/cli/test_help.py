@@ -1,0 +1,45 @@
+"""The page of commands, old names, and metrics without a command of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from command_line import invoke, run
+from poolscope.cli import COMMANDS, HIDDEN, RESEARCH
+from poolscope.errors import InputError
+
+
+def test_the_first_page_shows_main_commands_first_and_research_as_one_line():
+    page = invoke("--help").output
+    shown = [line.split()[0] for line in page.splitlines() if line.startswith("  ")]
+    assert shown[:3] == ["audit", "compare", "tune"]
+    assert not {row.name for row in RESEARCH} & set(shown)
+    assert max(map(len, page.splitlines())) <= 90
+
+
+@pytest.mark.parametrize("row", [row for row in COMMANDS if row.name != "research"], ids=lambda row: row.name)
+def test_every_command_explains_itself(row):
+    assert f"poolscope {row.name}" in " ".join(run(row.name, "--help").split())
+
+
+@pytest.mark.parametrize("row", RESEARCH, ids=lambda row: row.name)
+def test_research_is_a_group_and_its_commands_go_by_their_old_names_too(row):
+    grouped, alone = (run(*where, row.name, "--help") for where in (["research"], []))
+    assert [line for line in grouped.splitlines() if "--" in line] == [
+        line for line in alone.splitlines() if "--" in line
+    ]
+    assert row.name in run("research", "--help")
+    assert next(other for other in COMMANDS if other.name == row.name).panel == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [("socm", "--sample", "--pairs"), ("encode", "--sample", "--limit"), ("audit", "--sample=5", "--limit")],
+)
+def test_an_earlier_name_of_an_option_says_the_present_one(command, old, new):
+    with pytest.raises(InputError, match=f"is called {new} now"):
+        run(command, "model", "texts", old, "5", "-o", "x")
+
+
+def test_unknown_commands_are_refused():
+    assert invoke("no-such-command").exit_code == 2

@@ -1,0 +1,32 @@
+"""Commands through the real parser, as a test calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.testing import CliRunner, Result
+
+from poolscope.cli import COMMANDS, app
+from poolscope.errors import PoolscopeError
+
+
+def invoke(*arguments: object, width: int | None = None) -> Result:
+    """A command and what came of it, on a screen of `width` columns; an error of poolscope is raised."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), env=None if width is None else {"COLUMNS": str(width)})
+    if isinstance(result.exception, PoolscopeError):
+        raise result.exception
+    return result
+
+
+def run(*arguments: object, width: int = 160, expect: int = 0) -> str:
+    """What a command prints; it must end with the exit code `expect`."""
+    result = invoke(*arguments, width=width)
+    assert result.exit_code == expect, result.output
+    return result.output
+
+
+def commands() -> dict[str, Any]:
+    """Every command by name, as the application builds it; those of the group `research` by their own names."""
+    application = typer.main.get_command(app)
+    return {row.name: application.get_command(None, row.name) for row in COMMANDS if row.module}
