@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run as run_command
 from poolscope import encode, layers, read_pairs, read_texts, socm, token_statistics
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.research.correlate.published import SOCM_MODELS
-from poolscope.research.reproduce import folder as folder_module
-from poolscope.research.reproduce import length_collapse, norm_variance, socm_paper
-from poolscope.research.reproduce.request import Request
+from poolscope.research.reproduce import experiment, length_collapse, norm_variance, socm_paper
+from poolscope.research.reproduce.experiment import Reproduction, Request
 from tiny_models import WORDS, declare, save_model
 
-RUNNER = CliRunner()
 BERT, SIMCSE, E5, GTE = (model.name for model in SOCM_MODELS[:4])
 
 
@@ -28,7 +26,7 @@ def _offline_and_quick(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
-    monkeypatch.setattr(folder_module, "save_figure", lambda figure, path: path.write_text(figure.to_json()))
+    monkeypatch.setattr(experiment, "save_figure", lambda figure, path: path.write_text(figure.to_json()))
 
 
 def words(count, seed, *, low=4, high=18):
@@ -76,7 +74,9 @@ def request_of(models, texts, triplets):
 def test_socm_of_what_can_be_reached(request_of, models, texts, triplets, tmp_path, monkeypatch):
     monkeypatch.setattr(socm_paper, "read_texts", _without_hub(socm_paper.read_texts))
     done = socm_paper.run(tmp_path / "out", request_of, command="the command")
-    assert (done.measured, len(done.runs)) == (8, 36)
+    assert done.headline() == {"output": str(tmp_path / "out"), "measured": 8, "runs": 36}
+    assert Reproduction.from_dict(done.to_dict()).runs == done.runs
+    assert done.to_table().column("status").to_pylist() == [run["status"] for run in done.runs]
     rows = {(row["model"], row["set"]): row for row in rows_of(done, "averages")}
     clouds = encode(models[GTE], read_texts(texts).texts)
     wiki = rows[GTE, "wiki"]
@@ -140,7 +140,7 @@ def test_scores_of_other_models_are_a_note_and_no_failure(request_of, models, te
     (tmp_path / "scores.csv").write_text("model,mteb\nsomebody/else,1\n")
     done = socm_paper.run(tmp_path / "out", request, scores=tmp_path / "scores.csv")
     assert done.complete
-    assert "No correlation with the scores: 0 models have" in (done.folder / "README.md").read_text(encoding="utf-8")
+    assert "0 models have" in (done.folder / "README.md").read_text(encoding="utf-8")
     assert not (done.folder / "correlations.csv").exists()
 
 
@@ -222,20 +222,15 @@ def test_length_and_temperature(models, tmp_path):
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-def run_command(*arguments):
-    result = RUNNER.invoke(app, ["reproduce", *map(str, arguments)])
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    return result
+run = partial(run_command, "research", "reproduce")
 
 
 @pytest.mark.model
 def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
     arguments = ["--model", "mini=builtin:minilm", "--models", GTE, "--sets", "wiki", "--sets", "hard", "--limit", 8]
     texts = ["--texts", "wiki=builtin:docstrings", "--texts", "hard=builtin:docstrings"]
-    result = run_command("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
-    assert result.exit_code == 0, result.output
-    assert "measured: 2 of 4; README.md says why" in result.output
+    output = run("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
+    assert "measured: 2 of 4" in output
     rows = pq.read_table(tmp_path / "out" / "averages.parquet").to_pylist()
     mini = next(row for row in rows if row["model"] == "mini" and row["set"] == "wiki")
     corpus = read_texts("builtin:docstrings", sample=8)
@@ -244,26 +239,24 @@ def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
 
 
 def test_a_run_that_reaches_nothing_says_so(tmp_path, texts):
-    result = run_command(
-        "norm-variance", "-o", tmp_path / "out", "--models", "openai-community/gpt2", "--texts", f"texts={texts}"
-    )
-    assert result.exit_code == 1
-    assert "measured: 0 of 1" in result.output
+    choice = ("--models", "openai-community/gpt2", "--texts", f"texts={texts}")
+    output = run("norm-variance", "-o", tmp_path / "out", *choice, expect=1)
+    assert "measured: 0 of 1" in output
     assert "not reached" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def test_wrong_questions(tmp_path):
     out = ("-o", tmp_path / "out")
     with pytest.raises(InputError, match="received 'nonsense'; allowed: socm-paper, length-collapse"):
-        run_command("nonsense", *out)
+        run("nonsense", *out)
     with pytest.raises(InputError, match="--taus: received for socm-paper; it belongs to length-collapse"):
-        run_command("socm-paper", *out, "--taus", "0.5")
+        run("socm-paper", *out, "--taus", "0.5")
     with pytest.raises(InputError, match="--scores: received for norm-variance"):
-        run_command("norm-variance", *out, "--scores", "s.csv")
+        run("norm-variance", *out, "--scores", "s.csv")
     with pytest.raises(InputError, match="--taus: received 'hot'"):
-        run_command("length-collapse", *out, "--taus", "hot")
+        run("length-collapse", *out, "--taus", "hot")
     with pytest.raises(InputError, match="models: received who"):
-        run_command("socm-paper", *out, "--models", "who")
+        run("socm-paper", *out, "--models", "who")
     with pytest.raises(InputError, match="not empty"):
-        run_command("socm-paper", "-o", tmp_path.parent)
+        run("socm-paper", "-o", tmp_path.parent)
     assert not (tmp_path / "out").exists()

@@ -56,7 +56,7 @@ def reproduce(
     of the set texts. What cannot be reached stands in the tables with the reason; exit code 1: nothing could be.
     """
     from poolscope.encoders.base import EncoderOptions
-    from poolscope.research.reproduce.request import Request, choose, parse_named
+    from poolscope.research.reproduce.experiment import Request, choose, parse_named
 
     further = _further(experiment, scores, taus)
     chosen = import_module(f"poolscope.research.reproduce.{experiment.replace('-', '_')}")

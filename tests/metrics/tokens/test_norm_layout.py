@@ -11,7 +11,7 @@ from tests.tiny_models import TEXTS, tiny_model, tiny_tokenizer
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.tokens.norms import norm_layout, probe
 from poolscope.research import norm_ablation as module
-from poolscope.research.norm_ablation import REPLACEMENTS, Replacement, norm_ablation, replaced_norms
+from poolscope.research.norm_ablation import REPLACEMENTS, NormAblation, Replacement, norm_ablation, replaced_norms
 
 POST, PRE, SANDWICH = "post-norm", "pre-norm", "sandwich-norm"
 FAMILIES = {
@@ -165,14 +165,18 @@ def test_replaced_gains_are_the_effective_ones():
     np.testing.assert_allclose(np.concatenate(ones), 1, rtol=1e-3)
 
 
-def test_table_of_an_ablation():
+def test_table_of_an_ablation(tmp_path):
     ablation = norm_ablation(rough("BERT"), TEXTS, replacements=REPLACEMENTS[:2], min_count=2)
     rows = ablation.to_table().to_pylist()
     assert [(row["replacement"], row["layer"]) for row in rows[:5]] == [("as it is", k) for k in range(4)] + [
         ("bias → zero", 0)
     ]
     assert ablation.to_dict()["norms"]["layout"] == "post-norm"
-    assert repr(ablation).endswith("post-norm, 2 replacements)")
+    assert ablation.headline()["replacements"] == 2
+    ablation.save(tmp_path / "a.json")
+    loaded = NormAblation.load(tmp_path / "a.json")
+    assert (loaded.rows(), loaded.replacements) == (ablation.rows(), ablation.replacements)
+    np.testing.assert_array_equal(loaded.norms.norms[0].gain, ablation.norms.norms[0].gain)
     with pytest.raises(InputError, match="gain='half'"):
         Replacement(gain="half")
 

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.numbers.correlation import MIN_ITEMS, ItemBootstrap, is_constant
-from poolscope.numbers.intervals import Estimate
 from poolscope.research.correlate.model_records import (
     TRAITS,
     Joined,
@@ -56,7 +55,6 @@ MIN_MODELS = 3
 _MIN_FREEDOM = 3  # degrees of freedom that must be left
 _FEW = 20  # models below which 95 % intervals of r were seen to cover 89 to 94 % (those of ρ and τ 94 to 98 %)
 _ANSWERS = "other models like these (if they were independent draws)"
-_NOTHING = Association(Estimate(None), None)
 
 
 def correlate(
@@ -184,11 +182,6 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
         lacking=tuple(model.name for model in models if model not in both),
         x=x,
         y=y,
-        spearman=_NOTHING,
-        pearson=_NOTHING,
-        kendall=_NOTHING,
-        partials=(),
-        without=(),
         detectable=detectable_correlation(len(both)),
         undefined=_undefined(x, y, metric, score),
     )

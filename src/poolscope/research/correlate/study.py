@@ -40,6 +40,9 @@ class Association:
         )
 
 
+NOTHING = Association(Estimate(None), None)
+
+
 @dataclass(frozen=True)
 class PartialAssociation:
     """The correlation once some controls are accounted for, or the reason why it was not computed."""
@@ -76,12 +79,12 @@ class MetricScore:
     lacking: tuple[str, ...]
     x: Array = field(repr=False)
     y: Array = field(repr=False)
-    spearman: Association
-    pearson: Association
-    kendall: Association
-    partials: tuple[PartialAssociation, ...]
-    without: tuple[WithoutFamily, ...]
     detectable: float | None
+    spearman: Association = NOTHING
+    pearson: Association = NOTHING
+    kendall: Association = NOTHING
+    partials: tuple[PartialAssociation, ...] = ()
+    without: tuple[WithoutFamily, ...] = ()
     holm: float | None = None
     undefined: str | None = None
 
@@ -186,7 +189,7 @@ def _flat(row: MetricScore) -> dict[str, Any]:
     for part in row.partials:
         for kind, found in (("spearman", part.spearman), ("pearson", part.pearson)):
             name = f"partial_{kind}_{'_'.join(part.controls)}"
-            flat |= _columns(name, found or Association(Estimate(None), None))
+            flat |= _columns(name, found or NOTHING)
     return {**flat, "undefined": row.undefined}
 
 
