@@ -1,4 +1,4 @@
-"""`poolscope correlate`: do the numbers of audits go with task scores over models?"""
+"""`poolscope research correlate`: do the numbers of audits go with task scores over models?"""
 
 from __future__ import annotations
 

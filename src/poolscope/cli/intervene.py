@@ -1,4 +1,4 @@
-"""`poolscope intervene`: what follows when the means are kept and the second moment is changed."""
+"""`poolscope research intervene`: what follows when the means are kept and the second moment is changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # From this width on the table has room for the intervals; --json and --figure have them always.
 WIDE = 140
 
-# Query-document pairs drawn when the user names no number: every query is compared with every document.
+# Queries that are drawn, each with its document, when the user names no number: each is compared with every document.
 DEFAULT_LIMIT = 200
 
 
@@ -37,7 +37,9 @@ def intervene(
     ] = None,
     query_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the queries.")] = "query",
     document_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the documents.")] = "document",
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Draw N of the pairs (0: all).")] = DEFAULT_LIMIT,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Draw N queries with their documents (0: all).")
+    ] = DEFAULT_LIMIT,
     seed: given.Seed = 0,
     socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,

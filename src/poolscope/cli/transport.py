@@ -1,4 +1,4 @@
-"""`poolscope transport`: how much of the distance between token lists do two moments see, layer by layer?"""
+"""`poolscope research transport`: how much of the distance between token lists do two moments see, layer by layer?"""
 
 from __future__ import annotations
 

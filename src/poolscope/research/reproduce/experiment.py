@@ -37,8 +37,8 @@ def _quiet(message: str) -> None:
 class Request:
     """What to run. `models` and `texts` map names to where they are loaded from (a hub name, a folder, a file).
 
-    `limit`: texts (or pairs) of each set; None for the published number. `options` are those of the encoder, and `say`
-    is told what is being done.
+    `limit`: texts of each set (queries with their documents where it holds these); None for the published number.
+    `options` are those of the encoder, and `say` is told what is being done.
     """
 
     models: Mapping[str, str]
