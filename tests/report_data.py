@@ -6,7 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from poolscope import TokenClouds, socm
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.numbers.intervals import Interval
 from poolscope.report import (
     PairExplorer,

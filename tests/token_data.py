@@ -11,7 +11,7 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, Progress
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.texts import ReadReport, Texts
 
 WORDS = ["[CLS]", "the", "a", "cat", "dog", "sat", "on", "mat", "tree", "river", "blue", "red", "old", "runs", "far"]

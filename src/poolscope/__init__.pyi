@@ -26,7 +26,7 @@ from poolscope.metrics.tokens.measure import token_statistics as token_statistic
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
-from poolscope.repairs.pooling import pool as pool
+from poolscope.numbers.pooling import pool as pool
 from poolscope.repairs.repair_file import Repair as Repair
 from poolscope.repairs.temperature.bake import bake as bake
 from poolscope.repairs.temperature.tempscale import tempscale as tempscale

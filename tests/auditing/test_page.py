@@ -10,7 +10,7 @@ from poolscope.auditing.page import _explorer, answer_section
 from poolscope.auditing.page_tables import SHOWN
 from poolscope.auditing.run import audit
 from poolscope.auditing.standings import standings
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 from tiny_models import tiny_model, tiny_tokenizer
 
 

@@ -10,7 +10,7 @@ from poolscope.auditing.pooling import CANDIDATES, CONTENT, pooled_ways
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
 
 

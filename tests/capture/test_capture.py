@@ -258,7 +258,7 @@ def test_a_changed_step_is_refused():
 
 
 def test_models_without_layers_are_refused():
-    with pytest.raises(ModelError, match=r"kind 'arrays'.*allowed: transformers on torch"):
+    with pytest.raises(ModelError, match=r"kind 'arrays', which has no attention.*on torch"):
         OpenModel([np.ones((2, 3))])
     with pytest.raises(InputError, match="texts"):
         list(capture(zoo.family("BERT"), []))

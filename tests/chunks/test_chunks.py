@@ -337,7 +337,7 @@ def test_a_character_that_does_not_fit_is_named(roberta):
 
 
 def test_a_model_without_tokenizer_is_refused():
-    with pytest.raises(ModelError, match="with a tokenizer"):
+    with pytest.raises(ModelError, match="has no tokenizer"):
         chunk_texts(lambda texts: [[[1.0]] for _ in texts], ["a"])
 
 

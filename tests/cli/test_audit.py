@@ -15,7 +15,7 @@ from command_line import run as run_command
 from poolscope.auditing.questions import QUESTIONS
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 from tiny_models import declare, save_model
 
 run = partial(run_command, "audit")

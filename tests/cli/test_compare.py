@@ -14,7 +14,7 @@ from poolscope.auditing.compare import compare
 from poolscope.auditing.run import audit
 from poolscope.encoders import encode
 from poolscope.errors import InputError
-from poolscope.repairs.pooling import pool
+from poolscope.numbers.pooling import pool
 
 run = partial(run_command, "compare", width=80)
 

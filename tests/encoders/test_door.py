@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,16 @@ import pytest
 import torch
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder, encode
+from poolscope.encoders import (
+    ENCODERS,
+    EncoderKind,
+    EncoderOptions,
+    ModelCard,
+    TokenEncoder,
+    as_encoder,
+    encode,
+    register_encoder,
+)
 from poolscope.encoders.base import check_layers, resolve_prompt
 from poolscope.errors import InputError, ModelError
 from tiny_models import tiny_model, tiny_tokenizer
@@ -86,8 +96,9 @@ def test_options_that_cannot_apply_are_refused(given):
 
 @pytest.mark.parametrize("given", [None, 3, [], {"a": 1}, object(), [1.0, 2.0]])
 def test_anything_else_is_refused_with_a_list_of_what_is_allowed(given):
-    with pytest.raises(InputError, match=r"allowed: a hub name, a model folder or file, builtin:minilm"):
+    with pytest.raises(InputError, match="allowed: ") as refused:
         as_encoder(given)
+    assert all(kind.words in str(refused.value) for kind in ENCODERS.values())
 
 
 def test_a_model_without_its_tokenizer():
@@ -184,3 +195,74 @@ def test_the_door_is_cheap_to_import():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": source}, timeout=60
     )
     assert found.stdout.strip() == "[]"
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+
+def test_a_name_stands_once_in_the_table():
+    with pytest.raises(InputError, match="'onnx' is in the table already"):
+        register_encoder(EncoderKind("onnx", "mine", lambda source: True, lambda source, options: OwnEncoder()))
+
+
+EXTENSION = """
+import numpy as np
+
+from poolscope import TokenClouds
+from poolscope.encoders import EncoderKind, ModelCard, register_encoder
+
+
+class Letters:
+    def __init__(self, name, options):
+        self.card = ModelCard(name, "letters", 3, revision="1", pooling=("mean",))
+        self.options = options
+
+    def encode(self, texts, *, layers=None, progress=None):
+        clouds = []
+        for text in texts:
+            angles = np.array([ord(letter) for letter in text], dtype=float)
+            clouds.append(np.column_stack([np.cos(angles), np.sin(angles), np.ones_like(angles)]))
+        provenance = {"model": self.card.to_dict(), "options": self.options.content()}
+        return {-1: TokenClouds.from_arrays(clouds, texts=texts, provenance=provenance)}
+
+
+register_encoder(
+    EncoderKind(
+        "letters",
+        "letters:NAME",
+        lambda source: source.name.startswith("letters:"),
+        lambda source, options: Letters(source.name, options),
+    )
+)
+"""
+
+
+def test_a_kind_from_outside_is_used_on_the_command_line_and_opened_again(tmp_path):
+    """A package as it would be installed: a module, and the metadata that names it."""
+    (tmp_path / "toy_letters.py").write_text(EXTENSION, encoding="utf-8")
+    metadata = tmp_path / "toy_letters-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-letters\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[poolscope.extensions]\nletters = toy_letters\n", encoding="utf-8")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("anagram\nnag a ram\nabc\nsomething else\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    def run(*command: str) -> str:
+        return subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=True, env=environment, timeout=120
+        ).stdout
+
+    shown = run("-c", "from poolscope.cli import main; main()", "socm", "letters:any", str(texts), "--no-cache")
+    assert "letters:any" in shown
+    assert "4 texts" in shown
+    code = (
+        "import poolscope, poolscope.encoders.capabilities as able; "
+        "print(able.spec_of(poolscope.as_encoder('letters:b')).open().card.name)"
+    )
+    assert run("-c", code).strip() == "letters:b"
+    refused = subprocess.run(
+        [sys.executable, "-c", "import poolscope; poolscope.as_encoder('a/b/c')"],
+        capture_output=True, text=True, env=environment, timeout=120,
+    )  # fmt: skip
+    assert "letters:NAME" in refused.stderr

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from poolscope.encoders import as_encoder, encode
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary
 from poolscope.errors import ModelError
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer, write
 

@@ -10,7 +10,7 @@ import pytest
 
 from poolscope import as_encoder
 from poolscope.errors import InputError, ModelError
-from poolscope.repairs.pooling import SecondOrderPooling, SifPooling, SpreadPooling
+from poolscope.numbers.pooling import SecondOrderPooling, SifPooling, SpreadPooling
 from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.temperature.rules import YarnLike
 from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening

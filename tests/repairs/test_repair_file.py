@@ -11,9 +11,9 @@ from planted import common_direction, sound, topic_texts
 from poolscope import as_encoder, encode
 from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, StoreError
+from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.fitted import write_arrays
-from poolscope.repairs.pooling import SecondOrderPooling, pool
 from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale

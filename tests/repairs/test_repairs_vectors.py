@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError, StoreError
+from poolscope.numbers.pooling import last2avg
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
     AllButTheTop,
@@ -13,7 +14,6 @@ from poolscope.repairs.vectors import (
     Standardisation,
     Whitening,
     WhiteningWarning,
-    last2avg,
     load_repair,
 )
 

@@ -13,9 +13,9 @@ from poolscope import as_encoder, encode, read_texts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, RetrievalTask, SimilarityTask, compare_scores, evaluate, split_half_task
 from poolscope.evaluation.tasks import halve
+from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.candidates import Candidate, combined
-from poolscope.repairs.pooling import SecondOrderPooling, pool
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.search import Search, unit_lengths
 from poolscope.repairs.temperature.rules import Constant, Steps, YarnLike

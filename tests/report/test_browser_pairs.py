@@ -11,7 +11,7 @@ import pytest
 
 import report_data
 from poolscope import TokenClouds, socm
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.report import ReportSection, pair_explorer, render_page
 from poolscope.report.data import readable
 from report_visits import DESKTOP, Visit, downloaded, overlap, rows_of, texts

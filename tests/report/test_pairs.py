@@ -11,7 +11,7 @@ from scipy.linalg import sqrtm
 
 import report_data
 from poolscope import TokenClouds, socm
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.pair.figure import pair_figure
 from poolscope.metrics.pair.measure import project_pair

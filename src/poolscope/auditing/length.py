@@ -13,9 +13,9 @@ from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
-from poolscope.metrics.length.inputs import TokenInputs
 from poolscope.metrics.length.position import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.metrics.length.profile import length_profile
 from poolscope.metrics.length.result import LengthProfile

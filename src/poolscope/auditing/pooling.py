@@ -17,8 +17,8 @@ from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import bootstrap_interval
 from poolscope.numbers.moments import mean
+from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours
-from poolscope.repairs.pooling import pool
 from poolscope.verdicts import Verdict
 
 Array = NDArray[np.float64]

@@ -16,17 +16,18 @@ from poolscope.auditing.trials import HalvesTask, cut_halves
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.capabilities import can_encode
+from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
-from poolscope.encoders.vocabulary import Vocabulary
-from poolscope.errors import ModelError
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
+from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.repairs.pooling import declared_pooling, pool
 from poolscope.texts import Texts
 
 Array = NDArray[np.float64]
@@ -77,7 +78,7 @@ class Subject:
     @property
     def can_encode(self) -> bool:
         """Can other texts be encoded, or are the clouds all there is?"""
-        return not isinstance(self.encoder, ArrayEncoder)
+        return can_encode(self.encoder)
 
     @cached_property
     def texts(self) -> list[str] | None:
@@ -109,10 +110,7 @@ class Subject:
     @cached_property
     def pooling(self) -> str:
         """The pooling that the answers use: what the model declares; the mean where it declares none or several."""
-        try:
-            return declared_pooling(self.card).name
-        except ModelError:
-            return "mean"
+        return TextPooling(self.card).name
 
     @cached_property
     def raw_vectors(self) -> Array:

@@ -16,8 +16,8 @@ from poolscope.capture.sites import find_sites, has_final_norm
 from poolscope.capture.trace import trace
 from poolscope.encoders import Progress, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
-from poolscope.encoders.batching import Batch, BatchedEncoder, Forward
-from poolscope.encoders.torch_backend import TorchBackend
+from poolscope.encoders.batching import Batch, Forward
+from poolscope.encoders.capabilities import attention_of, planner_of
 from poolscope.errors import InputError, ModelError
 
 V = TypeVar("V", bound=Visitor)
@@ -41,16 +41,10 @@ class OpenModel:
 
     def __init__(self, model: Any, **options: Any) -> None:
         encoder = as_encoder(model, **options)
-        if not isinstance(encoder, BatchedEncoder) or not isinstance(encoder.backend, TorchBackend):
-            raise ModelError(
-                f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', whose layers cannot be watched; "
-                f"allowed: transformers on torch (a hub name, a folder, builtin:minilm, a SentenceTransformer, or a "
-                f"pair (model, tokenizer))."
-            )
-        self.encoder = encoder
+        self._models = attention_of(encoder)
+        self.encoder = planner_of(encoder)
         self.card = encoder.card
-        self._backend = encoder.backend
-        self._model = encoder.backend.models[0]
+        self._model = self._models[0]
         self.subject = f"{encoder.card.name} ({type(self._model).__name__})"
         if any(module._compiled_call_impl is not None for module in self._model.modules()):
             raise ModelError(
@@ -99,7 +93,7 @@ class OpenModel:
             with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor):
                 return run(batch)[self._last]
 
-        with observer.installed(), self._backend.workers([self._last], len(batches)) as workers:
+        with observer.installed(), self.encoder.workers([self._last], len(batches)) as workers:
             if len(batches) == 1:
                 return [one(workers[0], batches[0], visitors[0])]
             with ThreadPoolExecutor(len(batches)) as pool:
@@ -109,9 +103,9 @@ class OpenModel:
         """As many batches as the backend has workers for them; one where there are several devices."""
         import torch
 
-        if len(self._backend.models) > 1:
+        if len(self._models) > 1:
             return 1
-        with self._backend.workers([self._last], torch.get_num_threads()) as workers:
+        with self.encoder.workers([self._last], torch.get_num_threads()) as workers:
             return len(workers)
 
     @property
@@ -119,7 +113,7 @@ class OpenModel:
         return -1 if self.card.layers is None else self.card.layers
 
     def _forward(self, batch: Batch) -> NDArray[Any]:
-        with self._backend.workers([self._last]) as workers:
+        with self.encoder.workers([self._last]) as workers:
             return workers[0](batch)[self._last]
 
     def _wanted(self, layers: Sequence[int] | None) -> frozenset[int]:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import TokenEncoder
-from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.static import StaticEncoder
-from poolscope.errors import InputError, ModelError
+from poolscope.encoders.capabilities import tokenizer_of
+from poolscope.errors import InputError
 
 # Long words are weighed in slices of so many characters, to know where in the word its tokens are.
 _SLICE = 32
@@ -33,15 +32,10 @@ class TokenRuler:
     """
 
     def __init__(self, encoder: TokenEncoder, tokens: int | None = None) -> None:
-        if not isinstance(encoder, BatchedEncoder | StaticEncoder):
-            raise ModelError(
-                f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', whose tokens poolscope cannot "
-                f"count; needed: one with a tokenizer (transformers, sentence-transformers, ONNX or a static table)."
-            )
-        self._encoder = encoder
-        self._longest = encoder.max_length
-        self.added = int(encoder.tokenize([encoder.prompt], None).lengths[0])
-        self._special = int(encoder.tokenize([""], None).lengths[0])
+        self._encoder = tokenizer_of(encoder)
+        self._longest = self._encoder.max_length
+        self.added = int(self._encoder.tokenize([self._encoder.prompt], None).lengths[0])
+        self._special = int(self._encoder.tokenize([""], None).lengths[0])
         self.limit = self._limit(tokens)
         self.room = self.limit - self.added
 

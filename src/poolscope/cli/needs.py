@@ -57,8 +57,7 @@ def _of_extra(extra: str) -> list[Need]:
 def _of_model(name: str) -> list[Need]:
     """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
     from poolscope.cli.inputs import is_clouds
-    from poolscope.encoders.folders import family
-    from poolscope.encoders.hub import is_hub_name
+    from poolscope.encoders.named import is_hub_name
 
     path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
     if name in builtin:
@@ -67,10 +66,22 @@ def _of_model(name: str) -> list[Need]:
         return _of_extra("onnx")
     if path.is_dir() and not is_clouds(name):
         try:
-            return _of_extra(family(path, name=name))
+            return _family(path, name)
         except PoolscopeError:  # no model: the command says what is wrong with it
             return []
     return [("huggingface_hub", "torch")] if not path.exists() and is_hub_name(name) else []
+
+
+def _family(path: Path, name: str) -> list[Need]:
+    """What opens a folder; nothing for one that holds no model: the command says what is wrong with it."""
+    from poolscope.encoders.onnx import is_onnx
+    from poolscope.encoders.static import is_static_folder
+    from poolscope.encoders.transformers import is_model_folder
+
+    for extra, recognised in (("static", is_static_folder), ("onnx", is_onnx), ("torch", is_model_folder)):
+        if recognised(path, name=name):
+            return _of_extra(extra)
+    return []
 
 
 def _of_texts(name: str) -> list[Need]:

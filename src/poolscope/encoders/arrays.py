@@ -22,7 +22,7 @@ class ArrayEncoder:
     """
 
     def __init__(self, clouds: TokenClouds) -> None:
-        self._clouds = clouds
+        self.ready_clouds = clouds
         self.card = ModelCard(
             name="arrays", kind="arrays", dimension=clouds.dimension, pooling=("mean",), dtype=clouds.dtype.name
         )
@@ -38,11 +38,11 @@ class ArrayEncoder:
         """The ready clouds, with these texts beside them."""
         texts = check_texts(texts)
         asked = check_layers(layers, None, name=self.card.name)
-        if len(texts) != len(self._clouds):
+        if len(texts) != len(self.ready_clouds):
             raise InputError(
-                f"received {len(texts)} texts for {len(self._clouds)} ready clouds; one text a cloud is needed."
+                f"received {len(texts)} texts for {len(self.ready_clouds)} ready clouds; one text a cloud is needed."
             )
-        clouds = self._clouds
+        clouds = self.ready_clouds
         if clouds.texts is None:
             clouds = clouds.described(texts=texts)
         elif list(clouds.texts) != texts:

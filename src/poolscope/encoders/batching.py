@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
-from poolscope.encoders.tokens import Tokens
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.capabilities import EncoderSpec
+from poolscope.encoders.tokens import Tokens, Vocabulary
 from poolscope.errors import InputError, ModelError
 
 
@@ -152,6 +152,10 @@ class Backend(Protocol):
         """The card of the model as it runs just now."""
         ...
 
+    def in_role(self, role: str) -> Backend:
+        """The same for texts in that role."""
+        ...
+
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`, to be called from a thread each.
 
@@ -174,6 +178,7 @@ class BatchedEncoder:
     ) -> None:
         self._card = card
         self.options = options
+        self.spec: EncoderSpec | None = None  # the door knows by which name it was opened
         self.prompt = resolve_prompt(card, options)
         self.max_length = _max_length(card, options)
         self.backend = backend
@@ -196,6 +201,25 @@ class BatchedEncoder:
         with self.backend.workers(sorted(set(asked.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
         return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
+
+    def with_options(self, options: EncoderOptions, *, role: str | None = None) -> BatchedEncoder:
+        """The same model with other options; in a role it may run at a temperature of its own."""
+        role = role or options.role
+        card = replace(self.card, temperature=None)  # the backend says at which one it runs
+        backend = self.backend if role is None else self.backend.in_role(role)
+        other = BatchedEncoder(card, options, backend=backend, tokenize=self.tokenize, vocabulary=self.vocabulary)
+        other.spec = None if self.spec is None else replace(self.spec, options=options, role=role or self.spec.role)
+        return other
+
+    @property
+    def attention(self) -> Sequence[Any] | None:
+        """The torch models, one copy a device; None where the backend is no torch."""
+        models: Sequence[Any] | None = getattr(self.backend, "models", None)
+        return models
+
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
+        """Functions from a batch to the token rows of the layers `numbers`; see `Backend.workers`."""
+        return self.backend.workers(numbers, batches)
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""

@@ -1,26 +1,240 @@
-"""One door: recognise what was passed as a model, and hand it to its family."""
+"""One door: recognise what was passed as a model, and hand it to its family.
+
+`ENCODERS` is the table of the families. A package outside poolscope adds one by an entry point of the group
+`poolscope.extensions`, whose module calls `register_encoder`.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.capabilities import EncoderSpec, is_encoder
+from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin
+from poolscope.encoders.onnx import is_onnx, load_onnx
+from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
-from poolscope.errors import InputError
+from poolscope.encoders.static import is_static_folder, load_static_folder, load_word_vectors
+from poolscope.encoders.transformers import is_model_folder, load_folder, wrap_loaded, wrap_sentence_transformer
+from poolscope.errors import InputError, ModelError
+from poolscope.extensions import load_extensions
 from poolscope.texts import Texts
 
 _LOG = logging.getLogger(__name__)
 
-_ALLOWED = (
-    "a hub name, a model folder or file, builtin:minilm, a SentenceTransformer, a pair (transformers model, "
-    "tokenizer), a function from texts to token arrays, an encoder, TokenClouds, or a list of token arrays"
-)
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was passed as a model.
+
+    `name` is what was written, "" for an object; `path` the file or folder here that it means, None if there is none;
+    `revision` the commit of a folder that came from the hub.
+    """
+
+    model: Any
+    name: str = ""
+    path: Path | None = None
+    revision: str | None = None
+
+    def is_file(self, *suffixes: str) -> bool:
+        """Is it a file of one of these types?"""
+        return self.path is not None and self.path.is_file() and self.path.suffix in suffixes
+
+    def is_folder(self, recognised: Callable[..., bool]) -> bool:
+        """Is it a folder that this function recognises?"""
+        return self.path is not None and self.path.is_dir() and recognised(self.path, name=self.name)
+
+
+@dataclass(frozen=True)
+class EncoderKind:
+    """A family of models: `words` say what to pass, `accepts` recognises it and `open` makes the encoder.
+
+    `takes_options` is False for what is only handed on, where no option could have an effect.
+    """
+
+    name: str
+    words: str
+    accepts: Callable[[Source], bool]
+    open: Callable[[Source, EncoderOptions], TokenEncoder]
+    takes_options: bool = True
+
+
+def _located(load: Callable[..., TokenEncoder]) -> Callable[[Source, EncoderOptions], TokenEncoder]:
+    """How a file or folder is opened, by a function that takes path, name and revision."""
+
+    def open_located(source: Source, options: EncoderOptions) -> TokenEncoder:
+        return load(source.path, name=source.name, revision=source.revision, options=options)
+
+    return open_located
+
+
+def _is_library(model: Any, package: str) -> bool:
+    """Was its class, or one that it inherits from, defined in that package?"""
+    return any(kind.__module__.partition(".")[0] == package for kind in type(model).__mro__)
+
+
+def _is_pair(model: Any) -> bool:
+    return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
+
+
+def _is_arrays(model: Any) -> bool:
+    return isinstance(model, Sequence) and len(model) > 0 and all(hasattr(item, "__len__") for item in model)
+
+
+def _open_hub(source: Source, options: EncoderOptions) -> TokenEncoder:
+    folder = fetch(source.name, options)
+    return _open(Source(source.model, source.name, folder, folder.name), options)
+
+
+# The first family that accepts a source opens it.
+ENCODERS: dict[str, EncoderKind] = {
+    kind.name: kind
+    for kind in (
+        EncoderKind(
+            "builtin",
+            "builtin:minilm",
+            lambda source: source.name.startswith(PREFIX),
+            lambda source, options: load_builtin(source.name, options),
+        ),
+        EncoderKind(
+            "word-vectors",
+            "a .txt or .vec file of word vectors",
+            lambda source: source.is_file(".txt", ".vec"),
+            _located(load_word_vectors),
+        ),
+        EncoderKind(
+            "static",
+            "a folder of model2vec or StaticEmbedding",
+            lambda source: source.is_folder(is_static_folder),
+            _located(load_static_folder),
+        ),
+        EncoderKind(
+            "onnx",
+            "an .onnx file or a folder with one",
+            lambda source: source.is_file(".onnx") or source.is_folder(is_onnx),
+            _located(load_onnx),
+        ),
+        EncoderKind(
+            "transformers",
+            "a folder of transformers or sentence-transformers",
+            lambda source: source.is_folder(is_model_folder),
+            _located(load_folder),
+        ),
+        EncoderKind(
+            "hub",
+            "a hub name",
+            lambda source: source.path is None and is_hub_name(source.name),
+            _open_hub,
+        ),
+        EncoderKind(
+            "sentence-transformers",
+            "a SentenceTransformer",
+            lambda source: _is_library(source.model, "sentence_transformers"),
+            lambda source, options: wrap_sentence_transformer(source.model, options),
+        ),
+        EncoderKind(
+            "pair",
+            "a pair (transformers model, tokenizer)",
+            lambda source: _is_pair(source.model),
+            lambda source, options: wrap_loaded(*source.model, options=options),
+        ),
+        EncoderKind(
+            "clouds",
+            "TokenClouds",
+            lambda source: isinstance(source.model, TokenClouds),
+            lambda source, _: ArrayEncoder(source.model),
+            takes_options=False,
+        ),
+        EncoderKind(
+            "encoder",
+            "an encoder",
+            lambda source: is_encoder(source.model) and not hasattr(source.model, "forward"),
+            lambda source, _: source.model,
+            takes_options=False,
+        ),
+        EncoderKind(
+            "function",
+            "a function from texts to token arrays",
+            lambda source: callable(source.model) and not hasattr(source.model, "forward"),
+            lambda source, _: FunctionEncoder(source.model),
+            takes_options=False,
+        ),
+        EncoderKind(
+            "arrays",
+            "a list of token arrays",
+            lambda source: not source.name and _is_arrays(source.model),
+            lambda source, _: ArrayEncoder.from_arrays(source.model),
+            takes_options=False,
+        ),
+    )
+}
+
+
+def register_encoder(kind: EncoderKind) -> EncoderKind:
+    """Add a family to the table; a name stands once, and the newest is asked first.
+
+    >>> def open_letters(source: Source, options: EncoderOptions) -> TokenEncoder:
+    ...     return FunctionEncoder(lambda texts: [[[float(ord(letter)), 1.0] for letter in text] for text in texts])
+    >>> kind = EncoderKind("letters", "letters:NAME", lambda source: source.name.startswith("letters:"), open_letters)
+    >>> _ = register_encoder(kind)
+    >>> encode("letters:any", ["ab", "c"])
+    TokenClouds(2 texts, 3 tokens, dimension 2, float64)
+    >>> del ENCODERS["letters"]
+    """
+    if kind.name in ENCODERS:
+        raise InputError(f"encoder kind {kind.name!r} is in the table already. Give yours another name.")
+    earlier = dict(ENCODERS)
+    ENCODERS.clear()
+    ENCODERS.update({kind.name: kind, **earlier})
+    return kind
+
+
+def _open(source: Source, options: EncoderOptions) -> TokenEncoder:
+    """By the first family that recognises the source, or an error that says what would be."""
+    load_extensions()
+    kind = next((kind for kind in ENCODERS.values() if kind.accepts(source)), None)
+    if kind is None:
+        raise _unknown(source)
+    if not kind.takes_options and options != EncoderOptions():
+        chosen = sorted(name for name, value in vars(options).items() if value != getattr(EncoderOptions(), name))
+        raise InputError(
+            f"received the options {chosen} for {type(source.model).__name__}; no option applies to what poolscope "
+            f"only hands on. Set them where the vectors are made."
+        )
+    return kind.open(source, options)
+
+
+def _unknown(source: Source) -> InputError | ModelError:
+    allowed = ", ".join(kind.words for kind in ENCODERS.values())
+    if source.path is not None and source.path.is_file():
+        return ModelError(
+            f"{source.name}: a file of type {source.path.suffix or 'unknown'!r} is no model; allowed files: .onnx, and "
+            f".txt or .vec with a word and its vector on each line. Pass the model's folder."
+        )
+    if source.path is not None:
+        return ModelError(
+            f"{source.name}: the folder holds no model that poolscope knows; needed: config.json with weights "
+            f"(transformers), modules.json (sentence-transformers), model.onnx or a static table."
+        )
+    if source.name:
+        return InputError(f"model: no file or folder {source.name!r} here, and it is no hub name; allowed: {allowed}.")
+    if hasattr(source.model, "forward"):
+        kind = type(source.model).__name__
+        return InputError(f"model: received a {kind} alone; pass it with its tokenizer: (model, tokenizer).")
+    return InputError(f"model: received {type(source.model).__name__}; allowed: {allowed}.")
+
+
+# -- the door ---------------------------------------------------------------------------------------------------------
 
 
 @overload
@@ -41,13 +255,31 @@ def encode(
 ) -> TokenClouds | dict[int, TokenClouds]:
     """The token clouds of texts: for each text the tokens that the model's own mean pooling averages.
 
-    `model` is anything `as_encoder` takes and `options` are the fields of `EncoderOptions`. With `layers`
-    (0 = embedding output, negative from the end) the result is a dictionary from layer to clouds, all from one
-    forward pass; without, the clouds of the layer that the model pools. A model that does not pool by the mean is
-    named in a logged warning. `Texts` of `read_texts` keep their ids, and the clouds remember where they came from.
+    A model that does not pool by the mean is named in a logged warning.
 
+    Parameters
+    ----------
+    model
+        Anything that `as_encoder` takes.
+    texts
+        A list of texts. `Texts` of `read_texts` keep their ids, and the clouds remember where they came from.
+    layers
+        Layers to give (0 = embedding output, negative from the end), all from one forward pass.
+    progress
+        Called after every batch with the number of texts and tokens just encoded.
+    **options
+        The fields of `EncoderOptions`: `role`, `prompt`, `max_length`, `dtype`, `device`, …
+
+    Returns
+    -------
+    TokenClouds or dict
+        The clouds of the layer that the model pools; with `layers` a dictionary from layer to clouds.
+
+    Examples
+    --------
     >>> encode(lambda texts: [[[float(len(text)), 1.0]] for text in texts], ["a", "bc"])
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
+
     """
     encoder = as_encoder(model, **options)
     _warn_of_pooling(encoder, named=isinstance(model, str | os.PathLike))
@@ -59,46 +291,56 @@ def encode(
 
 
 def as_encoder(model: Any, **options: Any) -> TokenEncoder:
-    """An encoder from whatever the caller has; `options` are the fields of `EncoderOptions`.
+    """An encoder from whatever the caller has.
 
-    Allowed: a hub name; a folder of sentence-transformers, transformers, ONNX or model2vec; an `.onnx` file; a
-    text file of word vectors; `builtin:minilm`; a loaded `SentenceTransformer`; a pair (transformers model,
-    tokenizer); a function from texts to token arrays; an encoder; `TokenClouds` or a list of token arrays.
+    Parameters
+    ----------
+    model
+        A hub name; a folder of sentence-transformers, transformers, ONNX or model2vec; an `.onnx` file; a text file of
+        word vectors; `builtin:minilm`; a loaded `SentenceTransformer`; a pair (transformers model, tokenizer); a
+        function from texts to token arrays; an encoder; `TokenClouds` or a list of token arrays. Packages from outside
+        may add to these (`register_encoder`).
+    **options
+        The fields of `EncoderOptions`: `role`, `prompt`, `max_length`, `dtype`, `device`, …
+
+    Returns
+    -------
+    TokenEncoder
+        It has a `card`, which says what the model declares, and `encode`. What else it can do is asked for with
+        `poolscope.encoders.capabilities`.
+
+    Examples
+    --------
+    >>> encoder = as_encoder([[[1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]])
+    >>> encoder.card.kind, encoder.encode(["one", "two tokens"])[-1].lengths.tolist()
+    ('arrays', [1, 2])
+
     """
     chosen = _options(options)
     if isinstance(model, str | os.PathLike):
-        return _from_name(os.fspath(model), chosen)
-    if _library(model) == "sentence_transformers":
-        from poolscope.encoders.sentence_transformers import wrap_sentence_transformer
+        return open_name(os.fspath(model), chosen)
+    return _open(Source(model), chosen)
 
-        return wrap_sentence_transformer(model, chosen)
-    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1]):
-        from poolscope.encoders.transformers import wrap_loaded
 
-        return wrap_loaded(model[0], model[1], options=chosen)
-    if hasattr(model, "forward"):
-        raise InputError(
-            f"model: received a {type(model).__name__} alone; pass it with its tokenizer: (model, tokenizer)."
-        )
-    if chosen != EncoderOptions():
-        raise InputError(
-            f"received the options {sorted(options)} for {type(model).__name__}; no option applies to what poolscope "
-            f"only hands on. Set them where the vectors are made."
-        )
-    if isinstance(model, TokenClouds):
-        return ArrayEncoder(model)
-    if isinstance(model, TokenEncoder):
-        return model
-    if callable(model):
-        return FunctionEncoder(model)
-    if isinstance(model, Sequence) and len(model) and all(hasattr(item, "__len__") for item in model):
-        return ArrayEncoder.from_arrays(model)
-    raise InputError(f"model: received {type(model).__name__}; allowed: {_ALLOWED}.")
+def open_name(name: str, options: EncoderOptions, *, path: str | None = None) -> TokenEncoder:
+    """The encoder that a name means: `path`, if that is known already, or a file or folder here, or a model elsewhere.
+
+    The encoder remembers how it was opened, so that another process can do the same.
+    """
+    place = Path(name).expanduser() if path is None else Path(path)
+    here = place if place.exists() and not name.startswith(PREFIX) else None
+    if here is not None and options.revision is not None:
+        raise InputError(f"revision: received {options.revision!r} for the local {here}; it applies to hub names only.")
+    encoder = _open(Source(name, name, here), options)
+    if getattr(encoder, "spec", None) is None:
+        with suppress(AttributeError):  # an encoder from outside may not let itself be written to
+            encoder.spec = EncoderSpec(name, options, None if here is None else str(here.absolute()))  # type: ignore[attr-defined]
+    return encoder
 
 
 def _warn_of_pooling(encoder: TokenEncoder, *, named: bool) -> None:
     """Log that the model does not pool by the mean; that it declares nothing only of a model that was named."""
-    if encoder.card.pooling or (named and encoder.card.kind in ("transformers", "onnx")):
+    if encoder.card.pooling or (named and declares_nothing(encoder.card)):
         warning = pooling_report(encoder).warning()
         if warning is not None:
             _LOG.warning("%s: %s", encoder.card.name, warning)
@@ -109,29 +351,3 @@ def _options(options: dict[str, Any]) -> EncoderOptions:
     if unknown := sorted(set(options) - set(known)):
         raise InputError(f"received the unknown options {unknown}; allowed: {', '.join(known)}.")
     return EncoderOptions(**options)
-
-
-def _library(model: Any) -> str:
-    """The package that a class, or one it inherits from, was defined in, if it is one we wrap."""
-    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
-    return next(iter(packages & {"sentence_transformers"}), "")
-
-
-def _from_name(name: str, options: EncoderOptions) -> TokenEncoder:
-    from poolscope.encoders.builtin import PREFIX, load_builtin
-    from poolscope.encoders.folders import load_path
-    from poolscope.encoders.hub import fetch, is_hub_name
-
-    if name.startswith(PREFIX):
-        return load_builtin(name, options)
-    path = Path(name).expanduser()
-    if path.exists():
-        if options.revision is not None:
-            raise InputError(
-                f"revision: received {options.revision!r} for the local {path}; it applies to hub names only."
-            )
-        return load_path(path, name=name, revision=None, options=options)
-    if not is_hub_name(name):
-        raise InputError(f"model: no file or folder {name!r} here, and it is no hub name; allowed: {_ALLOWED}.")
-    folder = fetch(name, options)
-    return load_path(folder, name=name, revision=folder.name, options=options)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_files, read_declaration, read_settings
-from poolscope.encoders.tokens import tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
@@ -31,6 +30,15 @@ _FLOATS = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(dou
 
 # Models whose position table keeps its first rows, up to that of the padding token, for padding.
 _SHIFTED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
+
+
+def is_onnx(path: Path, *, name: str) -> bool:
+    """Is it an `.onnx` file, or a folder with one and without weights of torch?"""
+    if path.is_file():
+        return path.suffix == ".onnx"
+    place = path / read_declaration(path, name=name).subfolder
+    weights = any(place.glob("*.safetensors")) or any(place.glob("pytorch_model*.bin"))
+    return not weights and any(path.glob("**/*.onnx"))
 
 
 def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
@@ -83,6 +91,10 @@ class OnnxBackend:
     def describe(self, card: ModelCard) -> ModelCard:
         """The card: a graph runs as it was exported."""
         return card
+
+    def in_role(self, role: str) -> Self:
+        """Itself: a graph has no temperature."""
+        return self
 
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:

@@ -11,18 +11,8 @@ import numpy as np
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
-
-_MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
-_MEANINGS = {
-    "cls": f"The model pools by its first token (CLS). {_MEAN_ONLY}: they tell how its tokens lie and what mean "
-    "pooling would hide if it were used with this model, and nothing about its own CLS vectors.",
-    "lasttoken": f"The model pools by its last token. {_MEAN_ONLY}: they tell how its tokens lie and what mean pooling "
-    "would hide if it were used with this model. In a causal model early tokens have not seen the whole text.",
-    "weightedmean": f"The model pools by a mean in which later tokens weigh more. {_MEAN_ONLY}.",
-    "max": f"The model pools by the largest value of each dimension. {_MEAN_ONLY}.",
-    "mean_sqrt_len_tokens": "The model pools by the sum of its tokens over the square root of their number: the mean, "
-    "longer by the root of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
-}
+from poolscope.encoders.capabilities import options_of
+from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
 
 # Of the texts that became identical a note names so many; the report has them all.
 _SHOWN_GROUPS, _SHOWN_IDS, _LONG_ID = 3, 5, 40
@@ -65,19 +55,16 @@ class PoolingReport:
     def _pooling_notes(self) -> tuple[str, ...]:
         if not self.declared:
             return ("The model declares no pooling. It is treated as mean pooling over all its tokens.",)
-        if self.declared == ("mean",):
-            return ("The model pools by the mean of its tokens, and so does poolscope.",)
-        parts = [
-            _MEANINGS.get(mode, f"The model pools by {mode!r}, which poolscope does not know.")
-            for mode in self.declared
-        ]
-        if len(parts) == 1:
-            return tuple(parts)
-        joined = " + ".join(self.declared)
-        return (f"The model joins several poolings end to end ({joined}). {_MEAN_ONLY}.",)
+        if len(self.declared) > 1:
+            joined = " + ".join(self.declared)
+            return (f"The model joins several poolings end to end ({joined}). {MEAN_ONLY}.",)
+        mode = self.declared[0]
+        return (
+            MODES[mode].meaning if mode in MODES else f"The model pools by {mode!r}, which poolscope does not know.",
+        )
 
     def _after_notes(self) -> tuple[str, ...]:
-        changing = [module for module in self.after if module != "Normalize"]
+        changing = modules_after(self.after)
         if not changing:
             return ()
         return (
@@ -113,8 +100,7 @@ class PoolingReport:
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:
     """What the model behind an encoder declares about pooling, prompts and length, and what is done."""
-    options = getattr(encoder, "options", None)
-    return _pooling_report(encoder.card, options if isinstance(options, EncoderOptions) else EncoderOptions())
+    return _pooling_report(encoder.card, options_of(encoder))
 
 
 def _pooling_report(card: ModelCard, options: EncoderOptions) -> PoolingReport:

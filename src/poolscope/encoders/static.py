@@ -1,10 +1,15 @@
-"""Static token tables: one vector a vocabulary entry, whatever the context (model2vec, wordllama, StaticEmbedding)."""
+"""Static token tables: one vector a vocabulary entry, whatever the context.
+
+model2vec, wordllama and StaticEmbedding bring a tokenizer; text files of word vectors (GloVe, word2vec, fastText) have
+`word v1 v2 …` on each line.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,18 +17,21 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
-from poolscope.encoders.declaration import Declaration, digest_files, read_declaration, read_settings
+from poolscope.encoders.capabilities import EncoderSpec
+from poolscope.encoders.declaration import Declaration, digest_files, file_digest, read_declaration, read_settings
 from poolscope.encoders.reports import unknown_notes
-from poolscope.encoders.tokens import Tokens, tokenize_plain
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
+from poolscope.encoders.tokens import Tokens, Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
 _MODEL2VEC_LENGTH = 512  # what model2vec cuts at when its folder says nothing
+_PIECES = re.compile(r"\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,20 @@ class StaticEncoder:
             )
         self.card = card
         self.options = options
+        self.spec: EncoderSpec | None = None  # the door knows by which name it was opened
         self.prompt = resolve_prompt(card, options)
         self.max_length = card.max_length if options.max_length is None else options.max_length
         self._table = table
         self._tokenize = tokenize
         self.vocabulary = vocabulary
+
+    def with_options(self, options: EncoderOptions, *, role: str | None = None) -> StaticEncoder:
+        """The same table with other options; a role only chooses the prompt, and the options say which."""
+        other = StaticEncoder(
+            self.card, options, table=self._table, tokenize=self._tokenize, vocabulary=self.vocabulary
+        )
+        other.spec = None if self.spec is None else replace(self.spec, options=options)
+        return other
 
     def tokenize(self, texts: Sequence[str], max_length: int | None) -> Tokens:
         """The tokens of texts that the table has; the prompt is not put before them."""
@@ -103,6 +120,12 @@ class StaticEncoder:
                 f"{len(empty)} of {len(texts)} texts have no token that {self.card.name} knows (positions "
                 f"{empty[:10].tolist()}; first: {texts[int(empty[0])][:40]!r}); each needs one. Leave them out."
             )
+
+
+def is_static_folder(folder: Path, *, name: str) -> bool:
+    """Does the folder hold a static table: of model2vec, or a StaticEmbedding module?"""
+    config = read_settings(folder / "config.json")
+    return config.get("model_type") == "model2vec" or read_declaration(folder, name=name).first == "StaticEmbedding"
 
 
 def load_static_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> StaticEncoder:
@@ -217,3 +240,126 @@ def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None],
         return TableTokens(Tokens(tokens.ids[known], offsets, cut), unknown)
 
     return tokenize
+
+
+# -- text files of word vectors --------------------------------------------------------------------------------------
+
+
+def load_word_vectors(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> StaticEncoder:
+    """A text file of word vectors, with or without the first line `words dimensions`."""
+    words, table = _read(path)
+    vocabulary = {word: k for k, word in reversed(list(enumerate(words)))}  # of repeated words the first counts
+    if repeated := len(words) - len(vocabulary):
+        _LOG.warning("%s repeats %d words; the first vector of each counts.", name, repeated)
+    card = ModelCard(
+        name=name,
+        kind="static",
+        dimension=table.shape[1],
+        revision=file_digest(path) if revision is None else revision,
+        layers=0,
+        pooling=("mean",),
+        parameters=table.size,
+    )
+
+    def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
+        return look_up(texts, vocabulary, max_length=max_length)
+
+    return StaticEncoder(card, options, table=table, tokenize=tokenize, vocabulary=Vocabulary.of_words(words))
+
+
+def look_up(texts: Sequence[str], vocabulary: dict[str, int], *, max_length: int | None) -> TableTokens:
+    """The words of each text that the vocabulary has: as written, else in lower case, else piece by piece.
+
+    A word is what stands between blanks; its pieces are runs of letters and digits, and single other signs.
+
+    >>> found = look_up(["The U.S., xyzzy"], {"the": 0, "u.s.": 1, ",": 2, "u": 3, ".": 4, "s": 5}, max_length=None)
+    >>> found.tokens.ids.tolist(), found.unknown.tolist()
+    ([0, 3, 4, 5, 4, 2], [1])
+    """
+    ids: list[list[int]] = []
+    unknown, cut = [], []
+    for text in texts:
+        found = [vocabulary.get(token, -1) for word in text.split() for token in _tokens_of(word, vocabulary)]
+        known = [k for k in found if k >= 0]
+        ids.append(known[:max_length])
+        unknown.append(len(found) - len(known))
+        cut.append(len(known) - len(ids[-1]))
+    return TableTokens(Tokens.join(ids, cut), np.asarray(unknown, dtype=np.int64))
+
+
+def _tokens_of(word: str, vocabulary: dict[str, int]) -> list[str]:
+    for form in (word, word.lower()):
+        if form in vocabulary:
+            return [form]
+    return [piece if piece in vocabulary else piece.lower() for piece in _PIECES.findall(word)]
+
+
+def _read(path: Path) -> tuple[list[str], NDArray[np.float32]]:
+    """(words, table). Lines with another number of fields, as GloVe 840B has some, are left out and counted."""
+    dimension, header, trailing = _layout(path)
+    names = ["word", *(f"v{k}" for k in range(dimension)), *(["end"] if trailing else [])]
+    skipped: list[int] = []
+    try:
+        try:
+            read = _read_csv(path, names, skip_rows=int(header))
+        except pa.ArrowInvalid:
+            # Once more, leaving odd lines out, and on one thread: a worker that is still calling back into Python when
+            # the process ends takes it down.
+            read = _read_csv(path, names, skip_rows=int(header), odd_line=lambda row: skipped.append(row.number or 0))
+    except pa.ArrowInvalid as error:
+        raise ModelError(
+            f"{path}: not a table of word vectors ({error}). Each line must be a word and numbers."
+        ) from error
+    if skipped:
+        _LOG.warning("%s: %d lines have another number of fields than %d; left out.", path, len(skipped), dimension + 1)
+    table = np.column_stack([read.column(f"v{k}").to_numpy() for k in range(dimension)])
+    if not len(table) or not np.isfinite(table).all():
+        raise ModelError(f"{path}: the table is empty or holds numbers that are not finite. Check the file.")
+    return read.column("word").to_pylist(), np.ascontiguousarray(table, dtype=np.float32)
+
+
+def _read_csv(
+    path: Path, names: Sequence[str], *, skip_rows: int, odd_line: Callable[[Any], None] | None = None
+) -> Any:
+    """The columns; lines with another number of fields are an error, or handed to `odd_line` and left out."""
+
+    def skip(row: Any) -> str:
+        if odd_line is not None:
+            odd_line(row)
+        return "skip"
+
+    types = {name: pa.string() if name in ("word", "end") else pa.float32() for name in names}
+    return csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(
+            column_names=list(names), skip_rows=skip_rows, block_size=1 << 24, use_threads=odd_line is None
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=" ", quote_char=False, invalid_row_handler=None if odd_line is None else skip
+        ),
+        convert_options=csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+    )
+
+
+def _layout(path: Path) -> tuple[int, bool, bool]:
+    """(dimension, whether the first line is a header, whether lines end with a blank)."""
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        first, second = stream.readline().rstrip("\n"), stream.readline().rstrip("\n")
+    counts = first.split()
+    header = len(counts) == 2 and all(map(str.isdecimal, counts)) and len(second.split()) == int(counts[1]) + 1
+    line = second if header else first
+    numbers = line.rstrip(" ").split(" ")[1:]
+    if not numbers or not all(map(_is_number, numbers)):
+        raise ModelError(
+            f"{path}: the first line is {line[:60]!r}; needed: a word and its numbers, with blanks between them. "
+            f"If these are texts, name the model before them."
+        )
+    return len(numbers), header, line.endswith(" ")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,7 @@
-"""Encoders on transformers: a folder, or a loaded model with its tokenizer."""
+"""Encoders on transformers: a folder, a loaded model with its tokenizer, or a loaded SentenceTransformer.
+
+Names and folders are read without the library sentence-transformers.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from poolscope.encoders.base import EncoderOptions, ModelCard
+from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.declaration import Declaration, digest_files, read_declaration
+from poolscope.encoders.declaration import Declaration, check_modules, digest_files, read_declaration
+from poolscope.encoders.static import wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
-from poolscope.encoders.tokens import tokenize
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.encoders.vocabulary import Vocabulary, check_vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 _TOKENIZER_FILES = (".json", ".txt", ".model")
+
+
+def is_model_folder(folder: Path, *, name: str) -> bool:
+    """Does the folder hold a configuration of transformers, where its modules.json says or at its top?"""
+    return (folder / read_declaration(folder, name=name).subfolder / "config.json").is_file()
 
 
 def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
@@ -67,6 +75,53 @@ def wrap_loaded(
     revision = _digest_loaded(model, tokenizer)
     declared = Declaration() if declared is None else declared
     return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+
+
+def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncoder:
+    """The tokens that the model's own Pooling module averages, after its prompt and its truncation."""
+    modules = list(model)
+    classes = [type(module).__name__ for module in modules]
+    name = _name_of(model)
+    check_modules(classes, name=name)
+    if classes[0] == "StaticEmbedding":
+        return wrap_static_embedding(modules[0], name=name, declared=_declared_by(model), options=options)
+    first = modules[0]
+    if getattr(first, "backend", "torch") != "torch":
+        raise ModelError(
+            f"{name}: it was loaded with the backend {first.backend!r}; allowed: torch. Pass the path of the .onnx "
+            f"file instead, or load the model with torch."
+        )
+    if getattr(first, "module_output_name", "token_embeddings") != "token_embeddings":
+        raise ModelError(
+            f"{name}: its first module gives {first.module_output_name}, not token embeddings, so there are no "
+            f"tokens to look at. Pass a function from texts to token arrays."
+        )
+    if "message" in getattr(first, "modality_config", {}):
+        raise ModelError(
+            f"{name}: it wraps each text in a chat template, which poolscope does not apply. Pass a function from "
+            f"texts to token arrays."
+        )
+    return wrap_loaded(first.auto_model, model.tokenizer, options=options, declared=_declared_by(model), name=name)
+
+
+def _declared_by(model: Any) -> Declaration:
+    classes = [type(module).__name__ for module in model]
+    pooling = model[classes.index("Pooling")] if "Pooling" in classes else None
+    modes = () if pooling is None else pooling.pooling_mode
+    return Declaration(
+        first=classes[0],
+        pooling=(modes,) if isinstance(modes, str) else tuple(modes),
+        after=tuple(classes[1 if pooling is None else classes.index("Pooling") + 1 :]),
+        include_prompt=True if pooling is None else bool(pooling.include_prompt),
+        prompts={key: text for key, text in (model.prompts or {}).items() if text is not None},
+        default_prompt=model.default_prompt_name,
+        max_length=None if classes[0] == "StaticEmbedding" else model.max_seq_length,
+        further_parameters=sum(weights.numel() for module in list(model)[1:] for weights in module.parameters()),
+    )
+
+
+def _name_of(model: Any) -> str:
+    return str(getattr(getattr(model[0], "auto_model", None), "name_or_path", "") or type(model).__name__)
 
 
 def _without_wrapping(model: Any) -> Any:

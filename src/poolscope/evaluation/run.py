@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.capabilities import is_encoder
 from poolscope.errors import InputError
 from poolscope.evaluation.scores import Evaluation
 from poolscope.evaluation.tasks import Side, Task
@@ -46,7 +46,7 @@ def _must_be_pooled(model: Any) -> bool:
     """Is it a name, or something that gives clouds?"""
     if isinstance(model, str | os.PathLike | tuple | TokenClouds):
         return True
-    return isinstance(model, TokenEncoder) and not hasattr(model, "encode_query")
+    return is_encoder(model) and not hasattr(model, "encode_query")
 
 
 def _refuse_ready_clouds(model: Any, task: Task) -> None:

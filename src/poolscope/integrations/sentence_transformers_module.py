@@ -18,8 +18,8 @@ import numpy as np
 from poolscope.encoders import EncoderOptions, as_encoder
 from poolscope.encoders.base import ROLES, resolve_prompt
 from poolscope.errors import InputError, ModelError, require
+from poolscope.numbers.pooling import LastTwoPooling, PositionPooling
 from poolscope.repairs.encoding import PROMPT_CHOICES
-from poolscope.repairs.pooling import LastTwoPooling, PositionPooling
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.rules import Constant
 

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poolscope.repairs.pooling import pool
+    from poolscope.numbers.pooling import pool
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.reranking import rerank
     from poolscope.repairs.temperature.rules import (
@@ -42,7 +42,7 @@ _HOMES = {
     "fit_steps": "temperature.steps",
     "keep_rule": "temperature.saved",
     "load_repair": "vectors",
-    "pool": "pooling",
+    "pool": ".numbers.pooling",
     "rerank": "reranking",
 }
 
@@ -71,4 +71,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'poolscope.repairs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"poolscope.repairs.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f".{_HOMES[name]}", "poolscope.repairs"), name)

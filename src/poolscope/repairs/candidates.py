@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.repairs.pooling import POOLINGS, Pooling, make_pooling
+from poolscope.numbers.pooling import POOLINGS, Pooling, make_pooling
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import (

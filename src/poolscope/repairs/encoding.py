@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -13,10 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, resolve_prompt
-from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.static import StaticEncoder
-from poolscope.encoders.torch_backend import TorchBackend
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.capabilities import (
+    has,
+    has_attention,
+    longest_of,
+    options_of,
+    takes_tokens,
+    token_counts,
+    with_options,
+)
 from poolscope.errors import InputError
 from poolscope.repairs.temperature.rules import TemperatureRule
 
@@ -41,78 +46,58 @@ def encode_side(
 
 def token_counts_of(encoder: TokenEncoder, texts: Sequence[str], *, role: str | None) -> NDArray[np.int64]:
     """The tokens of each text as a rule of the length counts them: special ones and a prompt too."""
-    speaking = for_role(encoder, role)
-    if not isinstance(speaking, BatchedEncoder):
-        raise InputError(f"model: received {encoder.card.kind}; needed: a transformer, whose tokens are counted.")
-    return speaking.plan(texts).tokens.lengths
+    return token_counts(for_role(encoder, role), texts)
 
 
 def for_role(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
     """The encoder for texts in a role: with the prompt that its model declares for it, and by the rule of that role
     where the model keeps a temperature rule. What the caller chose himself stays.
     """
-    if role is None or not isinstance(encoder, BatchedEncoder):
+    if role is None or not takes_tokens(encoder):
         return encoder
-    options = encoder.options
+    options = options_of(encoder)
     if encoder.card.prompts and not _asks_for_prompt(options):
         options = replace(options, role=role)
-    return _with_options(encoder, options, role=options.role or role)
+    return with_options(encoder, options, role=options.role or role)
 
 
 def with_choices(encoder: TokenEncoder, choices: Mapping[str, Any]) -> TokenEncoder:
     """The encoder with some choices where it has none of its own; what is fixed at loading (dtype) is left out."""
-    if not choices or not isinstance(encoder, BatchedEncoder | StaticEncoder):
+    if not choices or not has(encoder, "with_options"):
         return encoder
-    options = encoder.options
+    options = options_of(encoder)
     lacking: dict[str, Any] = {"max_length": options.max_length or choices.get("max_length")}
     if not _asks_for_prompt(options):
         lacking |= {name: choices.get(name) for name in PROMPT_CHOICES}
-    chosen = replace(options, **lacking)
-    if isinstance(encoder, BatchedEncoder):
-        return _with_options(encoder, chosen)
-    other = copy(encoder)
-    other.options, other.prompt = chosen, resolve_prompt(encoder.card, chosen)
-    other.max_length = chosen.max_length or encoder.card.max_length
-    return other
+    return with_options(encoder, replace(options, **lacking))
 
 
 def in_batches(encoder: TokenEncoder, batch_size: int) -> TokenEncoder:
     """The encoder with batches of at most the padded tokens of so many texts of full length, where it makes batches."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
         raise InputError(f"batch_size: received {batch_size!r}; allowed: a whole number of texts, at least 1.")
-    if not isinstance(encoder, BatchedEncoder) or encoder.max_length is None:
+    longest = longest_of(encoder)
+    if not takes_tokens(encoder) or longest is None:
         return encoder
-    return _with_options(encoder, replace(encoder.options, batch_tokens=int(batch_size) * encoder.max_length))
+    return with_options(encoder, replace(options_of(encoder), batch_tokens=int(batch_size) * longest))
 
 
 def unprompted(encoder: TokenEncoder) -> TokenEncoder:
     """The encoder without any prompt, cutting where its model declares: what it does is the model's doing alone."""
-    if isinstance(encoder, StaticEncoder):
-        bare = copy(encoder)
-        bare.prompt, bare.max_length = "", encoder.card.max_length
-        return bare
-    if not isinstance(encoder, BatchedEncoder):
+    if not has(encoder, "with_options"):
         return encoder
-    options = replace(encoder.options, prompt="", prompt_name=None, role=None, max_length=None)
+    options = replace(options_of(encoder), prompt="", prompt_name=None, role=None, max_length=None)
     # A model that keeps a rule for each role can be run in a role only, whatever the prompt: always the same one.
-    return _with_options(encoder, options, role="document")
+    return with_options(encoder, options, role="document")
 
 
 def _asks_for_prompt(options: EncoderOptions) -> bool:
     return any(getattr(options, name) is not None for name in PROMPT_CHOICES)
 
 
-def _with_options(encoder: BatchedEncoder, options: EncoderOptions, *, role: str | None = None) -> BatchedEncoder:
-    backend, role = encoder.backend, role or options.role
-    if role is not None and isinstance(backend, TorchBackend):
-        backend = backend.in_role(role)
-    card = replace(encoder.card, temperature=None)  # the backend says at which one it runs
-    return BatchedEncoder(card, options, backend=backend, tokenize=encoder.tokenize, vocabulary=encoder.vocabulary)
-
-
 def can_be_scaled(encoder: TokenEncoder) -> bool:
     """Is there an attention to scale: a transformer on torch?"""
-    return isinstance(encoder, BatchedEncoder) and isinstance(encoder.backend, TorchBackend)
+    return has_attention(encoder)
 
 
 def _scaled(encoder: TokenEncoder, temperature: TemperatureRule | None, role: str | None) -> Any:

@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.pooling import declared_pooling
 from poolscope.errors import InputError, StoreError
+from poolscope.numbers.fitted import Arrays
+from poolscope.numbers.pooling import POOLINGS, Pooling, make_pooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.encoding import PROMPT_CHOICES, with_choices
-from poolscope.repairs.fitted import Arrays, read_arrays, rebuild, write_arrays
-from poolscope.repairs.pooling import POOLINGS, Pooling, declared_pooling, make_pooling
+from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
 from poolscope.repairs.repaired_model import RepairedModel, plain_encoder, probe_vector
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, VectorRepair

@@ -12,9 +12,9 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.errors import InputError
+from poolscope.numbers.pooling import Pooling, make_pooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.encoding import encode_side, in_batches, unprompted
-from poolscope.repairs.pooling import Pooling, make_pooling
 
 if TYPE_CHECKING:
     from poolscope.repairs.repair_file import Repair

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.encoders.pooling import declared_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, compare_scores
+from poolscope.numbers.pooling import Pooling
 from poolscope.repairs.candidates import Candidate, Layers, combined
 from poolscope.repairs.encoding import can_be_scaled, encode_side, token_counts_of
-from poolscope.repairs.pooling import Pooling, declared_pooling
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.reranking import rerank
 from poolscope.repairs.temperature.rules import Constant, Steps, TemperatureRule

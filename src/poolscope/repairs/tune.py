@@ -15,8 +15,8 @@ from poolscope.encoders.base import Progress, TokenEncoder, check_texts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, Task, compare_scores, split_half_task
 from poolscope.evaluation.tasks import halve, shared_texts
+from poolscope.numbers.pooling import Pooling, make_pooling
 from poolscope.repairs.candidates import default_poolings, default_repairs, make_repair, make_rules
-from poolscope.repairs.pooling import Pooling, make_pooling
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.repaired_model import RepairedModel, plain_encoder
 from poolscope.repairs.search import Search

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require
+from poolscope.numbers.fitted import Fitted
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import Fitted, read_arrays, rebuild, write_arrays
+from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
@@ -285,21 +286,6 @@ def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
     content, arrays = read_arrays(path, _KIND)
     found: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
     return found
-
-
-def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
-    """The mean of the mean vectors of the last two layers, each as the model gives it (texts × d).
-
-    >>> last2avg([[1.0, 3.0]], [[3.0, 1.0]]).tolist()
-    [[2.0, 2.0]]
-    """
-    above, below = np.asarray(last, dtype=np.float64), np.asarray(second_last, dtype=np.float64)
-    if above.shape != below.shape or above.ndim != 2:
-        raise InputError(
-            f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts in "
-            f"both layers."
-        )
-    return (above + below) / 2
 
 
 def _is_whole(value: Any) -> bool:

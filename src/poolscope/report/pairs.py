@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.pair.figure import pair_figure
 from poolscope.metrics.pair.measure import FlatCloud, PairProjection, project_pair

@@ -14,9 +14,10 @@ from itertools import product
 from typing import Any
 
 from poolscope.encoders import as_encoder
+from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
-from poolscope.metrics.tokens.norms import QUERY_KEY, NormLayout, norm_layout, torch_models
+from poolscope.metrics.tokens.norms import QUERY_KEY, NormLayout, norm_layout
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.results import Result, origin, plain, transient
 
@@ -92,7 +93,7 @@ def norm_ablation(
     layout = norm_layout(encoder)
     statistics = []
     for replacement in replacements:
-        with replaced_norms(torch_models(encoder), layout, replacement):
+        with replaced_norms(attention_of(encoder), layout, replacement):
             statistics.append(token_statistics(encoder, texts, min_count=min_count))
     layers = [
         {"replacement": str(replacement), **row}

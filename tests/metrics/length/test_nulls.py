@@ -154,7 +154,7 @@ def test_joined_texts_beside_averages_of_their_parts():
 
 
 def test_no_text_is_joined_twice(monkeypatch):
-    from poolscope.metrics.length.inputs import TokenInputs
+    from poolscope.encoders.inputs import TokenInputs
 
     seen = []
     encode_rows = TokenInputs.encode

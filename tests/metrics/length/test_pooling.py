@@ -7,10 +7,8 @@ import pytest
 
 from length_data import word_texts, word_tokenizer
 from poolscope import as_encoder, encode
-from poolscope.encoders import ModelCard
-from poolscope.metrics.length.inputs import TokenInputs
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.metrics.length.passes import measure_texts
-from poolscope.metrics.length.pooling import TextPooling
 from poolscope.metrics.length.report import length_report
 from tiny_models import declare, export_onnx, save_model, tiny_model
 
@@ -61,25 +59,3 @@ def test_what_is_not_the_models_own_vector_is_said(tmp_path):
     assert "means of the tokens and not the model's own" in report.notes[0]
     assert "applies Dense after pooling" in report.notes[0]
     assert report.to_dict()["notes"] == list(report.notes)
-
-
-def test_each_declaration_pools_its_way():
-    tokens, offsets = np.array([[1.0, 5.0], [3.0, 1.0], [2.0, 2.0]]), np.array([0, 2, 3])
-    expected = {
-        (): [2, 3],
-        ("mean",): [2, 3],
-        ("cls",): [1, 5],
-        ("lasttoken",): [3, 1],
-        ("max",): [3, 5],
-        ("weightedmean",): [7 / 3, 7 / 3],
-        ("mean_sqrt_len_tokens",): [4 / 2**0.5, 6 / 2**0.5],
-        ("cls", "mean"): [2, 3],
-    }
-    noted = []
-    for declared, first in expected.items():
-        pooling = TextPooling(ModelCard("m", "transformers", 2, pooling=declared))
-        np.testing.assert_allclose(pooling.vectors(tokens, offsets), [first, [2, 2]])
-        noted += [declared] * len(pooling.notes)
-    assert noted == [("cls",), ("lasttoken",), ("max",), ("weightedmean",), ("cls", "mean")]
-    left_out = TextPooling(ModelCard("m", "transformers", 2, pooling=("cls",), include_prompt=False))
-    assert "prompt is left out" in left_out.notes[0]

@@ -87,7 +87,7 @@ def test_words_tables_and_dictionaries():
 
 
 def test_models_without_torch_are_refused():
-    with pytest.raises(ModelError, match="no torch modules to look at"):
+    with pytest.raises(ModelError, match="has no attention"):
         norm_layout(lambda texts: [[[1.0]] for _ in texts])
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders import Progress, TokenEncoder
+from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.inputs import Array, Ids, TokenInputs
 from poolscope.metrics.length.statistics import PairCosine, pair_cosine
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.ranking import unit_rows

@@ -14,9 +14,10 @@ from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_num
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
+from poolscope.encoders.capabilities import word_table
+from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.pooling import TextPooling
 from poolscope.numbers.singular import largest_singular_values
 
 Array = NDArray[np.float64]
@@ -162,10 +163,7 @@ class _LastLayer:
 
 def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
     """Plain averages of the input word embeddings; special tokens count only where a text has no others."""
-    import torch
-
-    weight = opened.encoder.backend.models[0].get_input_embeddings().weight  # type: ignore[attr-defined]
-    table = weight.detach().to(torch.float32).cpu().numpy()
+    table = word_table(opened.encoder)
     tokens = opened.encoder.plan(texts).tokens
     special = np.isin(tokens.ids, list(opened.encoder.vocabulary.special_ids))
     owner = np.repeat(np.arange(len(texts)), tokens.lengths)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders import Progress, TokenEncoder
+from poolscope.encoders.inputs import Ids, TokenInputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.inputs import Ids, TokenInputs
 from poolscope.metrics.length.statistics import PairCosine, leave_one_out_interval, pair_cosine
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.ranking import unit_rows

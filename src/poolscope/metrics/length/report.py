@@ -12,10 +12,10 @@ import numpy as np
 
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import resolve_prompt
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError, ModelError
 from poolscope.files import write_json
 from poolscope.metrics.length.bins import MIN_TEXTS
-from poolscope.metrics.length.inputs import TokenInputs
 from poolscope.metrics.length.labels import LengthLabels, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, length_mechanism
 from poolscope.metrics.length.nulls import LengthNulls, length_nulls

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.moments import TokenMoments, special_key
 from poolscope.metrics.tokens.sample import mark_of

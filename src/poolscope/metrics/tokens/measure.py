@@ -16,7 +16,7 @@ from typing import Any
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers, model_identity
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.keys import TokenKeys, most_frequent, token_ids
 from poolscope.metrics.tokens.moments import TokenMoments

@@ -9,7 +9,6 @@ the norm itself, so it does not matter how its weights are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from poolscope.capture.checks import equal
 from poolscope.capture.trace import Call, Trace, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.capabilities import attention_of, planner_of
 from poolscope.errors import ModelError
 from poolscope.results import plain
 
@@ -102,7 +102,7 @@ class NormLayout:
 def norm_layout(model: Any, **options: Any) -> NormLayout:
     """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
     encoder = as_encoder(model, **options)
-    network = torch_models(encoder)[0]
+    network = attention_of(encoder)[0]
     found = _trace(encoder, network)
     blocks = _blocks(found, network)
     if not blocks:
@@ -121,17 +121,6 @@ def norm_layout(model: Any, **options: Any) -> NormLayout:
         layers = tuple(sorted({layer for _, layer in places}))
         norms.append(Norm(names[module], places[0][0], layers, *probe(same[0].module, like=same[0].input)))
     return NormLayout(encoder.card.name, _layout(norms, len(blocks)), tuple(norms))
-
-
-def torch_models(encoder: TokenEncoder) -> Sequence[Any]:
-    """The torch model behind an encoder (one copy a device), or an error that says that there is none."""
-    models: Sequence[Any] | None = getattr(getattr(encoder, "backend", None), "models", None)
-    if not models:
-        raise ModelError(
-            f"{encoder.card.name}: a model of kind '{encoder.card.kind}' has no torch modules to look at; needed: a "
-            f"transformer on torch. Pass a hub name, a folder, a SentenceTransformer or a pair (model, tokenizer)."
-        )
-    return models
 
 
 def is_norm(module: Any) -> bool:
@@ -172,7 +161,7 @@ def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
 
 def _trace(encoder: TokenEncoder, network: Any) -> Trace:
     depth = -1 if encoder.card.layers is None else encoder.card.layers
-    with encoder.backend.workers([depth]) as workers:  # type: ignore[attr-defined]
+    with planner_of(encoder).workers([depth]) as workers:
         return trace(network, workers[0], positions=encoder.card.positions)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders.base import Progress, TokenEncoder, check_texts, not_a_text
-from poolscope.encoders.vocabulary import Vocabulary
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens.keys import TokenKeys, label_content, most_frequent
 from poolscope.metrics.tokens.moments import TokenMoments, source_differences

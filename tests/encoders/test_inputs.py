@@ -8,8 +8,8 @@ import torch
 
 from length_data import word_model, word_texts
 from poolscope import as_encoder, encode
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.inputs import TokenInputs
 from tiny_models import declare, save_model
 
 TEXTS = word_texts(8, most=60)

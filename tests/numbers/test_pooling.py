@@ -1,28 +1,24 @@
-"""Poolings against their formulas; what the sketch of the covariance promises; re-ranking against the definition."""
+"""Poolings against their formulas; what the sketch of the covariance promises."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cloud_data import dense_distances, moments, random_clouds, root
+from cloud_data import moments, random_clouds, root
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import ModelCard
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError
 from poolscope.numbers.bures import bures_wasserstein
-from poolscope.numbers.ranking import rank_documents
-from poolscope.repairs.pooling import (
+from poolscope.numbers.pooling import (
     POOLINGS,
     LastTwoPooling,
     MeanPooling,
     SecondOrderPooling,
     SifPooling,
     SpreadPooling,
-    declared_pooling,
     make_pooling,
     pool,
 )
-from poolscope.repairs.reranking import gaussian_distances, rerank
 
 
 @pytest.fixture(scope="module")
@@ -133,51 +129,3 @@ def test_names():
     assert all(make_pooling(name).name == name for name in POOLINGS)
     with pytest.raises(InputError, match="pooling: received 'median'; allowed: mean, cls"):
         make_pooling("median")
-
-
-def test_what_a_model_declares():
-    def declared(*modes: str, after: tuple[str, ...] = ("Normalize",)) -> str:
-        return declared_pooling(ModelCard("m", "transformers", 4, pooling=modes, after=after)).name
-
-    assert declared() == declared("mean") == declared("mean_sqrt_len_tokens") == "mean"
-    assert (declared("cls"), declared("lasttoken"), declared("weightedmean")) == ("cls", "last", "position")
-    with pytest.raises(ModelError, match=r"pools by cls \+ mean"):
-        declared("cls", "mean")
-    with pytest.raises(ModelError, match="applies Dense after pooling"):
-        declared("mean", after=("Dense", "Normalize"))
-
-
-def test_reranking_is_by_the_distance_of_the_gaussians():
-    queries, documents = random_clouds(2, [4, 7, 5], 8), random_clouds(3, [6, 3, 9, 12, 5, 8], 8)
-    relevant = [(query, document) for query in range(3) for document in range(6)]
-    ranking = rank_documents(pool(queries), pool(documents), relevant, k=4)
-    found = rerank(ranking, queries, documents)
-    for query in range(3):
-        near = {int(d): 4 * sum(dense_distances(queries[query], documents[int(d)])) for d in ranking.top[query]}
-        order = sorted(near, key=near.__getitem__)
-        assert found.top[query].tolist() == order
-        np.testing.assert_allclose(found.scores[query], [-near[d] for d in order], atol=1e-6)
-    for (query, document), rank, old in zip(relevant, found.rank, ranking.rank, strict=True):
-        place = np.flatnonzero(found.top[query] == document)
-        assert rank == (place[0] + 1 if len(place) else old)
-    assert found.rank.tolist() != ranking.rank.tolist()
-
-
-def test_reranking_without_covariances_keeps_the_order_of_the_cosine():
-    queries, documents = random_clouds(2, [4, 7], 8), random_clouds(3, [6, 3, 9, 12], 8)
-    ranking = rank_documents(pool(queries), pool(documents), [(0, 0), (1, 3)], k=4)
-    assert rerank(ranking, queries, documents, weight=0.0).top.tolist() == ranking.top.tolist()
-    pairs = np.array([[0, 0], [1, 3]])
-    double = gaussian_distances(queries, documents, pairs, weight=2.0)
-    single = gaussian_distances(queries, documents, pairs)
-    none = gaussian_distances(queries, documents, pairs, weight=0.0)
-    np.testing.assert_allclose(double - single, single - none)
-
-
-def test_reranking_refuses_other_clouds():
-    queries, documents = random_clouds(2, [4, 7], 8), random_clouds(3, [6, 3, 9, 12], 8)
-    ranking = rank_documents(pool(queries), pool(documents), [(0, 0)], k=2)
-    with pytest.raises(InputError, match="must be those that were ranked"):
-        rerank(ranking, documents, queries)
-    with pytest.raises(InputError, match="weight: received -1"):
-        gaussian_distances(queries, documents, np.array([[0, 0]]), weight=-1)

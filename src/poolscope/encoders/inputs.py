@@ -8,18 +8,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.encoders import Progress, TokenEncoder
-from poolscope.encoders.base import check_layers
-from poolscope.encoders.batching import BatchedEncoder, BatchPlan, run_batches
+from poolscope.encoders.base import Progress, TokenEncoder, check_layers
+from poolscope.encoders.batching import run_batches
+from poolscope.encoders.capabilities import attention_of, has_attention, planner_of
+from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.tokens import Tokens
-from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.pooling import TextPooling
 
 Ids = NDArray[np.int32]
 Array = NDArray[np.float64]
@@ -36,17 +36,12 @@ class TokenInputs:
     """
 
     def __init__(self, encoder: TokenEncoder) -> None:
-        if not isinstance(encoder, BatchedEncoder):
-            raise ModelError(
-                f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', which takes no tokens; probes "
-                f"of the length need a transformer (transformers, sentence-transformers or ONNX)."
-            )
-        self.encoder = encoder
-        self._whole = copy.copy(encoder)  # the same model and tokenizer, and no text is cut
+        self.encoder = planner_of(encoder)
+        self._whole = copy.copy(self.encoder)  # the same model and tokenizer, and no text is cut
         self._whole.max_length = None
         self._before, self._after = self._frame()
         self.added = len(self._before) + len(self._after)
-        self.limit = encoder.max_length
+        self.limit = self.encoder.max_length
         self.positions = encoder.card.positions
 
     def content(self, texts: Sequence[str]) -> list[Ids]:
@@ -66,16 +61,10 @@ class TokenInputs:
         longest, most = max(map(len, framed), default=0), self.positions
         if most is not None and longest > most:
             raise InputError(f"received an input of {longest} tokens; {self.encoder.card.name} has {most} positions.")
-        backend, card = self.encoder.backend, self.encoder.card
-        plan = BatchPlan(
-            Tokens.join([row.tolist() for row in framed], [0] * len(framed)),
-            self.encoder.options.batch_tokens or backend.budget,
-            skip=self._whole.plan([_WORD]).skip,
-            pad_id=backend.pad_id,
-            padding=backend.padding,
-        )
+        card, tokens = self.encoder.card, Tokens.join([row.tolist() for row in framed], [0] * len(framed))
+        plan = replace(self._whole.plan([_WORD]), tokens=tokens)
         number = check_layers(None, card.layers, name=card.name)[-1]
-        with backend.workers([number], len(plan)) as workers:
+        with self.encoder.workers([number], len(plan)) as workers:
             matrix = run_batches(plan, workers, progress=progress)[number]
         return TextPooling(card).vectors(matrix, plan.offsets)
 
@@ -101,13 +90,13 @@ class TokenInputs:
 
     def position_tables(self) -> list[Any]:
         """The tables of absolute positions of a model on torch, as modules; none for rotary or relative positions."""
-        if not isinstance(self.encoder.backend, TorchBackend):
+        if not has_attention(self.encoder):
             return []
         import torch
 
         return [
             module
-            for model in self.encoder.backend.models
+            for model in attention_of(self.encoder)
             for name, module in model.named_modules()
             if name.rpartition(".")[2] in _POSITION_TABLES
             and isinstance(module, torch.nn.Embedding)

@@ -1,0 +1,215 @@
+"""What an encoder can do beside `card` and `encode`, asked for by name and never by its class.
+
+A capability is an attribute that is there and not None. Each has one row in `CAPABILITIES`, from which the one error
+about a missing one is made. An encoder from outside has a capability as soon as it has the attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.encoders.base import EncoderOptions, TokenEncoder, model_identity
+from poolscope.encoders.tokens import Tokens, Vocabulary
+from poolscope.errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    from poolscope.encoders.batching import BatchPlan, Forward
+
+_TRANSFORMER = "a transformer: a hub name, a folder, builtin:minilm, a SentenceTransformer, (model, tokenizer)"
+# Attribute: (what it gives, which models have it).
+CAPABILITIES: dict[str, tuple[str, str]] = {
+    "with_options": ("cannot be given other options", f"{_TRANSFORMER}, an ONNX file or a static table"),
+    "tokenize": ("has no tokenizer that poolscope could count with", f"{_TRANSFORMER}, an ONNX file or a static table"),
+    "plan": ("takes no tokens", f"{_TRANSFORMER}, or an ONNX file"),
+    "attention": ("has no attention that can be watched or scaled", f"{_TRANSFORMER}, on torch"),
+    "spec": (
+        "cannot be opened again in another process",
+        "a model that was opened by name: a hub name, a folder or file, builtin:minilm",
+    ),
+}
+
+
+class Tokenizing(TokenEncoder, Protocol):
+    """An encoder whose tokens can be counted without running it. `tokenize` does not put the prompt before texts."""
+
+    options: EncoderOptions
+    prompt: str
+    max_length: int | None
+    vocabulary: Vocabulary
+
+    def tokenize(self, texts: Sequence[str], max_length: int | None, /) -> Tokens:
+        """The tokens of texts, cut at `max_length` (None: whole)."""
+        ...
+
+
+class Planning(Tokenizing, Protocol):
+    """An encoder that runs batches of tokens."""
+
+    def plan(self, texts: Sequence[str]) -> BatchPlan:
+        """The texts with their prompt, tokenised and cut into batches."""
+        ...
+
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
+        """Functions from a batch to the token rows of the layers `numbers`, to be called from a thread each."""
+        ...
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """What opens an encoder again, in another process too: a name and options, never a pickled model.
+
+    `path` is where a file or folder lies, whatever folder the other process works in; `role` the role in which the
+    model runs, if that is not among the options. `card` is what the model said about itself
+    when the specification was taken; a model that has changed since, or whose attention was scaled in this process
+    only, is refused by `open`.
+
+    >>> EncoderSpec.from_dict(EncoderSpec("builtin:minilm", EncoderOptions(max_length=64)).to_dict()).options.max_length
+    64
+    """
+
+    name: str
+    options: EncoderOptions = field(default_factory=EncoderOptions)
+    path: str | None = None
+    role: str | None = None
+    card: Mapping[str, Any] | None = None
+
+    def open(self) -> TokenEncoder:
+        """The encoder."""
+        from poolscope.encoders.door import open_name
+
+        encoder = open_name(self.name, self.options, path=self.path)
+        if self.role is not None:
+            encoder = with_options(encoder, self.options, role=self.role)
+        stored, opened = self.card, encoder.card.to_dict()
+        if stored is not None and model_identity(stored) != model_identity(opened):
+            changed = [key for key in opened if stored.get(key) != opened[key]]
+            first = changed[0]
+            raise ModelError(
+                f"{self.name}: opened again it is another model, with another {', '.join(changed)} ({first}: "
+                f"{stored.get(first)!r}, now {opened[first]!r}); needed: the model as it was when it was named. Do not "
+                f"change its files meanwhile, and save an attention temperature in its folder first."
+            )
+        return encoder
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain types, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """What `to_dict` wrote."""
+        return cls(**{**content, "options": EncoderOptions(**content["options"])})
+
+
+def has(encoder: Any, capability: str) -> bool:
+    """Has an encoder this capability, one of `CAPABILITIES`?"""
+    if capability not in CAPABILITIES:
+        raise InputError(f"capability: received {capability!r}; allowed: {', '.join(CAPABILITIES)}.")
+    return getattr(encoder, capability, None) is not None
+
+
+def require_capability(encoder: TokenEncoder, capability: str) -> Any:
+    """The attribute, or the ModelError that says what is missing and which models have it."""
+    if has(encoder, capability):
+        return getattr(encoder, capability)
+    lacks, needed = CAPABILITIES[capability]
+    raise ModelError(
+        f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', which {lacks}; needed: {needed}."
+    )
+
+
+# -- one function a question ------------------------------------------------------------------------------------------
+
+
+def is_encoder(candidate: Any) -> bool:
+    """Is it an encoder at all: has it a `card` and `encode`?"""
+    return isinstance(candidate, TokenEncoder)
+
+
+def can_encode(encoder: TokenEncoder) -> bool:
+    """Can other texts be encoded? Ready clouds (`ready_clouds`) are only handed out."""
+    return getattr(encoder, "ready_clouds", None) is None
+
+
+def options_of(encoder: TokenEncoder) -> EncoderOptions:
+    """The caller's choices that an encoder was opened with; none where it takes none."""
+    options = getattr(encoder, "options", None)
+    return options if isinstance(options, EncoderOptions) else EncoderOptions()
+
+
+def with_options(encoder: TokenEncoder, options: EncoderOptions, *, role: str | None = None) -> TokenEncoder:
+    """The same model with other options, nothing loaded anew; `role` is what the texts are, where options do not say.
+
+    What is fixed when a model is loaded (dtype, device, revision) cannot be changed in this way.
+    """
+    other: TokenEncoder = require_capability(encoder, "with_options")(options, role=role)
+    return other
+
+
+def counts_tokens(encoder: TokenEncoder) -> bool:
+    """Has it a tokenizer that can be asked without running the model?"""
+    return has(encoder, "tokenize")
+
+
+def tokenizer_of(encoder: TokenEncoder) -> Tokenizing:
+    """The encoder itself, as one that counts tokens."""
+    require_capability(encoder, "tokenize")
+    return encoder  # type: ignore[return-value]
+
+
+def longest_of(encoder: TokenEncoder) -> int | None:
+    """The tokens at which it cuts texts: the caller's choice, else what the model declares; None: it cuts none."""
+    longest: int | None = getattr(encoder, "max_length", encoder.card.max_length)
+    return longest
+
+
+def vocabulary_of(encoder: TokenEncoder) -> Vocabulary | None:
+    """The names of its tokens, None where it has none."""
+    vocabulary = getattr(encoder, "vocabulary", None)
+    return vocabulary if isinstance(vocabulary, Vocabulary) else None
+
+
+def takes_tokens(encoder: TokenEncoder) -> bool:
+    """Can it be given token ids instead of texts (`poolscope.encoders.inputs.TokenInputs`)?"""
+    return has(encoder, "plan")
+
+
+def planner_of(encoder: TokenEncoder) -> Planning:
+    """The encoder itself, as one that runs batches of tokens."""
+    require_capability(encoder, "plan")
+    return encoder  # type: ignore[return-value]
+
+
+def token_counts(encoder: TokenEncoder, texts: Sequence[str]) -> NDArray[np.int64]:
+    """How many tokens the model reads of each text, the prompt and special tokens included and the rest cut off."""
+    return planner_of(encoder).plan(texts).tokens.lengths
+
+
+def has_attention(encoder: TokenEncoder) -> bool:
+    """Is it a transformer on torch, whose attention can be watched and scaled?"""
+    return has(encoder, "attention")
+
+
+def attention_of(encoder: TokenEncoder) -> Sequence[Any]:
+    """The torch models of a transformer, one copy a device."""
+    models: Sequence[Any] = require_capability(encoder, "attention")
+    return models
+
+
+def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
+    """The input word embeddings of a transformer on torch (vocabulary × d)."""
+    weight = attention_of(encoder)[0].get_input_embeddings().weight
+    table: NDArray[np.float32] = weight.detach().float().cpu().numpy()
+    return table
+
+
+def spec_of(encoder: TokenEncoder) -> EncoderSpec:
+    """What opens the encoder again in another process, with what its card says now."""
+    spec: EncoderSpec = require_capability(encoder, "spec")
+    return replace(spec, card=encoder.card.to_dict())

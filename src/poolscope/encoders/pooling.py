@@ -1,0 +1,143 @@
+"""How a model itself pools: from what its card declares to a pooling, and what is done where that is not one pooling.
+
+This is the one place that decides it. `declared_pooling` refuses a model whose vectors no single pooling of its tokens
+gives (a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so
+(a measurement of tokens is still one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import ModelCard
+from poolscope.errors import ModelError
+from poolscope.numbers.pooling import (
+    FirstPooling,
+    LastPooling,
+    MaxPooling,
+    MeanPooling,
+    Pooling,
+    PositionPooling,
+    RootMeanPooling,
+)
+
+Array = NDArray[np.float64]
+
+MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A pooling as models declare it: what it is here, and what the numbers of a mean tell about such a model."""
+
+    pooling: type[Pooling]
+    meaning: str
+
+
+_LAST = Mode(
+    LastPooling,
+    f"The model pools by its last token. {MEAN_ONLY}: they tell how its tokens lie and what mean pooling would hide if "
+    "it were used with this model. In a causal model early tokens have not seen the whole text.",
+)
+_POSITION = Mode(PositionPooling, f"The model pools by a mean in which later tokens weigh more. {MEAN_ONLY}.")
+# By the names of sentence-transformers and by ours.
+MODES: dict[str, Mode] = {
+    "mean": Mode(MeanPooling, "The model pools by the mean of its tokens, and so does poolscope."),
+    "cls": Mode(
+        FirstPooling,
+        f"The model pools by its first token (CLS). {MEAN_ONLY}: they tell how its tokens lie and what mean pooling "
+        "would hide if it were used with this model, and nothing about its own CLS vectors.",
+    ),
+    "lasttoken": _LAST,
+    "last": _LAST,
+    "max": Mode(MaxPooling, f"The model pools by the largest value of each dimension. {MEAN_ONLY}."),
+    "weightedmean": _POSITION,
+    "position": _POSITION,
+    "mean_sqrt_len_tokens": Mode(
+        RootMeanPooling,
+        "The model pools by the sum of its tokens over the square root of their number: the mean, longer by the root "
+        "of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
+    ),
+}
+# Models that others made and that may have been trained with any pooling; a function's or an array's mean is our own.
+_MODEL_KINDS = ("transformers", "onnx")
+
+
+def declared_pooling(card: ModelCard) -> Pooling:
+    """The pooling that a model declares, the mean where it declares none; refused if its vectors need more than it.
+
+    >>> declared_pooling(ModelCard("m", "transformers", 4, pooling=("lasttoken",), after=("Normalize",))).name
+    'last'
+    """
+    further = modules_after(card.after)
+    modes = card.pooling or ("mean",)
+    if further or len(modes) > 1 or modes[0] not in MODES:
+        what = f"applies {', '.join(further)} after pooling" if further else f"pools by {' + '.join(card.pooling)}"
+        raise ModelError(
+            f"{card.name}: the model {what}, so that its vectors are not those of one pooling; allowed: one of "
+            f"{', '.join(MODES)}, with Normalize behind it or nothing. Repair its finished vectors with "
+            f"poolscope.repairs.vectors instead."
+        )
+    return MODES[modes[0]].pooling()
+
+
+def declares_nothing(card: ModelCard) -> bool:
+    """Is it a model that somebody trained, and that does not say with which pooling?"""
+    return not card.pooling and card.kind in _MODEL_KINDS
+
+
+def modules_after(after: tuple[str, ...]) -> list[str]:
+    """The modules between pooling and the final vector that change its direction."""
+    return [module for module in after if module != "Normalize"]
+
+
+class TextPooling:
+    """The vectors of texts as a model pools: by what it declares, and by the mean where that cannot be done.
+
+    The mean is taken where the model declares no pooling, joins several, or changes the pooled vector further (Dense),
+    because it is the pooling of most models and the one whose losses are measured here. `own` says whether the vectors
+    are the model's own, up to their length (None where it declares nothing). `notes` is empty for a declared mean;
+    otherwise it names the pooling, or says why the vectors are means and not the model's own.
+
+    >>> taken = TextPooling(ModelCard("m", "transformers", 4, pooling=("cls", "mean")))
+    >>> taken.name, taken.own
+    ('mean', False)
+    """
+
+    def __init__(self, card: ModelCard) -> None:
+        self.own: bool | None = True if card.pooling else None
+        self.notes: tuple[str, ...] = ()
+        try:
+            self.pooling = declared_pooling(card)
+        except ModelError as error:
+            self.pooling, self.own = MeanPooling(), False
+            self.notes = (
+                f"Vectors are means of the tokens and not the model's own. {str(error).partition(';')[0]}. Encode the "
+                f"texts elsewhere and pass the vectors as a file to measure those.",
+            )
+            return
+        if declares_nothing(card):
+            self.notes = (f"{card.name} declares no pooling; its vectors are taken to be the means of its tokens.",)
+        elif self.name != "mean":
+            note = f"Vectors are pooled as the model declares: {', '.join(card.pooling)}."
+            if self.name in ("cls", "position") and not card.include_prompt:
+                note += " Where a prompt is left out of the pooling, places count from the first token after it."
+            self.notes = (note,)
+
+    @property
+    def name(self) -> str:
+        """The pooling that is used."""
+        return self.pooling.name
+
+    def pool(self, clouds: TokenClouds) -> Array:
+        """One vector a text (N × d), not normalised."""
+        return self.pooling.transform(clouds)
+
+    def vectors(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """One vector a text (N × d), not normalised, from pooled tokens in a row (Σ n × d) and offsets (N + 1)."""
+        return self.pooling.rows(tokens, offsets)
