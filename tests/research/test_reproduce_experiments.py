@@ -144,6 +144,17 @@ def test_scores_of_other_models_are_a_note_and_no_failure(request_of, models, te
     assert not (done.folder / "correlations.csv").exists()
 
 
+def test_each_detail_that_a_model_refuses_is_noted(request_of, models, texts, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise InputError("no example here")
+
+    monkeypatch.setattr(socm_paper, "_example", refuse)
+    request = dataclasses.replace(request_of, models={BERT: models[BERT]}, texts={"wiki": texts})
+    done = socm_paper.run(tmp_path / "out", request)
+    assert "no example here" in (done.folder / "README.md").read_text(encoding="utf-8")
+    assert len(rows_of(done, "layers")) == 2  # measured all the same
+
+
 def test_an_unexpected_error_leaves_no_folder(request_of, models, texts, tmp_path, monkeypatch):
     def broken(*given, **named):
         raise RuntimeError("broken")

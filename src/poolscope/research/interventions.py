@@ -379,9 +379,9 @@ def _measure(texts: TokenClouds, documents: int, drawn: Index, relevant: Array |
     pairs = _kept_pairs(texts.select(drawn), None)
     quality = {}
     if relevant is not None:
-        held, asked = texts.select(np.arange(documents)), texts.select(np.arange(documents, len(texts)))
-        crossed = _kept_pairs(asked, held)
-        d_mu, d_sigma = (column.reshape(len(asked), len(held)) for column in (crossed.d_mu, crossed.d_sigma))
+        searched, searching = texts.select(np.arange(documents)), texts.select(np.arange(documents, len(texts)))
+        crossed = _kept_pairs(searching, searched)
+        d_mu, d_sigma = (column.reshape(len(searching), len(searched)) for column in (crossed.d_mu, crossed.d_sigma))
         by_means = rank_documents(moments.unit_means[documents:], moments.unit_means[:documents], relevant, k=k)
         quality = {
             "means": by_means.ndcg(k),

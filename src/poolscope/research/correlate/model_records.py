@@ -179,12 +179,12 @@ def read_audits(paths: Iterable[str | os.PathLike[str]]) -> ModelRecords:
 
     A note tells where the audits are of different texts.
     """
-    found = [_audit(Path(path) / AUDIT_FILE if Path(path).is_dir() else Path(path)) for path in paths]
-    corpora = {corpus for _, corpus in found}
+    audits = [_audit(Path(path) / AUDIT_FILE if Path(path).is_dir() else Path(path)) for path in paths]
+    corpora = {corpus for _, corpus in audits}
     notes = (
         () if len(corpora) < 2 else (f"The audits are of {len(corpora)} corpora: part of a difference is the texts'.",)
     )
-    return ModelRecords(f"{len(found)} audits", tuple(record for record, _ in found), notes, headlines=HEADLINES)
+    return ModelRecords(f"{len(audits)} audits", tuple(record for record, _ in audits), notes, headlines=HEADLINES)
 
 
 def _audit(path: Path) -> tuple[ModelRecord, str]:
@@ -246,9 +246,9 @@ def read_mteb_results(
         own |= {task.task_name: float(task.get_score()) for task in result.task_results}
         traits.setdefault(result.model_name, {}).update(_traits(result.model_meta))
     if not scores:
-        asked = "" if tasks is None and benchmark is None else f" of {benchmark or ', '.join(tasks or ())}"
+        which = "" if tasks is None and benchmark is None else f" of {benchmark or ', '.join(tasks or ())}"
         raise InputError(
-            f"{folder}: no results{asked} were found; needed: results/ORGANISATION__MODEL/REVISION/TASK.json in it. "
+            f"{folder}: no results{which} were found; needed: results/ORGANISATION__MODEL/REVISION/TASK.json in it. "
             f"Name the folder that holds 'results'."
         )
     records = tuple(ModelRecord(name, numbers, traits=traits[name]) for name, numbers in sorted(scores.items()))
@@ -285,8 +285,8 @@ def _benchmark(name: str | None) -> Any:
 
 
 def _traits(card: Any) -> dict[str, float]:
-    found = {trait: getattr(card, name, None) for trait, name in TRAITS.items()}
-    return {trait: float(value) for trait, value in found.items() if isinstance(value, int | float)}
+    known = {trait: getattr(card, name, None) for trait, name in TRAITS.items()}
+    return {trait: float(value) for trait, value in known.items() if isinstance(value, int | float)}
 
 
 # -- which model is which -----------------------------------------------------------------------------------------
@@ -324,18 +324,18 @@ def join(metrics: ModelRecords, scores: ModelRecords) -> Joined:
     an organisation stands for the one model that has it as the last part of its name. The family is that of the tables,
     else the backbone that the SOCM paper gives, else the model itself.
     """
-    found: dict[str, ModelRecord] = {}
+    partners: dict[str, ModelRecord] = {}
     models = []
     for record in metrics.records:
         partner = _partner(record, scores)
         if partner is None:
             continue
-        if partner.name in found:
+        if partner.name in partners:
             raise InputError(
-                f"{partner.name} ({scores.source}) goes with {found[partner.name].name} and with {record.name}; a "
+                f"{partner.name} ({scores.source}) goes with {partners[partner.name].name} and with {record.name}; a "
                 f"model is one point. Give full names, or put one of them in the column 'aliases' of its row."
             )
-        found[partner.name] = record
+        partners[partner.name] = record
         models.append(
             JoinedModel(
                 name=record.name,
@@ -345,11 +345,11 @@ def join(metrics: ModelRecords, scores: ModelRecords) -> Joined:
                 traits={**partner.traits, **record.traits},
             )
         )
-    matched = {record.name for record in found.values()}
+    matched = {record.name for record in partners.values()}
     return Joined(
         models=tuple(models),
         only_metrics=tuple(record.name for record in metrics.records if record.name not in matched),
-        only_scores=tuple(record.name for record in scores.records if record.name not in found),
+        only_scores=tuple(record.name for record in scores.records if record.name not in partners),
         families_given=any(model.family != model.name for model in models),
     )
 
@@ -358,14 +358,14 @@ def _partner(record: ModelRecord, others: ModelRecords) -> ModelRecord | None:
     """The one record of the other source that is this model; None if there is none."""
     names = _names(record)
     for same in (_equal, _equal_last_part):
-        found = [other for other in others.records if any(same(a, b) for a in names for b in _names(other))]
-        if len(found) > 1:
+        matches = [other for other in others.records if any(same(a, b) for a in names for b in _names(other))]
+        if len(matches) > 1:
             raise InputError(
-                f"{record.name} may be any of {', '.join(other.name for other in found)} ({others.source}). Give its "
+                f"{record.name} may be any of {', '.join(other.name for other in matches)} ({others.source}). Give its "
                 f"full name, or name it in the column 'aliases' of the right row."
             )
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     return None
 
 

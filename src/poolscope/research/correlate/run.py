@@ -142,8 +142,8 @@ def correlate(
     )
 
 
-def _choose(asked: Iterable[str], known: Sequence[str], what: str) -> list[str]:
-    names = list(asked) or list(known)
+def _choose(wanted: Iterable[str], known: Sequence[str], what: str) -> list[str]:
+    names = list(wanted) or list(known)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"received the {what}s {unknown}; known: {', '.join(known) or 'none'}. Choose among these.")
     if not names:
@@ -188,11 +188,11 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
     if row.undefined is not None:
         return row
     bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed)
-    found = bootstrap.correlations({"x": x, "y": y})["x", "y"]
+    measured = bootstrap.correlations({"x": x, "y": y})["x", "y"]
     return replace(
         row,
-        spearman=Association(found.spearman, correlation_p(ranks(x), ranks(y), seed=seed)),
-        pearson=Association(found.pearson, correlation_p(x, y, seed=seed)),
+        spearman=Association(measured.spearman, correlation_p(ranks(x), ranks(y), seed=seed)),
+        pearson=Association(measured.pearson, correlation_p(x, y, seed=seed)),
         kendall=Association(bootstrap.estimate(kendall(x, y)), kendall_p(x, y, seed=seed)),
         partials=tuple(
             _partial_association(both, x, y, names, bootstrap, seed=seed) for names in _control_sets(controls, metric)
@@ -264,10 +264,10 @@ def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
 # -- partial correlations: what is left once other numbers of the models are accounted for ------------------------
 
 
-def _usable_controls(models: Sequence[JoinedModel], asked: Sequence[str]) -> tuple[list[str], list[str]]:
+def _usable_controls(models: Sequence[JoinedModel], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
     """The controls that every model has, and a note for each of the others."""
     usable, notes = [], []
-    for name in asked:
+    for name in wanted:
         without = [model.name for model in models if model.control(name) is None]
         values = np.array([model.control(name) for model in models if model.control(name) is not None])
         if without:
@@ -308,7 +308,7 @@ def _partial_association(
         return PartialAssociation(names, None, None, reason)
     values = {f"control {name}": np.array([model.control(name) for model in models], np.float64) for name in names}
     columns = {"metric": x, "score": y, **values}
-    found: dict[Kind, Association] = {}
+    associations: dict[Kind, Association] = {}
     for kind in KINDS:
         estimate = bootstrap.estimate(partial_correlation(columns, kind))
         if estimate.value is None:
@@ -316,5 +316,5 @@ def _partial_association(
                 names, None, None, "a control is constant here, or follows from the metric or from another"
             )
         seen = [ranks(column) if kind == "spearman" else column for column in columns.values()]
-        found[kind] = Association(estimate, correlation_p(seen[0], seen[1], controls=seen[2:], seed=seed))
-    return PartialAssociation(names, found["spearman"], found["pearson"])
+        associations[kind] = Association(estimate, correlation_p(seen[0], seen[1], controls=seen[2:], seed=seed))
+    return PartialAssociation(names, associations["spearman"], associations["pearson"])

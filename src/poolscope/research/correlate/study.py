@@ -91,16 +91,16 @@ class MetricScore:
     @property
     def range_without(self) -> tuple[float, float] | None:
         """Smallest and largest ρ when any one family is left out."""
-        found = [part.spearman for part in self.without if part.spearman is not None]
-        return (min(found), max(found)) if found else None
+        left = [part.spearman for part in self.without if part.spearman is not None]
+        return (min(left), max(left)) if left else None
 
     def sentence(self) -> str:
         """The finding in one sentence, no stronger than the numbers."""
         if self.spearman.p is None:
             return f"{self.metric} against {self.score}: not defined ({self.undefined})."
         holm = "" if self.holm is None else f", {self.holm:.2g} corrected for all metrics"
-        found_text = f"ρ = {self.spearman}, p = {self.spearman.p}{holm}"
-        text = f"{self.metric} against {self.score} over {len(self.models)} models: {found_text}."
+        numbers = f"ρ = {self.spearman}, p = {self.spearman.p}{holm}"
+        text = f"{self.metric} against {self.score} over {len(self.models)} models: {numbers}."
         edges = self.range_without
         if edges is not None:
             text += f" Without any one family ρ lies between {edges[0]:.2f} and {edges[1]:.2f}"
@@ -187,19 +187,19 @@ def _flat(row: MetricScore) -> dict[str, Any]:
     edges = row.range_without or (None, None)
     flat |= {"without_family_low": edges[0], "without_family_high": edges[1]}
     for part in row.partials:
-        for kind, found in (("spearman", part.spearman), ("pearson", part.pearson)):
+        for kind, association in (("spearman", part.spearman), ("pearson", part.pearson)):
             name = f"partial_{kind}_{'_'.join(part.controls)}"
-            flat |= _columns(name, found or NOTHING)
+            flat |= _columns(name, association or NOTHING)
     return {**flat, "undefined": row.undefined}
 
 
-def _columns(name: str, found: Association) -> dict[str, float | None]:
-    interval = found.estimate.interval
+def _columns(name: str, association: Association) -> dict[str, float | None]:
+    interval = association.estimate.interval
     return {
-        name: found.estimate.value,
+        name: association.estimate.value,
         f"{name}_low": None if interval is None else interval.low,
         f"{name}_high": None if interval is None else interval.high,
-        f"{name}_p": None if found.p is None else found.p.value,
+        f"{name}_p": None if association.p is None else association.p.value,
     }
 
 

@@ -143,34 +143,34 @@ def choose(
 
     `sources` says where a name is loaded from; with `add` it may hold further names.
     """
-    given = dict(sources or {})
-    known = {**published, **(given if add else {})}
-    if unknown := [name for name in (*only, *given) if name not in known]:
+    named = dict(sources or {})
+    known = {**published, **(named if add else {})}
+    if unknown := [name for name in (*only, *named) if name not in known]:
         raise InputError(f"{what}: received {', '.join(unknown)}; known: {', '.join(known)}. Choose among these.")
-    return {name: given.get(name, source) for name, source in known.items() if not only or name in (*only, *given)}
+    return {name: named.get(name, source) for name, source in known.items() if not only or name in (*only, *named)}
 
 
-def attempt(function: Callable[P, T], *given: P.args, **named: P.kwargs) -> tuple[T | None, str | None]:
+def attempt(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> tuple[T | None, str | None]:
     """What the function returns, or in one line why poolscope refused; other errors pass through."""
     try:
-        return function(*given, **named), None
+        return function(*arguments, **named), None
     except PoolscopeError as error:
         return None, " ".join(str(error).split())
 
 
-def parse_named(given: Iterable[str], option: str) -> dict[str, str]:
+def parse_named(entries: Iterable[str], option: str) -> dict[str, str]:
     """`NAME=SOURCE` options as a dictionary.
 
     >>> parse_named(["wiki=texts.txt"], "--texts")
     {'wiki': 'texts.txt'}
     """
-    found = {}
-    for entry in given:
+    sources = {}
+    for entry in entries:
         name, equals, source = entry.partition("=")
         if not (name and equals and source):
             raise InputError(f"{option}: received {entry!r}; allowed: NAME=SOURCE, such as wiki=texts.txt.")
-        found[name] = source
-    return found
+        sources[name] = source
+    return sources
 
 
 # -- the folder ---------------------------------------------------------------------------------------------------
@@ -263,13 +263,13 @@ class ReproductionFolder:
 
 def versions() -> dict[str, str]:
     """Python and the packages behind the numbers, as far as they are installed."""
-    found = {"Python": platform.python_version()}
+    known = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            known[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def markdown_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -66,8 +66,8 @@ def _write(folder: ReproductionFolder, results: Mapping[str, TokenStatistics], l
         return
     folder.arrow("layers", _joined(results, "layer_table"), "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
     folder.arrow("types", _joined(results, "to_table"), "Q, M and V of every model, layer and token type", csv=False)
-    found = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
-    folder.table("findings", found, "the findings of the paper, with the numbers for or against each")
+    rows = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
+    folder.table("findings", rows, "the findings of the paper, with the numbers for or against each")
     shown = list(results.values())
     folder.figure("norm-variance", "M against V of the types, by layer", norm_variance_figure, *shown)
     folder.figure("shares", "M/Q, V_W/Q and V_B/Q by layer", shares_figure, *shown)

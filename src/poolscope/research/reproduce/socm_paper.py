@@ -101,7 +101,7 @@ def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None,
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
         sets = {name: attempt(read_pair_set, name, request) for name in request.texts}
-        some = next((texts for texts, _ in sets.values() if texts is not None), None)
+        first = next((texts for texts, _ in sets.values() if texts is not None), None)
 
         def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
             for pair_set, (texts, missing) in sets.items():
@@ -112,7 +112,7 @@ def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None,
                     request.say(f"{name}: {pair_set}")
                     rows.append(_measured_row(row, encoder, texts, request))
             if encoder is not None:
-                _add_details(name, encoder, some, folder, examples, anatomy)
+                _add_details(name, encoder, first, folder, examples, anatomy)
 
         request.each_model(measure)
         _write(folder, rows, examples, anatomy)
@@ -193,15 +193,16 @@ def _add_details(
     anatomy: dict[str, LayersResult],
 ) -> None:
     """The pair of texts that the paper shows, and λ, r, C and the ratio by layer; noted where a model has them not."""
-    example, reason = attempt(_example, name, encoder)
+    example, failure = attempt(_example, name, encoder)
+    reasons = [failure]
     if example is not None:
         examples.append(example)
     if texts is not None:
-        found, reason = attempt(layers, encoder, texts.left.texts[:_LAYER_TEXTS], socm_texts=0)
-        if found is not None:
-            anatomy[name] = found
-    if reason is not None:
-        folder.notes.append(f"{name}: not everything was measured: {reason}")
+        result, failure = attempt(layers, encoder, texts.left.texts[:_LAYER_TEXTS], socm_texts=0)
+        reasons.append(failure)
+        if result is not None:
+            anatomy[name] = result
+    folder.notes += [f"{name}: not everything was measured: {reason}" for reason in reasons if reason is not None]
 
 
 def _example(name: str, encoder: TokenEncoder) -> dict[str, Any]:
@@ -220,12 +221,12 @@ def _write(
     folder.table("example", examples, "SOCM of the pair of texts that the paper shows")
     folder.table("agreement", agreement(rows), "how published and compatible averages go together over models, by set")
     folder.table("tuning", tuning(rows), "exact averages of models beside those of the backbones they were tuned from")
-    layer_rows = [layer_row(name, found, layer) for name, found in anatomy.items() for layer in range(found.layers)]
+    layer_rows = [layer_row(name, result, layer) for name, result in anatomy.items() for layer in range(result.layers)]
     folder.table("layers", layer_rows, "λ, r, C and concentration ratio by model and layer, means over texts")
     folder.figure("averages", "average SOCM by model and set", averages_figure, rows)
     families: dict[str, list[LayersResult]] = {}
-    for name, found in anatomy.items():
-        families.setdefault(BY_NAME[name].family if name in BY_NAME else "others", []).append(found)
+    for name, result in anatomy.items():
+        families.setdefault(BY_NAME[name].family if name in BY_NAME else "others", []).append(result)
     for family, members in families.items():
         meaning = f"λ, r, C and the concentration ratio by layer: {family}"
         folder.figure(f"layers-{family.lower()}", meaning, layers_figure, *members)
@@ -238,16 +239,13 @@ def _write_correlation(folder: ReproductionFolder, rows: Sequence[Mapping[str, A
     for row in measured:
         own = numbers.setdefault(row["model"], {})
         own |= {f"socm_{row['set']}": row["exact"], f"concentration_ratio_{row['set']}": row["concentration_ratio"]}
-    records = ModelRecords("this reproduction", tuple(ModelRecord(name, found) for name, found in numbers.items()))
+    records = ModelRecords("this reproduction", tuple(ModelRecord(name, own) for name, own in numbers.items()))
     study, reason = attempt(correlate, records, scores, controls=())
     if study is None:
         folder.notes.append(f"No correlation with the scores: {reason}")
         return
     folder.arrow("correlations", study.to_table(), "the averages against the scores of the models")
-    reported = [
-        {"metric": found.metric, "set": "wiki", "score": "MTEB(eng, v2)", "spearman": found.spearman, "p": found.p}
-        for found in SOCM_CORRELATIONS
-    ]
+    reported = [{"set": "wiki", "score": "MTEB(eng, v2)", **vars(published)} for published in SOCM_CORRELATIONS]
     folder.table("published-correlations", reported, "what the paper reports over its 12 models")
     folder.notes += [row.sentence() for row in study.correlations]
     folder.notes += study.notes
@@ -264,7 +262,7 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def agreement(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Spearman's ρ and the mean difference between published and compatible values, for three models or more."""
-    found = []
+    agreeing = []
     for pair_set in PAIR_SETS:
         both = [row for row in rows if row["set"] == pair_set and row["status"] == MEASURED and row["published"]]
         if len(both) < 3:
@@ -272,29 +270,29 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         published, compatible = (np.array([row[name] for row in both]) for name in ("published", "compatible"))
         spearman = stats.spearmanr(published, compatible).statistic
         shift = float((compatible - published).mean())
-        found.append({"set": pair_set, "models": len(both), "spearman": float(spearman), "mean_difference": shift})
-    return found
+        agreeing.append({"set": pair_set, "models": len(both), "spearman": float(spearman), "mean_difference": shift})
+    return agreeing
 
 
 def tuning(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Does tuning lower SOCM? Each tuned model beside its backbone, measured and published."""
     measured = {(row["model"], row["set"]): row for row in rows if row["status"] == MEASURED}
-    found = []
+    changes = []
     for (name, pair_set), row in measured.items():
         parent = BY_NAME[name].parent if name in BY_NAME else None
         if parent is None or (parent, pair_set) not in measured:
             continue
         published = BY_NAME[name].socm(pair_set) - BY_NAME[parent].socm(pair_set)
         change = row["exact"] - measured[parent, pair_set]["exact"]
-        found.append({"model": name, "backbone": parent, "set": pair_set, "change": change, "published": published})
-    return found
+        changes.append({"model": name, "backbone": parent, "set": pair_set, "change": change, "published": published})
+    return changes
 
 
-def layer_row(name: str, found: LayersResult, layer: int) -> dict[str, Any]:
+def layer_row(name: str, result: LayersResult, layer: int) -> dict[str, Any]:
     """Means over texts, with intervals, of what a layer does (counted from 0) and of the state it gives."""
     row: dict[str, Any] = {"model": name, "layer": layer + 1}
     for quantity in ("lambda", "r", "C", "concentration_ratio", "cosine"):
-        means = found.means(quantity)
+        means = result.means(quantity)
         at = layer + 1 if QUANTITIES[quantity].over == "states" else layer  # state 0 is the embedding output
         row |= {quantity: means.mean[at], f"{quantity}_low": means.low[at], f"{quantity}_high": means.high[at]}
     return row
