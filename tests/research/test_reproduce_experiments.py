@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from functools import partial
 
 import numpy as np
@@ -206,17 +207,14 @@ def test_length_and_temperature(models, tmp_path):
     (folder / "pairs.csv").write_text("\n".join(["query,document", *rows]), encoding="utf-8")
     sources = {"texts": str(folder / "texts.txt"), "pairs": str(folder / "pairs.csv")}
     request = Request(models={"small": models[BERT], "none": "./nowhere"}, texts=sources)
-    done = length_collapse.run(tmp_path / "out", request, temperatures=[0.5])
+    done = length_collapse.run(tmp_path / "out", request, temperatures=[0.5, 2.0])
     assert [run["status"] for run in done.runs] == ["measured", "not reached"]
     grid = rows_of(done, "grid")
-    assert [(row["tau"], row["queries"]) for row in grid] == [
-        (1.0, "all"),
-        (1.0, "longest fifth"),
-        (0.5, "all"),
-        (0.5, "longest fifth"),
-    ]
-    assert grid[0]["change"] == 0
-    assert grid[2]["change"] == pytest.approx(grid[2]["ndcg"] - grid[0]["ndcg"])
+    expected = [(tau, queries) for tau in (1.0, 2.0, 0.5) for queries in ("all", "longest fifth")]
+    assert [(row["tau"], row["queries"]) for row in grid] == expected
+    assert grid[0]["change"] == 0  # against which the others stand, whether hotter or colder
+    for row in (grid[2], grid[4]):
+        assert row["change"] == pytest.approx(row["ndcg"] - grid[0]["ndcg"])
     assert grid[1]["count"] < grid[0]["count"] == 20
     bins = rows_of(done, "bins")
     at = {tau: [row for row in bins if row["tau"] == tau] for tau in (1.0, 0.5)}
@@ -226,7 +224,8 @@ def test_length_and_temperature(models, tmp_path):
     probes = [row for row in rows_of(done, "probes") if row["tau"] == 1.0]
     assert [row["times"] for row in probes] == [2**k for k in range(len(probes))]
     assert rows_of(done, "published")[0]["model"] == "ANCE"
-    assert (done.folder / "grid.svg").exists()
+    drawn = json.loads((done.folder / "grid.svg").read_text())["data"][0]["x"]  # as JSON, see above
+    assert drawn == [2.0, 1.0, 0.5]
     assert (done.folder / "bins-small.svg").exists()
 
 

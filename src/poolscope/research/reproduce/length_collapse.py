@@ -87,7 +87,7 @@ def run(
 ) -> Reproduction:
     """Run what can be reached and write one folder: bins, slopes, the repetition probe and the temperature grid."""
     tables = _Tables()
-    taus = sorted({*temperatures, 1.0}, reverse=True)  # τ = 1 first: the others are compared with it
+    taus = [1.0, *sorted({*temperatures} - {1.0}, reverse=True)]  # τ = 1 first: the others are compared with it
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
         sample, seed = request.limit or _TEXTS, request.seed
@@ -161,8 +161,7 @@ def _long_queries(task: RetrievalTask) -> Any:
 
 
 def _write(folder: ReproductionFolder, tables: _Tables) -> None:
-    published: list[Mapping[str, Any]] = [vars(row) for row in TEMPERATURES]
-    folder.table("published", published, "averages over 40 data sets before and after, as the paper reports them")
+    folder.table("published", TEMPERATURES, "averages over 40 data sets before and after, as the paper reports them")
     folder.table("bins", tables.bins, "symptoms and mechanism by model, temperature and length bin")
     folder.table(
         "slopes", tables.slopes, "change of the mean cosine per doubling of the length, with floor and verdict"
@@ -185,7 +184,7 @@ def length_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
     figure = require("plotly.subplots", "report").make_subplots(
         rows=1, cols=len(panels), subplot_titles=list(panels.values()), horizontal_spacing=0.24 / len(panels)
     )
-    taus = list(dict.fromkeys(row["tau"] for row in rows))
+    taus = sorted({row["tau"] for row in rows}, reverse=True)
     for number, tau in enumerate(taus):
         members = [row for row in rows if row["tau"] == tau]
         for column, name in enumerate(panels, 1):
@@ -214,9 +213,10 @@ def grid_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
     go = require("plotly.graph_objects", "report")
     groups = list(dict.fromkeys(row["queries"] for row in rows))
     figure = require("plotly.subplots", "report").make_subplots(rows=1, cols=len(groups), subplot_titles=groups)
+    ordered = sorted(rows, key=lambda row: -row["tau"])  # the line goes from one temperature to the next
     for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
         for column, group in enumerate(groups, 1):
-            members = [row for row in rows if row["model"] == model and row["queries"] == group]
+            members = [row for row in ordered if row["model"] == model and row["queries"] == group]
             figure.add_trace(
                 go.Scatter(
                     x=[row["tau"] for row in members],

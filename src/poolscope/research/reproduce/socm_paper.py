@@ -84,11 +84,6 @@ class PairSet:
     right: Texts | None = None
     index: NDArray[np.int64] | None = None
 
-    @property
-    def source(self) -> str:
-        """Where the texts came from."""
-        return self.left.source
-
 
 def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None, command: str = "") -> Reproduction:
     """Run what can be reached and write one folder: averages beside the published ones, layers, the example pair.
@@ -245,8 +240,7 @@ def _write_correlation(folder: ReproductionFolder, rows: Sequence[Mapping[str, A
         folder.notes.append(f"No correlation with the scores: {reason}")
         return
     folder.arrow("correlations", study.to_table(), "the averages against the scores of the models")
-    reported = [{"set": "wiki", "score": "MTEB(eng, v2)", **vars(published)} for published in SOCM_CORRELATIONS]
-    folder.table("published-correlations", reported, "what the paper reports over its 12 models")
+    folder.table("published-correlations", SOCM_CORRELATIONS, "what the paper reports over its 12 models")
     folder.notes += [row.sentence() for row in study.correlations]
     folder.notes += study.notes
 
