@@ -23,10 +23,8 @@ import numpy as np
 import torch
 
 from poolscope import TokenClouds, as_encoder, read_texts
-from poolscope.metrics.tokens.keys import TokenKeys, token_ids
-from poolscope.metrics.tokens.measure import MAX_TYPES, token_statistics
+from poolscope.metrics.tokens.measure import MAX_TYPES, TokenKeys, count_first, token_ids, token_statistics
 from poolscope.metrics.tokens.moments import TokenMoments
-from poolscope.metrics.tokens.run import count_first
 from poolscope.metrics.tokens.summary import summarise
 
 LAYERS = range(7)

@@ -6,7 +6,15 @@ import numpy as np
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from poolscope.auditing.trials import Trial
+from poolscope.evaluation import Difference
+from poolscope.numbers.intervals import Interval
 from tiny_models import tiny_model
+
+# A cure that has won on trial: what a `repair` of long texts takes beside the rise itself.
+WON = Trial(
+    "a cure", "a cure helps.", difference=Difference(0.05, Interval(0.02, 0.08, 0.99, "", ""), "nDCG@10", "", 90, 90)
+)
 
 
 def lengths_of(random, count, *, most=512):
@@ -77,3 +85,23 @@ def context_free_model(*, positions=1.0):
     model, _ = word_model(num_hidden_layers=0)
     model.embeddings.position_embeddings.weight.data *= positions
     return model, word_tokenizer(ends=False)
+
+
+def search(seed=0, queries=60, documents=300, dimension=16, bias=0.0):
+    """Queries near their documents; `bias` moves short documents towards the mean of all queries."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(10, 400, size=documents)
+    held = random.standard_normal((documents, dimension))
+    centre = np.ones(dimension)
+    queried = held[:queries] + 0.8 * random.standard_normal((queries, dimension)) + centre
+    held[lengths < 100] += bias * centre
+    return queried, held, [(k, k) for k in range(queries)], lengths
+
+
+def labelled(noise, seed=0, count=300):
+    random = np.random.default_rng(seed)
+    lengths = random.integers(5, 200, size=count)
+    numbers = random.integers(3, size=count)
+    sizes = np.where(lengths < 100, 0.3, noise)
+    vectors = np.eye(8)[numbers] + sizes[:, None] * random.standard_normal((count, 8))
+    return vectors, lengths, [f"label {number}" for number in numbers]

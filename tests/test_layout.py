@@ -40,16 +40,11 @@ RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 BACK_EDGES = {
     ("encoders/transformers.py", "repairs"): "a model that was saved with a temperature is opened with it",
     ("evaluation/run.py", "repairs"): "a model is evaluated as a repair leaves it",
-    ("metrics/length/pooling.py", "repairs"): "poolings are on their way to numbers",
     ("repairs/temperature/saved.py", "integrations"): "a saved rule names the module that applies it",
 }
 # Folders that may import torch: everything else sees numpy.
 TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
 TORCH_ELSEWHERE = {
-    "metrics/layers/tally.py": "sums are taken where the captured tensors are, before they are copied",
-    "metrics/length/inputs.py": "probes hand token ids to the model",
-    "metrics/length/passes.py": "attention is reduced where it is",
-    "metrics/tokens/norms.py": "the norms of a model are found by looking at its modules",
     "research/norm_ablation.py": "the norms of a model are taken out of it",
 }
 

@@ -29,6 +29,7 @@ from poolscope.results import (
     restored,
     transient,
 )
+from result_data import same
 
 Array = NDArray[np.float64]
 INTERVAL = Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap")
@@ -81,6 +82,16 @@ class Whole(Result):
 
 
 @dataclass(frozen=True, repr=False)
+class Listed(Result):
+    """A result whose table holds lists."""
+
+    values: list[float]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"values": self.values}]
+
+
+@dataclass(frozen=True, repr=False)
 class Outer(Result):
     """A result that holds another."""
 
@@ -108,21 +119,6 @@ def every() -> Every:
         clouds=object(),
         provenance={"model": "m", "settings": {"seed": np.int64(3)}},
     )
-
-
-def same(first: Any, second: Any) -> bool:
-    """Equal, with NaN equal to NaN and arrays of one type and shape."""
-    if isinstance(first, np.ndarray):
-        return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
-    if dataclasses.is_dataclass(first):
-        assert type(first) is type(second)
-        kept = [part for part in dataclasses.fields(first) if part.name != "clouds"]
-        return all(same(getattr(first, part.name), getattr(second, part.name)) for part in kept)
-    if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(same(first[name], second[name]) for name in first)
-    if isinstance(first, tuple | list):
-        return type(first) is type(second) and all(same(one, two) for one, two in zip(first, second, strict=True))
-    return first == second or (first != first and second != second)
 
 
 # -- round trips --------------------------------------------------------------------------------------------------
@@ -274,6 +270,8 @@ def test_the_table_has_the_headline_and_says_where_it_comes_from(every, tmp_path
     assert every.to_pandas()["count"].tolist() == [12_345]
     with pytest.raises(InputError, match=r"'\.xlsx'; allowed are \.json, \.parquet and \.csv"):
         every.save(tmp_path / "r.xlsx")
+    with pytest.raises(InputError, match="columns values hold lists"):
+        Listed([1.0]).save(tmp_path / "l.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.parquet"]
 
 

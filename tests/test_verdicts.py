@@ -20,6 +20,8 @@ def test_levels_are_ordered():
 def test_the_worst_of_many():
     assert worst_level([]) == "ok"
     assert worst_level([Verdict("watch", "…"), Verdict("repair", "…"), Verdict("ok", "…")]) == "repair"
+    assert worst_level([Verdict("ok"), Verdict("unchecked")]) == "unchecked"
+    assert worst_level([Verdict("watch"), Verdict("unchecked")]) == "watch"
 
 
 def test_a_verdict_becomes_json():
@@ -31,5 +33,5 @@ def test_a_verdict_becomes_json():
 
 
 def test_an_unknown_level_is_refused():
-    with pytest.raises(InputError, match="received 'fine'; allowed: ok, watch, repair"):
+    with pytest.raises(InputError, match="received 'fine'; allowed: ok, unchecked, watch, repair"):
         Verdict("fine", "…")

@@ -1,7 +1,10 @@
 # The public names and where they live, once: type checkers read this file, and `__init__.py` reads it too.
 from poolscope.auditing.compare import compare as compare
+from poolscope.auditing.length_verdicts import length_verdicts as length_verdicts
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
+from poolscope.capture.norms import norm_layout as norm_layout
+from poolscope.charts.files import save_figure as save_figure
 from poolscope.chunks import chunk_texts as chunk_texts
 from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
@@ -11,12 +14,16 @@ from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
+from poolscope.metrics.cone import cone as cone
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
+from poolscope.metrics.pair import project_pair as project_pair
+from poolscope.metrics.scores import score_distribution as score_distribution
 from poolscope.metrics.socm.measure import socm as socm
+from poolscope.metrics.socm.measure import socm_table as socm_table
 from poolscope.metrics.socm.result import SocmResult as SocmResult
 from poolscope.metrics.socm.score import SocmFormula as SocmFormula
 from poolscope.metrics.socm.score import SocmPair as SocmPair

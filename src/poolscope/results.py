@@ -148,6 +148,8 @@ class Result:
                 f"received a {content.get('result')!r} where a {cls.__name__} was asked for. Load it with the class "
                 f"that wrote it, or with Result.load."
             )
+        if kind is not cls:
+            return kind.from_dict(content)  # it may have a way of its own
         try:
             return typing.cast(Self, restored(kind, content))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -170,6 +172,8 @@ class Result:
         from pyarrow import csv
 
         table = self.to_table()
+        if nested := [column.name for column in table.schema if pa.types.is_nested(column.type)]:
+            raise InputError(f"{path}: the columns {', '.join(nested)} hold lists, which CSV has not. Write .parquet.")
         with atomic_path(path) as temporary:
             csv.write_csv(table, temporary)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from poolscope.errors import InputError
@@ -33,7 +33,7 @@ Basis = Literal[
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a number means: the level, the number with its interval and its floor, and one sentence in plain words.
+    """What a judge says of a number: the level, the number with its interval and floor, one sentence in plain words.
 
     `floor` is what the same statistic gives where there is nothing to find (shuffled, permuted, a null model); None
     where the statistic is a count that needs none. `evidence` holds further sentences, each with its numbers. `basis`
@@ -41,7 +41,7 @@ class Verdict:
     """
 
     level: Level
-    sentence: str
+    sentence: str = ""
     value: float | None = None
     interval: Interval | None = None
     floor: float | None = None
@@ -59,6 +59,15 @@ class Verdict:
         (False, True)
         """
         return LEVELS.index(self.level) >= LEVELS.index(level)
+
+    def at_most_watch(self, basis: Basis) -> Verdict:
+        """The verdict, with `repair` lowered to `watch` for a reason.
+
+        >>> lowered = Verdict("repair", basis="interval").at_most_watch("no cure")
+        >>> lowered.level, lowered.basis
+        ('watch', 'no cure')
+        """
+        return replace(self, level="watch", basis=basis) if self.level == "repair" else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only."""

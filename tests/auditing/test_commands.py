@@ -47,6 +47,7 @@ def test_names_and_options_come_through_the_parser_as_they_were(verb):
         assert found["id_column"] == "name"
     if verb == "audit":
         assert found["trial"] == 0
+    if verb in ("audit", "length"):  # both judge by them
         assert list(found["threshold"]) == ["cut_watch=0.02", "cut_off_watch=-1.0"]
 
 
@@ -73,6 +74,10 @@ def test_a_command_without_roles_gets_the_prompt_itself():
 def test_objects_in_memory_get_calls_in_python():
     named = Named(None, None, {"seed": 2}, {"max_length": 8}, SETTINGS)
     assert named.command("tune") == "poolscope.tune(model, texts, seed=2, max_length=8)"
+    assert named.command("length") == (
+        "poolscope.length_verdicts(poolscope.length_report(model, texts, seed=2, max_length=8), "
+        "{'cut_watch': 0.02, 'cut_off_watch': -1.0})"
+    )
     assert named.command("audit").endswith("trial_texts=0, thresholds={'cut_watch': 0.02, 'cut_off_watch': -1.0})")
     assert Named(None, "t.txt").command("tune") == "poolscope.tune(model, poolscope.read_texts('t.txt', sample=None))"
     assert Named(None, "t.txt").command("audit") == "poolscope.audit(model, 't.txt')"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from audit_data import bag_of_words, in_a_cone, sentences, topics
-from poolscope.auditing.compare import compare
-from poolscope.auditing.compare_names import audit_names
-from poolscope.auditing.compare_page import WORDS, _differences, _overview, _section
-from poolscope.auditing.differences import NOT_PAIRED, OTHER_SHARE, PAIRED, Record, differences
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.compare import NOT_PAIRED, Comparison, audit_names, compare, differences
+from poolscope.auditing.compare_page import difference_tables, overview, section
+from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.questions.scores import OTHER_SHARE
+from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import encode
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers.intervals import Interval
+from poolscope.verdicts import Verdict
 from tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -78,11 +81,12 @@ def test_queries_and_texts_are_paired_where_tables_hold_them(rows):
 def test_arms_of_independent_intervals_are_combined_apart():
     """The difference is least where the second is low and the first high."""
 
-    def record(name: str, value: float, low: float, high: float) -> Record:
-        numbers = {"short_share": value, "short_share_interval": {"low": low, "high": high}}
-        return Record(name, {"answers": [{"numbers": numbers}], "numbers": {"short_share": value}}, lambda table: None)
+    def audited(value: float, low: float, high: float) -> Audit:
+        interval = Interval(low, high, 0.95, "texts", "by hand")
+        numbers = {"short_share": value, "short_share_interval": interval}
+        return Audit({}, {}, (Answer("short", Verdict("ok"), numbers),), {}, {})
 
-    (row,) = differences(record("a", 1.0, 0.7, 1.3), record("b", 3.0, 2.6, 4.2))
+    (row,) = differences(("a", audited(1.0, 0.7, 1.3)), ("b", audited(3.0, 2.6, 4.2)))
     assert row.how == NOT_PAIRED
     assert row.interval.low == pytest.approx(2 - 0.5)
     assert row.interval.high == pytest.approx(2 + np.hypot(1.2, 0.3))
@@ -106,7 +110,7 @@ def test_folders_compare_as_objects_do(plain, cone, rows, tmp_path):
     read = compare(*folders)
     for row in read.differences:
         assert row == rows[row.number]
-    assert len(read.table()) == 20
+    assert len(read.rows()) == 2 * len(QUESTIONS)
     three = compare(*folders, plain)
     assert len(three.differences) == 2 * len(read.differences)
 
@@ -116,6 +120,7 @@ def test_the_page_and_the_files(plain, cone, tmp_path):
     folder = result.save(tmp_path / "c")
     content = json.loads((folder / "comparison.json").read_text())
     assert [entry["name"] for entry in content["audits"]] == ["bag_of_words", "in_a_cone"]
+    assert Comparison.load(folder) == result
     page = (folder / "comparison.html").read_text(encoding="utf-8")
     assert "in_a_cone" in page
     assert "What differs between the models" in page
@@ -200,13 +205,14 @@ def test_bars_are_named_by_what_the_answers_measured(plain, cone):
     result = compare(plain, cone)
     for change in (False, True):
         if change:
-            result.records[1].answers[2]["number_name"] = "something else"
-        section = _section(result, QUESTIONS[2])
-        titles = [figure.layout.title.text for _, figure in section.figures]
-        own = result.records[0].answers[2]["number_name"]
-        assert own != QUESTIONS[2].number_name
+            other = tuple(replace(answer, number_name="something else") for answer in cone.answers)
+            result = compare(plain, replace(cone, answers=other))
+        shown = section(result, "pooling")
+        titles = [figure.layout.title.text for _, figure in shown.figures]
+        own = plain["pooling"].number_name
+        assert own != QUESTIONS["pooling"].number_name
         assert titles == ([] if change else [own])
-        assert any("not the same thing" in note for note in section.notes) == change
+        assert any("not the same thing" in note for note in shown.notes) == change
 
 
 def test_names_tell_audits_apart():
@@ -219,7 +225,7 @@ def test_names_tell_audits_apart():
 
 def test_what_differs_is_named(plain, texts, tmp_path):
     other = audit(bag_of_words, texts, seed=3, thresholds={"hub_watch": 0.2}).save(tmp_path / "other", page=False)
-    facts = compare(plain, other).facts()
+    facts = compare(plain, other).facts
     assert facts["folder"] == [None, str(other)]
     assert facts["setting seed"] == [0, 3]
     assert facts["threshold hub_watch"] == [0.1, 0.2]
@@ -229,11 +235,11 @@ def test_what_differs_is_named(plain, texts, tmp_path):
 
 def test_the_overview_holds_every_level_and_the_differences_their_intervals(plain, cone):
     result = compare(plain, cone)
-    answers, facts = _overview(result).tables
-    assert [row[2] for row in answers.rows] == [answer["level"] for answer in result.records[0].answers]
+    answers, facts = overview(result).tables
+    assert [row[2] for row in answers.rows] == [answer.verdict.level for answer in plain.answers]
     assert [column.heading for column in answers.view] == ["Question", "bag_of_words", "in_a_cone"]
     assert facts.rows[0][1:] == ["bag_of_words", "in_a_cone"]
-    (table,) = _differences(result).tables
+    (table,) = difference_tables(result).tables
     assert table.name == "in_a_cone minus bag_of_words"
     shown = {row[0]: row for row in table.rows}
     anisotropy = next(row for row in result.differences if row.number == "anisotropy")
@@ -243,4 +249,5 @@ def test_the_overview_holds_every_level_and_the_differences_their_intervals(plai
         anisotropy.interval.high,
         "● yes",
     ]
-    assert set(WORDS) == set(PAIRED)
+    compared = {number.name for question in QUESTIONS.values() for number in question.numbers if number.compared}
+    assert set(shown) <= compared

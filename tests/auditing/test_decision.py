@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from audit_data import bag_of_words, sentences
-from poolscope.auditing.basis import Basis
-from poolscope.auditing.decision import CERTAINTY, answer_decision, ranked
-from poolscope.auditing.length import _position_judgement
-from poolscope.auditing.result import NOT_APPLICABLE, Action, Answer
+from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answer
+from poolscope.auditing.questions import position
+from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, judged_by
 from poolscope.evaluation import Difference
-from poolscope.numbers.intervals import Interval
-from poolscope.verdicts import Verdict
+from poolscope.metrics.length.search import PositionProbe, SegmentRow
+from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.verdicts import Basis, Verdict
 from tiny_models import tiny_model, tiny_tokenizer
 
 INTERVAL = Interval(0.4, 0.6, 0.95, "the population of texts", "bootstrap")
@@ -37,12 +36,17 @@ def test_the_page_lists_every_basis_in_the_words_of_the_screen():
 
 def answer(key, level="repair", *, kind="repair", basis="interval"):
     action = Action(kind, "do it", "poolscope tune", "little")
-    return Answer(1, key, "?", Verdict(level, "…", 0.5, INTERVAL), {}, "audit.md", action=action, basis=basis)
+    return Answer(key, Verdict(level, "…", 0.5, INTERVAL, basis=basis), action=action, number=1)
+
+
+def decide(subject, answers):
+    return QUESTIONS["decision"].answer(subject, answers)
 
 
 def test_few_texts_are_too_little_to_tell():
     found = audit(bag_of_words, ["a b c"])["decision"]
     assert found.verdict.sentence.startswith("Too little to tell")
+    assert found.verdict.level == "unchecked"
     assert "Only 0 of 9 questions could be asked" in found.verdict.sentence
     assert "because a distribution of scores needs three different texts" in found.verdict.sentence
     assert found.action.kind == found.numbers["decision"] == "undecided"
@@ -51,8 +55,8 @@ def test_few_texts_are_too_little_to_tell():
 
 
 def test_a_step_from_few_answers_says_how_few_they_are(found):
-    left = [Answer(k, "cone", "?", Verdict("ok", f"{NOT_APPLICABLE}reasons."), {}, "audit.md") for k in range(2, 10)]
-    decided = answer_decision(found.subject, [answer("scores", basis="interval"), *left])
+    left = [Answer("cone", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=k) for k in range(2, 10)]
+    decided = decide(found.subject, [answer("scores", basis="interval"), *left])
     assert decided.verdict.sentence.startswith("Repair first")
     assert "Only 1 of 9 questions could be asked of these texts; number 2 could not, because reasons." in (
         decided.verdict.sentence
@@ -66,7 +70,7 @@ def test_every_basis_has_words_of_its_own():
 
 def test_a_level_above_ok_rests_on_something_and_the_table_says_on_what(found):
     for each in found.answers[:-1]:
-        assert (each.basis is None) == (each.verdict.level == "ok"), each.key
+        assert (each.basis is not None) == each.verdict.at_least("watch"), each.key
     open_answers = ranked(found.answers[:-1])
     assert found.tables["actions"]["certainty"].to_pylist() == [CERTAINTY[each.basis] for each in open_answers]
     assert [each["basis"] for each in found.to_dict()["answers"]] == [each.basis for each in found.answers]
@@ -88,19 +92,28 @@ def difference(mean, low, high):
 )
 def test_trials_say_what_a_level_rests_on(gains, expected):
     trials = [Trial("a cure", "…", difference=gain and difference(*gain)) for gain in gains]
-    assert judged_by(trials, 0.01) == expected
+    judged = judged_by(trials, 0.01)
+    assert (judged.level, judged.basis) == expected
+
+
+def probe(rank_change):
+    """A segment that loses half of its similarity at the end."""
+    still = Estimate(0.0, Interval(0.0, 0.0, 0.95, "queries", "by hand"))
+    start = SegmentRow(0.0, Estimate(0.5), Estimate(2.0), Estimate(0.5), still, still)
+    lost = Estimate(-0.25, Interval(-0.3, -0.2, 0.95, "queries", "by hand"))
+    end = SegmentRow(1.0, Estimate(0.25), Estimate(4.0), Estimate(0.1), lost, Estimate(1.5, rank_change))
+    return PositionProbe(20, 16, 64, 21, (start, end), 0)
 
 
 def test_what_is_found_as_well_all_the_same_is_watched_and_called_harmless():
-    unknown = SimpleNamespace(rank_change=SimpleNamespace(interval=Interval(-1, 2, 0.95, "queries", "by hand")))
-    falls = SimpleNamespace(rank_change=SimpleNamespace(interval=Interval(1, 2, 0.95, "queries", "by hand")))
-    judged = _position_judgement(Thresholds(), unknown, 0.5, INTERVAL)
-    assert judged == ("watch", "harmless")
-    assert _position_judgement(Thresholds(), falls, 0.5, INTERVAL) == ("repair", "interval")
+    unknown = position.judge(probe(Interval(-1, 2, 0.95, "queries", "by hand")), Thresholds())
+    falls = position.judge(probe(Interval(1, 2, 0.95, "queries", "by hand")), Thresholds())
+    assert (unknown.level, unknown.basis) == ("watch", "harmless")
+    assert (falls.level, falls.basis) == ("repair", "interval")
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("configure", "configure"), ("repair", "change")])
 def test_a_wrong_pooling_comes_before_another_model(found, kind, expected):
     many = [answer(key, kind="re-chunk") for key in ("scores", "position", "short", "scores")]
-    decided = answer_decision(found.subject, [answer("pooling", kind=kind), *many])
+    decided = decide(found.subject, [answer("pooling", kind=kind), *many])
     assert decided.action.kind == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
-from poolscope.auditing.pooling import CANDIDATES, CONTENT, pooled_ways
+from poolscope.auditing.questions.pooling import CANDIDATES, CONTENT, pooled_ways
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError

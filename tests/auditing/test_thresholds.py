@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.auditing.questions import QUESTIONS
-from poolscope.auditing.thresholds import DEFAULTS, TABLE, Thresholds, read_thresholds
+from poolscope.auditing.question import QUESTIONS
+from poolscope.auditing.thresholds import Thresholds, defaults, read_thresholds
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Interval
 
@@ -18,37 +18,42 @@ def interval(low: float, high: float) -> Interval:
 
 
 def test_every_threshold_has_a_reason_and_a_question_and_stands_once():
-    assert len({threshold.name for threshold in TABLE}) == len(TABLE)
-    numbers = {question.number for question in QUESTIONS}
-    for threshold in TABLE:
-        assert threshold.reason.endswith(".")
-        assert len(threshold.reason) > 30
-        assert threshold.question in numbers
-    assert {threshold.question for threshold in TABLE} == set(range(1, 10))
+    names = [threshold.name for question in QUESTIONS.values() for threshold in question.thresholds]
+    assert len(set(names)) == len(names)
+    for question in QUESTIONS.values():
+        assert bool(question.thresholds) != question.from_answers
+        for threshold in question.thresholds:
+            assert threshold.why.endswith(".")
+            assert len(threshold.why) > 30
 
 
 def test_the_page_lists_every_threshold_as_it_is():
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-    for threshold in TABLE:
-        assert f"| `{threshold.name}` | {threshold.value:g} | {threshold.question} | {threshold.reason} |" in page
+    for number, question in enumerate(QUESTIONS.values(), 1):
+        for threshold in question.thresholds:
+            assert f"| `{threshold.name}` | {threshold.value:g} | {number} | {threshold.why} |" in page
+
+
+def judged(verdict):
+    return verdict.level, verdict.basis
 
 
 def test_repair_needs_the_whole_interval_and_watch_the_estimate():
     limits = Thresholds()
-    assert limits.judge("cut", 0.005) == ("ok", None)
-    assert limits.judge("cut", 0.05, interval(0.005, 0.08)) == ("watch", "estimate")
-    assert limits.judge("cut", 0.05, interval(0.02, 0.08)) == ("watch", "interval")
-    assert limits.judge("cut", 0.2, interval(0.05, 0.3)) == ("watch", "interval")
-    assert limits.judge("cut", 0.2, interval(0.1, 0.3)) == ("repair", "interval")
-    assert limits.judge("cut", 0.2) == ("repair", "no interval")
-    assert limits.judge("antihub", 5.0) == ("watch", "no interval")  # there is no antihub_repair
+    assert judged(limits.judge("cut", 0.005)) == ("ok", None)
+    assert judged(limits.judge("cut", 0.05, interval(0.005, 0.08))) == ("watch", "estimate")
+    assert judged(limits.judge("cut", 0.05, interval(0.02, 0.08))) == ("watch", "interval")
+    assert judged(limits.judge("cut", 0.2, interval(0.05, 0.3))) == ("watch", "interval")
+    assert judged(limits.judge("cut", 0.2, interval(0.1, 0.3))) == ("repair", "interval")
+    assert judged(limits.judge("cut", 0.2)) == ("repair", "no interval")
+    assert judged(limits.judge("antihub", 5.0)) == ("watch", "no interval")  # there is no antihub_repair
 
 
 def test_what_is_counted_rests_on_the_count():
     limits = Thresholds()
-    assert limits.count("duplicate", 0.04) == ("ok", None)
-    assert limits.count("duplicate", 0.05) == ("watch", "counted")
-    assert limits.count("duplicate", 0.3) == ("repair", "counted")
+    assert judged(limits.count("duplicate", 0.04)) == ("ok", None)
+    assert judged(limits.count("duplicate", 0.05)) == ("watch", "counted")
+    assert judged(limits.count("duplicate", 0.3)) == ("repair", "counted")
 
 
 def test_single_settings_win_over_files_and_files_over_defaults(tmp_path):
@@ -57,7 +62,7 @@ def test_single_settings_win_over_files_and_files_over_defaults(tmp_path):
     for name in ("t.toml", "t.json"):
         found = read_thresholds(tmp_path / name, ["hub_watch = 0.25"])
         assert found.changed == {"cut_watch": 0.02, "hub_watch": 0.25}
-        assert found["cut_repair"] == DEFAULTS["cut_repair"]
+        assert found["cut_repair"] == defaults()["cut_repair"]
     assert read_thresholds().changed == {}
     assert found.replaced({"cut_watch": 0.01}).changed == {"hub_watch": 0.25}
 

@@ -10,14 +10,20 @@ import numpy as np
 import pytest
 
 import zoo
-from poolscope import charts
-from poolscope.auditing.charts import Standing, standings_figure
+from poolscope.auditing.questions.decision import Standing, standings_figure
 from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
-from poolscope.metrics.layers.figure import PANELS
+from poolscope.metrics.layers.figure import (
+    PANELS,
+    PAPER,
+    cosine_figure,
+    frequency_figure,
+    layers_figure,
+    layers_sheet,
+    socm_figure,
+)
 from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.pair.figure import shortened
-from poolscope.metrics.pair.measure import project_pair
+from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
 from tiny_models import TEXTS
 
@@ -39,7 +45,7 @@ def lines(figure):
 
 
 def test_four_panels_show_the_means_and_their_intervals(bert):
-    figure = charts.layers_figure(bert)
+    figure = layers_figure(bert)
     drawn = lines(figure)
     assert len(drawn) == 4
     for trace, name in zip(drawn, ("lambda", "r", "C", "concentration_ratio"), strict=True):
@@ -48,12 +54,12 @@ def test_four_panels_show_the_means_and_their_intervals(bert):
         np.testing.assert_array_equal(trace.customdata, np.stack([means.low, means.high], axis=1))
         assert list(trace.x) == list(range(4 - len(means.mean), 4))  # layers from 1, states from 0
     titles = [note.text for note in figure.layout.annotations]
-    assert titles == [PANELS[name].title for name in charts.layers.PAPER]
+    assert titles == [PANELS[name].title for name in PAPER]
     assert sum(trace.showlegend for trace in drawn) == 1
 
 
 def test_two_models_share_the_panels(bert, llama):
-    figure = charts.layers_figure(bert, llama)
+    figure = layers_figure(bert, llama)
     drawn = lines(figure)
     assert [trace.name for trace in drawn[:2]] == ["BertModel", "other-model"]
     assert len({trace.line.color for trace in drawn}) == 2
@@ -62,13 +68,13 @@ def test_two_models_share_the_panels(bert, llama):
 
 def test_models_that_end_alike_have_names_of_their_own(bert):
     named = [dataclasses.replace(bert, model=name) for name in ("a/base", "b/base", "a/base", "c/other")]
-    drawn = lines(charts.layers_figure(*named, panels=["lambda"]))
+    drawn = lines(layers_figure(*named, panels=["lambda"]))
     assert [trace.name for trace in drawn] == ["a/base (1)", "b/base", "a/base (2)", "other"]
     assert len({trace.legendgroup for trace in drawn}) == 4
 
 
 def test_every_value_is_inside_its_axis(bert, llama):
-    figure = charts.layers_sheet(bert, llama)
+    figure = layers_sheet(bert, llama)
     for trace in figure.data:
         axis = figure.layout[f"yaxis{trace.yaxis[1:]}"]
         values = np.asarray(trace.y, dtype=float)
@@ -79,29 +85,29 @@ def test_every_value_is_inside_its_axis(bert, llama):
 
 
 def test_the_other_figures(bert):
-    assert [trace.y[0] for trace in lines(charts.cosine_figure(bert))] == [bert.means("cosine").mean[0]]
-    (socm,) = lines(charts.socm_figure(bert))
+    assert [trace.y[0] for trace in lines(cosine_figure(bert))] == [bert.means("cosine").mean[0]]
+    (socm,) = lines(socm_figure(bert))
     assert list(socm.y) == [state.mean for state in bert.socm]
-    names = [trace.name for trace in lines(charts.frequency_figure(bert))]
+    names = [trace.name for trace in lines(frequency_figure(bert))]
     drawn = ("layer", "attention branch", "bound of the branch", "published bound")
     assert names == ["BertModel", *(f"BertModel: {curve}" for curve in drawn)]
-    assert len(charts.layers_sheet(bert).layout.annotations) == 8
+    assert len(layers_sheet(bert).layout.annotations) == 8
     without = dataclasses.replace(bert, socm=None)
-    assert len(charts.layers_sheet(without).layout.annotations) == 7
+    assert len(layers_sheet(without).layout.annotations) == 7
     with pytest.raises(InputError, match="without SOCM"):
-        charts.socm_figure(without)
+        socm_figure(without)
     with pytest.raises(InputError, match=r"the panels \['nonsense'\]; needed"):
-        charts.layers_figure(bert, panels=["nonsense"])
+        layers_figure(bert, panels=["nonsense"])
     with pytest.raises(InputError, match="0 results"):
-        charts.layers_figure()
+        layers_figure()
 
 
 def test_many_layers_have_readable_ticks(bert):
     many = dataclasses.replace(bert, states=tuple(map(str, range(41))))
-    ticks = charts.layers_figure(many, panels=["lambda"]).layout.xaxis.ticktext
+    ticks = layers_figure(many, panels=["lambda"]).layout.xaxis.ticktext
     assert list(ticks) == [str(k) for k in range(0, 41, 4)]
     normed = dataclasses.replace(bert, states=(*map(str, range(19)), "output"))
-    ticks = charts.layers_figure(normed, panels=["lambda"]).layout.xaxis.ticktext
+    ticks = layers_figure(normed, panels=["lambda"]).layout.xaxis.ticktext
     assert list(ticks) == [*(str(k) for k in range(0, 18, 2)), "output"]
 
 
@@ -155,12 +161,12 @@ def test_one_token_and_one_dimension_can_be_drawn():
     assert pair.left.points.shape == (1, 2)
     assert np.ptp(pair.left.ellipse(), axis=0).tolist() == [0, 0]
     assert pair.distances.mean_distance == pytest.approx(1)
-    charts.pair_figure(pair)
+    pair_figure(pair)
 
 
 def test_the_pair_figure_says_what_it_shows():
     pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2], [1, 0]])
-    figure = charts.pair_figure(pair, names=["a <b>", "x" * 200], tokens=[["<s>", "one"], ["two", "three", "four"]])
+    figure = pair_figure(pair, names=["a <b>", "x" * 200], tokens=[["<s>", "one"], ["two", "three", "four"]])
     assert "SOCM 0." in figure.layout.title.text
     assert f"d<sub>Σ</sub> {pair.distances.covariance_distance:.3f}" in figure.layout.title.text
     points = [trace for trace in figure.data if trace.mode == "markers"]
@@ -177,7 +183,7 @@ def test_the_pair_figure_says_what_it_shows():
 
 def test_a_page_needs_nothing_else(bert, tmp_path):
     path = tmp_path / "figure.html"
-    charts.save_figure(charts.layers_figure(bert), path)
+    files.save_figure(layers_figure(bert), path)
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
@@ -187,7 +193,7 @@ def test_a_page_needs_nothing_else(bert, tmp_path):
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="pictures need Chrome or Chromium")
 def test_a_picture(tmp_path):
     pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2], [1, 0]])
-    charts.save_figure(charts.pair_figure(pair), tmp_path / "pair.png", scale=1)
+    files.save_figure(pair_figure(pair), tmp_path / "pair.png", scale=1)
     content = (tmp_path / "pair.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (860, 760)
@@ -195,7 +201,7 @@ def test_a_picture(tmp_path):
 
 def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"'\.jpg'; allowed: \.html"):
-        charts.save_figure(None, tmp_path / "figure.jpg")
+        files.save_figure(None, tmp_path / "figure.jpg")
 
     class NoBrowser:
         def to_image(self, **options):
@@ -204,7 +210,7 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     old = tmp_path / "figure.png"
     old.write_bytes(b"old")
     with pytest.raises(MissingExtraError, match=r"apt install chromium.*BROWSER_PATH.*figure\.html"):
-        charts.save_figure(NoBrowser(), old)
+        files.save_figure(NoBrowser(), old)
     assert old.read_bytes() == b"old"
 
     def missing(module, extra):
@@ -212,7 +218,7 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "require", missing)
     with pytest.raises(MissingExtraError, match="kaleido of report"):
-        charts.save_figure(NoBrowser(), old)
+        files.save_figure(NoBrowser(), old)
 
 
 def test_numbers_stand_between_their_floor_and_their_thresholds():

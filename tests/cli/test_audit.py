@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from audit_data import sentences
 from command_line import invoke
 from command_line import run as run_command
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question import QUESTIONS
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.numbers.pooling import pool
@@ -28,6 +29,10 @@ COUNT = 40
 def _elsewhere(tmp_path_factory, monkeypatch):
     """The default folder is in the current one."""
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+
+
+def audit_json(*arguments: object) -> dict[str, Any]:
+    return json.loads(invoke("audit", *arguments, "--json", "-").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +51,8 @@ def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_pat
     output = run(folder, texts, "--output", tmp_path / "out", "--no-page")
     content = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert f"{COUNT} texts of {texts}" in output
-    for question, answer in zip(QUESTIONS, content["answers"], strict=True):
-        if question.number < 10:
+    for question, answer in zip(QUESTIONS.values(), content["answers"], strict=True):
+        if not question.from_answers:
             assert question.title in output
         assert answer["level"] in output
     assert f"next: {content['answers'][-1]['action']['command']}" in output
@@ -89,6 +94,9 @@ def test_fail_on_sets_the_exit_code(folder, texts):
     lax = [f"--threshold={name}=99" for name in ("cut_off_watch", "cut_off_repair", "cut_watch", "cut_repair")]
     lax += ["--threshold=duplicate_watch=2", "--threshold=hub_repair=99", "--threshold=twins_repair=2"]
     run(*quick, *lax, "--fail-on", "repair")
+    levels = {answer["level"] for answer in audit_json(*quick, *lax)["answers"]}
+    assert "unchecked" in levels
+    assert "unchecked or worse" in run(*quick, *lax, "--fail-on", "unchecked", expect=1)
     with pytest.raises(InputError, match="--fail-on"):
         run(*quick, "--fail-on", "everything")
 

@@ -47,8 +47,9 @@ def test_a_number_is_one_line_of_eighty_columns(folders):
         sure = row.interval is not None and (row.interval.low > 0 or row.interval.high < 0)
         assert (f"{row.difference:+.4f}*" in found[0]) == sure
     assert sum("paired over texts (bootstrap)" in line for line in lines) == 1  # once, not in every row
-    for answer in result.records[1].answers[:3]:
-        assert f"{answer['level']} {answer['value']:.3g}" in "\n".join(lines)
+    for key in ("scores", "cone", "pooling"):
+        verdict = result.records[result.names[1]][key].verdict
+        assert f"{verdict.level} {verdict.value:.3g}" in "\n".join(lines)
 
 
 def test_different_numbers_side_by_side_are_marked(folders, tmp_path):

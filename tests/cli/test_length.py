@@ -8,25 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke, run
 from length_data import with_effect, word_texts, word_tokenizer
 from poolscope import length_profile
-from poolscope.cli import app
 from poolscope.cli.length import parse_bins
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from tiny_models import save_model
 
-RUNNER = CliRunner()
 TEXTS = [*word_texts(), *word_texts(200, seed=2, most=20)]
-
-
-def run(*arguments: object, width: int = 160) -> str:
-    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +53,7 @@ def test_a_model_with_everything(folder, texts, tmp_path):
     stored = json.loads((tmp_path / "r.json").read_text())
     assert output.count("written:") == 2
     assert f"length: {stored['verdict']['level']}" in output
-    assert f"slope {stored['profile']['slope']:+.4f}" in output
+    assert f"slope {stored['profile']['slope']['value']:+.4f}" in output
     for word in (
         "σₐ",
         "whole − averaged",
@@ -77,7 +67,9 @@ def test_a_model_with_everything(folder, texts, tmp_path):
         assert word in output
     assert "* beyond the limit of 64 tokens" in output
     assert all(stored[part] for part in ("mechanism", "nulls", "probes", "retrieval", "position", "labels"))
-    assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["rows"]]
+    for name, part in (("search", "retrieval"), ("position", "position"), ("labels", "labels")):
+        assert f"{name}: {stored[part]['verdict']['level']}" in output
+    assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["bins"]]
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Is it only averaging?" in page
     assert "Which documents crowd the top?" in page
@@ -95,14 +87,26 @@ def test_vectors_alone(vectors, tmp_path):
     output = run("length", vectors, "--json", tmp_path / "r.json")
     held = np.load(vectors)
     expected = length_profile(held["vectors"], held["lengths"])
-    assert "length: repair" in output
-    assert f"{expected.slope:+.4f}" in output
+    assert "length: watch" in output
+    assert f"{expected.slope.value:+.4f}" in output
     assert "takes the model" in output
     stored = json.loads((tmp_path / "r.json").read_text())
-    assert stored["profile"]["slope"] == pytest.approx(expected.slope)
+    assert stored["profile"]["slope"]["value"] == pytest.approx(expected.slope.value)
+    assert stored["verdict"]["level"] == "watch"
     assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
-    shown = RUNNER.invoke(app, ["length", str(vectors), "--json", "-", "--bins", "0,40,600"])
+    shown = invoke("length", vectors, "--json", "-", "--bins", "0,40,600")
     assert [row["label"] for row in json.loads(shown.stdout)["profile"]["bins"]] == ["0–40", "40–600"]
+
+
+def test_thresholds_are_those_of_the_audit(vectors, tmp_path):
+    chosen = tmp_path / "limits.toml"
+    chosen.write_text("length_watch = 50\nshort_watch = 3\n")
+    assert "length: ok" in run("length", vectors, "--threshold", "length_watch=50")
+    assert "length: ok" in run("length", vectors, "--thresholds", chosen, "--json", tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["thresholds"]["short_watch"] == 3
+    assert "length: watch" in run("length", vectors, "--thresholds", chosen, "--threshold", "length_watch=0.25")
+    with pytest.raises(InputError, match="received long_watch; known are"):
+        run("length", vectors, "--threshold", "long_watch=1")
 
 
 def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):

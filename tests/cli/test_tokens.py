@@ -16,9 +16,9 @@ from command_line import invoke
 from command_line import run as run_command
 from poolscope.cli import app
 from poolscope.errors import InputError, OutputError
-from poolscope.metrics.tokens import run as token_run
+from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.metrics.tokens.state import load_state
+from poolscope.metrics.tokens.moments import load_state
 from poolscope.metrics.tokens.summary import summarise
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts

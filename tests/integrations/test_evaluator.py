@@ -32,7 +32,7 @@ def test_numbers_are_those_of_the_library(model):
     expected = socm(clouds)
     assert found["socm"] == expected.mean
     assert (found["socm_low"], found["socm_high"]) == (expected.interval.low, expected.interval.high)
-    assert (found["d_mu"], found["d_sigma"]) == (expected.mean_d_mu, expected.mean_d_sigma)
+    assert (found["d_mu"], found["d_sigma"]) == (expected.mean_distance, expected.covariance_distance)
     assert found["concentration_ratio"] == pytest.approx(np.mean([concentration_ratio(cloud) for cloud in clouds]))
     assert found["within_text_cosine"] == pytest.approx(np.mean([within_text_cosine(cloud) for cloud in clouds]))
     assert evaluator.last.worst(1)[0].socm == expected.worst(1)[0].socm
@@ -58,7 +58,7 @@ def test_name_sample_formula_and_prompt(model):
     )
     found = evaluator(model)
     clouds = encode(model, TEXTS, prompt_name="query")
-    assert found["dev_socm"] == socm(clouds, sample=4, seed=3, scale="trace").mean
+    assert found["dev_socm"] == socm(clouds, pairs=4, seed=3, scale="trace").mean
     assert evaluator.primary_metric == "dev_socm"
     assert evaluator.get_config_dict() == {
         "texts": 5, "sample": 4, "scale": "trace", "a": 1.0, "b": 1.0, "eps": 0.0, "prompt_name": "query",

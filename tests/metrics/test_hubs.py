@@ -27,8 +27,8 @@ def test_occurrences_are_those_of_a_loop(vectors):
         counts[np.argsort(-row)[:5]] += 1
     assert found.occurrences.tolist() == counts.tolist()
     assert found.occurrences.mean() == 5
-    assert found.antihubs == (counts == 0).mean()
-    assert found.largest == counts.max() / 199
+    assert found.antihubs.value == (counts == 0).mean()
+    assert found.largest.value == counts.max() / 199
     assert found.nearest.tolist() == table.argmax(axis=1).tolist()
     assert counts[found.first(1)[0]] == counts.max()
     assert set(found.never()) == set(np.flatnonzero(counts == 0).tolist())
@@ -66,7 +66,7 @@ def test_gaussian_vectors_are_no_more_hubby_than_their_floor():
     beyond = []
     for seed in range(12):
         found = hubs(random.normal(size=(150, 20)) * spectrum + 0.2, k=5, seed=seed)
-        beyond.append(found.interval.low > found.floor_skewness)
+        beyond.append(found.skewness.interval.low > found.skewness.floor)
     assert np.mean(beyond) <= 0.25
 
 
@@ -77,8 +77,8 @@ def test_texts_that_hold_only_what_all_share_are_hubs_beyond_the_floor():
     vectors[:4] = shared + 0.05 * random.normal(size=(4, 60))  # what all others share, and nothing else
     found = hubs(vectors, k=5)
     assert set(found.first(4)) == {0, 1, 2, 3}
-    assert found.interval.low > found.floor_skewness
-    assert found.largest > 3 * found.floor_largest
+    assert found.skewness.interval.low > found.skewness.floor
+    assert found.largest.value > 3 * found.largest.floor
 
 
 def test_near_duplicates_and_twins_are_grouped():
@@ -107,7 +107,7 @@ def test_of_many_texts_some_are_drawn_and_positions_count_in_the_corpus(vectors)
 
 def test_few_texts_lower_k_and_one_is_an_error():
     assert hubs(np.eye(3) + 0.1).k == 1
-    assert hubs([[1.0, 0.0], [0.0, 1.0]]).interval is None
+    assert hubs([[1.0, 0.0], [0.0, 1.0]]).skewness.interval is None
     with pytest.raises(InputError, match="two vectors or more"):
         hubs([[1.0, 0.0]])
     with pytest.raises(InputError, match="k = 0"):

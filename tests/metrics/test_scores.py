@@ -7,8 +7,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 from poolscope.errors import InputError
-from poolscope.metrics.scores import isotropic_quantile, score_distribution
-from poolscope.metrics.scores_figure import scores_figure
+from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +18,10 @@ def vectors():
 def test_floor_spread_and_cut_off_are_those_of_all_pairs(vectors):
     found, scores = score_distribution(vectors), 1 - pdist(vectors, "cosine")
     assert found.pairs == len(scores) == found.counts.sum()
-    assert found.floor == pytest.approx(scores.mean(), abs=1e-6)
+    assert found.mean.value == pytest.approx(scores.mean(), abs=1e-6)
     assert found.deviation == pytest.approx(scores.std(), abs=1e-5)
-    assert found.cut_off == pytest.approx(np.quantile(scores, 0.99), abs=1e-5)
-    assert (scores >= found.cut_off).mean() == pytest.approx(0.01, abs=1e-3)
+    assert found.cut_off.value == pytest.approx(np.quantile(scores, 0.99), abs=1e-5)
+    assert (scores >= found.cut_off.value).mean() == pytest.approx(0.01, abs=1e-3)
 
 
 def test_the_nearest_score_is_the_median_of_the_best_per_text(vectors):
@@ -33,7 +32,7 @@ def test_the_nearest_score_is_the_median_of_the_best_per_text(vectors):
 
 
 def test_more_false_hits_mean_a_lower_cut_off(vectors):
-    cuts = [score_distribution(vectors, false_hits=share).cut_off for share in (0.001, 0.01, 0.1)]
+    cuts = [score_distribution(vectors, false_hits=share).cut_off.value for share in (0.001, 0.01, 0.1)]
     assert cuts == sorted(cuts, reverse=True)
     assert cuts[0] > cuts[2]
 
@@ -44,7 +43,7 @@ def test_the_interval_of_the_cut_off_holds_the_truth_about_as_often_as_it_says()
     random = np.random.default_rng(3)
     held = []
     for _ in range(100):
-        interval = score_distribution(random.normal(size=(60, 5)), false_hits=0.05).cut_off_interval
+        interval = score_distribution(random.normal(size=(60, 5)), false_hits=0.05).cut_off.interval
         held.append(interval.low <= truth <= interval.high)
     assert 0.85 <= np.mean(held) <= 1.0
 
@@ -54,7 +53,7 @@ def test_pairs_that_share_a_text_widen_the_interval():
     random = np.random.default_rng(4)
     vectors = random.normal(size=(100, 20))
     vectors[:20] += 6 * random.normal(size=20)
-    interval = score_distribution(vectors, false_hits=0.05).cut_off_interval
+    interval = score_distribution(vectors, false_hits=0.05).cut_off.interval
     scores = 1 - pdist(vectors, "cosine")
     plain = np.quantile(scores, 0.95) - np.quantile(scores, 0.95 - 2 * np.sqrt(0.05 * 0.95 / len(scores)))
     assert interval.high - interval.low > 4 * plain
@@ -74,15 +73,15 @@ def test_a_large_corpus_is_drawn_from_and_the_draw_is_kept(vectors):
     assert found.texts == 50
     assert found.pairs == 1225
     assert found.positions.tolist() == again.positions.tolist()
-    assert found.cut_off == score_distribution(vectors[found.positions]).cut_off
+    assert found.cut_off.value == score_distribution(vectors[found.positions]).cut_off.value
     assert found.positions.tolist() != score_distribution(vectors, most=50, seed=3).positions.tolist()
 
 
 def test_two_texts_have_one_pair_and_no_interval():
     found = score_distribution([[1.0, 0.0], [1.0, 1.0]])
     assert found.pairs == 1
-    assert found.cut_off == pytest.approx(np.sqrt(0.5), abs=1e-6)
-    assert found.cut_off_interval is None
+    assert found.cut_off.value == pytest.approx(np.sqrt(0.5), abs=1e-6)
+    assert found.cut_off.interval is None
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
@@ -95,17 +94,17 @@ def test_a_share_of_less_than_one_pair_gives_the_highest_score_and_says_so(vecto
     few = score_distribution(vectors[:12], false_hits=0.01)  # 66 pairs
     assert not few.placed
     assert few.cut_off_name == "highest score seen"
-    assert few.cut_off == pytest.approx((1 - pdist(vectors[:12], "cosine")).max(), abs=1e-6)
+    assert few.cut_off.value == pytest.approx((1 - pdist(vectors[:12], "cosine")).max(), abs=1e-6)
     enough = score_distribution(vectors[:12], false_hits=0.02)
     assert enough.placed
     assert enough.cut_off_name == "cut-off for 2 % false hits"
     assert "the cut-off for 2 % false hits" in scores_figure(enough).layout.title.text
     assert "the highest score seen" in scores_figure(few).layout.title.text
     assert "and their cut-offs" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
-    assert enough.cut_off < few.cut_off
+    assert enough.cut_off.value < few.cut_off.value
 
 
 @pytest.mark.parametrize(("texts", "known"), [(12, False), (40, True)])
 def test_few_pairs_give_no_interval_of_a_rare_share(texts, known):
     vectors = np.random.default_rng(0).normal(size=(texts, 8))
-    assert (score_distribution(vectors, false_hits=0.01).cut_off_interval is not None) == known
+    assert (score_distribution(vectors, false_hits=0.01).cut_off.interval is not None) == known

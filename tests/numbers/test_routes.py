@@ -34,7 +34,7 @@ for cores in (1, 2):
     digest, exact, published = hashlib.sha256(), values(), values(eps=1e-9)
     for column in (*exact.values(), *published.values()):
         digest.update(column.tobytes())
-    for result in (socm(clouds), socm(clouds, sample=50), socm(clouds, neighbours=3)):
+    for result in (socm(clouds), socm(clouds, pairs=50), socm(clouds, neighbours=3)):
         digest.update(json.dumps([*result.to_dict()["interval"].values(), result.mean]).encode())
         digest.update(result.pairs.socm.tobytes())
     digests.append(digest.hexdigest())

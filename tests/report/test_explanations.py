@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.auditing.questions import QUESTIONS
+from poolscope.auditing.question import QUESTIONS
 from poolscope.errors import InputError
 from poolscope.report import ReportSection, render_page
 from poolscope.report.explanations import Explanation, explanation_anchor, explanations
 
 ROOT = Path(__file__).parents[2]
-PAGES = [question.page for question in QUESTIONS]
+PAGES = [question.page for question in QUESTIONS.values()]
 
 
 @pytest.fixture(scope="module")

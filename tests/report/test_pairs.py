@@ -13,17 +13,21 @@ import report_data
 from poolscope import TokenClouds, socm
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair.figure import pair_figure
-from poolscope.metrics.pair.measure import project_pair
-from poolscope.metrics.pair.tokens import token_contributions
+from poolscope.metrics.pair import pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.score import socm_pair
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.report import pair_explorer, render_page
-from poolscope.report.choice import NEIGHBOUR, RANDOM, WORST
 from poolscope.report.data import json_block
-from poolscope.report.excerpts import MOST
-from poolscope.report.pairs import DRAWN_TOKENS, MARKED_TOKENS, drawn_positions
-from poolscope.report.spans import token_spans
+from poolscope.report.pairs import (
+    DRAWN_TOKENS,
+    MARKED_TOKENS,
+    MOST,
+    NEIGHBOUR,
+    RANDOM,
+    WORST,
+    drawn_positions,
+    token_spans,
+)
 
 # -- contributions of tokens ------------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ def test_a_pair_of_both_lists_counts_in_both(clouds, result):
     both = NEIGHBOUR | WORST
     assert (np.array(every.data["pairs"]["reasons"]) == both).sum() == near.count
     assert f"({near.count} of them are in both lists), and 0 more" in every.thinning
-    sampled = pair_explorer(clouds, socm(clouds, sample=50, seed=1), worst=5, nearest=5, random=5)
+    sampled = pair_explorer(clouds, socm(clouds, pairs=50, seed=1), worst=5, nearest=5, random=5)
     assert sampled.data["kinds"][1] == "highest SOCM of the 50 sampled pairs"
 
 
@@ -264,7 +268,7 @@ def test_a_thousand_texts_stay_below_eight_megabytes():
         texts=[" ".join(words[k] for k in row) for row in ids],
         token_ids=ids,
     )
-    explorer = pair_explorer(clouds, socm(clouds, sample=2000), vocabulary=Vocabulary.of_words(words))
+    explorer = pair_explorer(clouds, socm(clouds, pairs=2000), vocabulary=Vocabulary.of_words(words))
     assert len(explorer) == 400
     page = render_page("t", "s", report_data.sections(), explorer=explorer)
     assert len(page.encode()) < 8_000_000

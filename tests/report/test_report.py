@@ -8,7 +8,6 @@ import hashlib
 import html.parser
 import json
 import re
-from importlib import resources
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,8 +19,9 @@ import report_data
 from poolscope.errors import InputError
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page, save_page
 from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
-from poolscope.report.numbers import shown_number
-from poolscope.verdicts import Verdict
+from poolscope.report.page import page_style
+from poolscope.report.sections import shown_number
+from poolscope.verdicts import LEVELS, Verdict
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
 
@@ -244,13 +244,13 @@ def test_what_cannot_be_a_page_is_refused():
 
 def test_letters_stand_out_from_their_ground():
     """WCAG AA in light and in dark: 4.5 for every colour of letters on every ground it stands on."""
-    css = (resources.files("poolscope.report") / "assets" / "page.css").read_text(encoding="utf-8")
+    css = page_style()
     palettes = [
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in re.split(r"\n\s*color-scheme:", css)[:3]
     ]
     assert palettes[1] == palettes[2]  # the system's dark and the reader's are one
     for palette in palettes:
-        for letters in ("ink", "muted", "accent", "ok", "watch", "repair"):
+        for letters in ("ink", "muted", "accent", *LEVELS):
             grounds = ("card", "ground", "soft", f"{letters}-soft")
             for ground in (palette[name] for name in grounds if name in palette):
                 light, dark = sorted((_luminance(palette[letters]), _luminance(ground)), reverse=True)

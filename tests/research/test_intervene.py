@@ -66,7 +66,7 @@ def test_socm_before_and_after_is_that_of_the_library():
     effect = intervene(clouds, interventions=["scale=2"])["scale=2"]
     expected = socm(clouds)
     assert effect.socm.before == pytest.approx(expected.mean)
-    assert effect.covariance_distance.after == pytest.approx(4 * expected.mean_d_sigma)
+    assert effect.covariance_distance.after == pytest.approx(4 * expected.covariance_distance)
     # Every pair is multiplied by 4: the interval is that of three times the SOCM, leaving out one text at a time.
     without = [3 * socm(clouds.select(np.delete(np.arange(6), k))).mean for k in range(6)]
     error = np.sqrt(5 / 6 * ((without - np.mean(without)) ** 2).sum())

@@ -2,7 +2,7 @@
 
 | module            | what it knows                                                              |
 |-------------------|----------------------------------------------------------------------------|
-| `questions.py`    | the ten questions in one table: number, key, words, function, page         |
+| `question_table.py` | the ten questions in one table: number, key, words, function, page       |
 | `thresholds.py`   | every threshold in one place, with its reason                              |
 | `basis.py`        | what a level rests on                                                      |
 | `commands.py`     | the commands that answers suggest                                          |
@@ -11,7 +11,7 @@
 | `vectors.py`      | answers 1, 2 and 9, from the vectors                                       |
 | `pooling.py`      | answer 3, from what the model declares; `runtime.py` what a runtime gave   |
 | `truncation.py`   | answer 4, from what was cut off                                            |
-| `length.py`       | answers 5, 6 and 7, by length and position                                 |
+| `questions/`      | answers 5, 6 and 7, by length and position: thresholds, judge, sentence    |
 | `averaging.py`    | answer 8, from the token clouds                                            |
 | `decision.py`     | answer 10, from the other nine                                             |
 | `run.py`          | `audit`: encode once, ask every question                                   |

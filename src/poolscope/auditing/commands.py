@@ -25,7 +25,7 @@ _READING: Mapping[str, Mapping[str, str]] = {
 _CALLS = {
     "audit": "poolscope.audit",
     "tune": "poolscope.tune",
-    "length": "poolscope.metrics.length.report.length_report",
+    "length": "poolscope.length_report",
 }
 
 
@@ -35,8 +35,8 @@ class Named:
 
     `model` and `texts` are None where they have no name there (objects in memory, a pipe); `texts` is empty where none
     were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
-    command, `settings` (trial, vectors, threshold) by another audit only. `clouds`: the model is a file of ready
-    clouds, which can only be audited.
+    command, `settings` (trial, vectors, threshold) by another audit, and the thresholds by `length`, which judges by
+    them too. `clouds`: the model is a file of ready clouds, which can only be audited.
     """
 
     model: str | None = None
@@ -56,7 +56,8 @@ class Named:
         """
         if self.clouds and verb != "audit":
             return None
-        settings = {**(self.settings if verb == "audit" else {}), **more}
+        kept = {"audit": tuple(self.settings), "length": ("threshold",)}.get(verb, ())
+        settings = {**{name: value for name, value in self.settings.items() if name in kept}, **more}
         if self.model is None or self.texts is None:
             return self._call(verb, settings)
         reading = {_READING[verb][name]: value for name, value in self.reading.items() if name in _READING[verb]}
@@ -80,9 +81,12 @@ class Named:
         parts = ["model" if self.model is None else repr(self.model), *self._texts_in_python(verb)]
         arguments = {"seed": self.reading.get("seed") or None, **self.options, "role": settings.get("role")}
         arguments["trial_texts"] = settings.get("trial")
-        arguments["thresholds"] = dict(settings.get("threshold") or {}) or None
+        thresholds = dict(settings.get("threshold") or {})
+        if verb == "audit" and thresholds:
+            arguments["thresholds"] = thresholds
         given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
-        return f"{_CALLS[verb]}({', '.join([*parts, *given])})"
+        call = f"{_CALLS[verb]}({', '.join([*parts, *given])})"
+        return f"poolscope.length_verdicts({call}, {thresholds!r})" if verb == "length" and thresholds else call
 
     def _texts_in_python(self, verb: str) -> list[str]:
         """The texts as an argument; only `audit` takes their name, or none."""

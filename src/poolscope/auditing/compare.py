@@ -1,67 +1,79 @@
-"""Several audits of the same corpus beside each other: their answers, and differences with intervals."""
+"""Several audits of the same corpus beside each other: their answers, and differences with intervals.
+
+What was measured text by text, pair by pair or query by query is in the tables of an audit, so that what both models
+share cancels; each question knows how its numbers are paired.
+"""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy as np
 
-from poolscope.auditing.compare_names import audit_names, differing_facts
-from poolscope.auditing.differences import DifferenceRow, Record, differences
-from poolscope.auditing.result import JSON, TABLES, Audit
-from poolscope.errors import InputError, StoreError
+from poolscope.auditing.question import QUESTIONS, Answer, Number
+from poolscope.auditing.result import Audit, audit_folder
+from poolscope.charts.files import short_name
+from poolscope.errors import InputError
 from poolscope.files import atomic_path, check_folder, write_json
-from poolscope.results import plain
+from poolscope.numbers.intervals import Interval
+from poolscope.results import Result, plain
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
+NOT_PAIRED = "not paired: both intervals as if independent"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class DifferenceRow:
+    """Second minus first of one number, with its interval and how that was found (None: no interval can be given)."""
+
+    number: str
+    first: str
+    second: str
+    first_value: float
+    second_value: float
+    difference: float
+    interval: Interval | None
+    how: str
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
     """Audits of one corpus beside each other; differences are those of each later audit with the first.
 
-    `folders` are those that the audits were read from (None for one that was given as an object).
+    `audits` are their names and models, `facts` what tells them apart (one value an audit: folder, model, settings and
+    thresholds that differ), `answers` one row a question and audit. `records` are the audits themselves, by name; a
+    comparison that was loaded has none.
     """
 
-    records: tuple[Record, ...]
+    audits: Sequence[Mapping[str, str]]
+    corpus: Mapping[str, Any]
+    facts: Mapping[str, list[Any]]
+    answers: Sequence[Mapping[str, Any]]
     differences: tuple[DifferenceRow, ...]
-    folders: tuple[str | None, ...]
+    records: Mapping[str, Audit] = field(default_factory=dict, compare=False, metadata={"transient": True})
 
     @property
     def names(self) -> list[str]:
         """The names of the audits."""
-        return [record.name for record in self.records]
+        return [audit["name"] for audit in self.audits]
 
-    def facts(self) -> dict[str, list[Any]]:
-        """What tells the audits apart, one value an audit: folder, model, settings and thresholds that differ."""
-        return differing_facts([record.document for record in self.records], self.folders)
+    @property
+    def keys(self) -> list[str]:
+        """The questions that an audit has answered, in the order of the table; those that it does not know last."""
+        asked = dict.fromkeys(row["key"] for row in self.answers)
+        return [key for key in QUESTIONS if key in asked] + [key for key in asked if key not in QUESTIONS]
 
-    def table(self) -> list[dict[str, Any]]:
+    def headline(self) -> dict[str, Any]:
+        """The names, and how many numbers are compared."""
+        return {"audits": ", ".join(self.names), "differences": len(self.differences)}
+
+    def rows(self) -> list[dict[str, Any]]:
         """One row a question and audit: level, number and what it is, interval, floor and sentence."""
-        rows = []
-        for answers in zip(*(record.answers for record in self.records), strict=True):
-            for record, answer in zip(self.records, answers, strict=True):
-                interval = answer["interval"] or {}
-                row = {"number": answer["number"], "key": answer["key"], "audit": record.name}
-                row |= {name: answer[name] for name in ("level", "number_name", "value", "floor", "sentence")}
-                rows.append({**row, "low": interval.get("low"), "high": interval.get("high")})
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only."""
-        return {
-            "audits": [{"name": record.name, "model": record.document["model"]["name"]} for record in self.records],
-            "corpus": self.records[0].document["corpus"],
-            "facts": plain(self.facts()),
-            "answers": plain(self.table()),
-            "differences": plain(list(self.differences)),
-        }
+        return [dict(row) for row in self.answers]
 
     def to_html(self) -> str:
         """One self-contained page in the style of the audit's (needs the extra 'report')."""
@@ -69,7 +81,7 @@ class Comparison:
 
         return comparison_page(self)
 
-    def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:  # type: ignore[override]
         """Write `comparison.json` and, with `page`, `comparison.html` into a folder."""
         target = check_folder(folder)
         if page:
@@ -78,66 +90,226 @@ class Comparison:
         write_json(target / COMPARISON, self.to_dict())
         return target
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The comparison of a folder that `save` wrote, without the audits themselves."""
+        return super().load(Path(path) / COMPARISON if Path(path).is_dir() else path)
+
 
 def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
-    """Two or more audits of the same corpus, as objects or as folders that `Audit.save` wrote."""
+    """Two or more audits of the same corpus beside each other, and their differences with intervals.
+
+    Parameters
+    ----------
+    *audits
+        Audits as objects, or the folders that `Audit.save` and `poolscope audit --output` wrote.
+
+    Returns
+    -------
+    Comparison
+        Levels and numbers of all audits, and each later audit minus the first: paired over texts, pairs or queries
+        wherever both measured the same.
+
+    Examples
+    --------
+    >>> import poolscope
+    >>> texts = [f"a short text about subject {k}" for k in range(12)]
+    >>> first, second = (poolscope.audit(texts=texts, trial_texts=0, seed=seed) for seed in (0, 1))
+    >>> poolscope.compare(first, second).names
+    ['minilm (1)', 'minilm (2)']
+
+    """
     if len(audits) < 2:
         raise InputError(f"received {len(audits)} audits; a comparison needs two or more of the same corpus.")
-    folders = [None if isinstance(audit, Audit) else _folder(audit) for audit in audits]
-    records = [_record(audit) for audit in audits]
-    shown = [None if folder is None else str(folder) for folder in folders]
-    names = audit_names([record.name for record in records], shown)
-    records = [Record(name, record.document, record.read) for name, record in zip(names, records, strict=True)]
+    folders = [None if isinstance(audit, Audit) else str(audit_folder(audit)) for audit in audits]
+    opened = [audit if isinstance(audit, Audit) else Audit.load(audit) for audit in audits]
+    names = audit_names([str(audit.model["name"]) for audit in opened], folders)
+    records = dict(zip(names, opened, strict=True))
     _check_corpora(records)
-    rows = [row for other in records[1:] for row in differences(records[0], other)]
-    return Comparison(tuple(records), tuple(rows), tuple(shown))
+    first, *others = records.items()
+    return Comparison(
+        audits=[{"name": name, "model": str(audit.model["name"])} for name, audit in records.items()],
+        corpus=plain(opened[0].corpus),
+        facts=differing_facts(opened, folders),
+        answers=_answer_rows(records),
+        differences=tuple(row for other in others for row in differences(first, other)),
+        records=records,
+    )
 
 
-def _folder(audit: str | os.PathLike[str]) -> Path:
-    return Path(audit).parent if Path(audit).name == JSON else Path(audit)
+def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:
+    """One row a question and audit that was asked it."""
+    keys = dict.fromkeys(answer.key for audit in records.values() for answer in audit.answers)
+    return [_answer_row(name, audit[key]) for key in keys for name, audit in records.items() if key in audit]
 
 
-def _record(audit: Audit | str | os.PathLike[str]) -> Record:
-    if isinstance(audit, Audit):
-        return Record(str(audit.model["name"]), audit.to_dict(), audit.tables.get)
-    folder = _folder(audit)
-    try:
-        document = json.loads((folder / JSON).read_text(encoding="utf-8"))
-        name = document["model"]["name"]
-        complete = {"answers", "numbers", "corpus", "thresholds"} <= set(document)
-    except FileNotFoundError:
+def _answer_row(name: str, answer: Answer) -> dict[str, Any]:
+    verdict, interval = answer.verdict, answer.verdict.interval
+    return {
+        "number": answer.number,
+        "key": answer.key,
+        "audit": name,
+        "level": verdict.level,
+        "number_name": answer.number_name,
+        "value": verdict.value,
+        "floor": verdict.floor,
+        "sentence": verdict.sentence,
+        "low": None if interval is None else interval.low,
+        "high": None if interval is None else interval.high,
+    }
+
+
+def _check_corpora(records: Mapping[str, Audit]) -> None:
+    corpora = {name: audit.corpus for name, audit in records.items()}
+    unknown = [name for name, corpus in corpora.items() if corpus["digest"] is None]
+    if unknown:
         raise InputError(
-            f"{folder}: no {JSON} here; allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` wrote."
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
-    if not complete:
-        raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
-    # Only tables of this audit: an earlier one may have left others in the folder.
-    written = {table for answer in document["answers"] for table in answer["tables"]}
-    return Record(str(name), document, lambda table: _table(folder, table) if table in written else None)
-
-
-def _table(folder: Path, name: str) -> pa.Table | None:
-    path = folder / TABLES / f"{name}.parquet"
-    return pq.read_table(path) if path.exists() else None
-
-
-def _check_corpora(records: Sequence[Record]) -> None:
-    corpora = [record.document["corpus"] for record in records]
-    digests = [corpus["digest"] for corpus in corpora]
-    if None in digests:
-        unknown = records[digests.index(None)].name
-        raise InputError(
-            f"{unknown} was audited from clouds without their texts, so nothing tells whether the corpus is the same. "
-            f"Audit a model on texts, or clouds that carry their texts."
+            f"{unknown[0]} was audited from clouds without their texts, so nothing tells whether the corpus is the "
+            f"same. Audit a model on texts, or clouds that carry their texts."
         )
-    if len(set(digests)) > 1:
+    if len({corpus["digest"] for corpus in corpora.values()}) > 1:
         listed = "; ".join(
-            f"{record.name}: {corpus['texts']:,} texts of {corpus['source']} ({corpus['digest'][:12]})"
-            for record, corpus in zip(records, corpora, strict=True)
+            f"{name}: {corpus['texts']:,} texts of {corpus['source']} ({corpus['digest'][:12]})"
+            for name, corpus in corpora.items()
         )
         raise InputError(
             f"the audits are of different corpora ({listed}); only audits of the same texts, in the same order, can be "
             f"compared. Run them again with the same texts, --limit and --seed."
         )
+
+
+# -- differences --------------------------------------------------------------------------------------------------
+
+
+def differences(first: tuple[str, Audit], second: tuple[str, Audit]) -> list[DifferenceRow]:
+    """Second minus first for every number that questions compare and both audits have; each audit with its name."""
+    (name, audit), (other_name, other) = first, second
+    return [
+        row
+        for question in QUESTIONS.values()
+        for number in question.numbers
+        if number.compared and (row := _difference(number, name, audit, other_name, other)) is not None
+    ]
+
+
+def _difference(number: Number, name: str, first: Audit, other: str, second: Audit) -> DifferenceRow | None:
+    values = [audit.numbers.get(number.name) for audit in (first, second)]
+    if not all(isinstance(value, int | float) for value in values):
+        return None
+    paired = None if number.pair is None else number.pair(first, second)
+    interval, how = paired if paired is not None else _independent(first, second, number.name)
+    return DifferenceRow(number.name, name, other, values[0], values[1], values[1] - values[0], interval, how)
+
+
+def _independent(first: Audit, second: Audit, name: str) -> tuple[Interval | None, str]:
+    """From the two intervals, as if the audits had nothing in common: too wide rather than too narrow."""
+    intervals = [audit.numbers.get(f"{name}_interval") for audit in (first, second)]
+    if any(interval is None for interval in intervals):
+        return None, "no interval: a number without one"
+    values = [audit.numbers[name] for audit in (first, second)]
+    below = [value - interval.low for value, interval in zip(values, intervals, strict=True)]
+    above = [interval.high - value for value, interval in zip(values, intervals, strict=True)]
+    # The difference is least where the second is low and the first high: each arm has its own reach.
+    low = values[1] - values[0] - float(np.hypot(below[1], above[0]))
+    high = values[1] - values[0] + float(np.hypot(above[1], below[0]))
+    return Interval(low, high, 0.95, "the population of texts", NOT_PAIRED), NOT_PAIRED
+
+
+def excludes_zero(interval: Interval | None) -> bool | None:
+    """Does the interval of a difference tell that there is one? None where there is no interval.
+
+    >>> excludes_zero(Interval(0.1, 0.2, 0.95, "texts", "bootstrap")), excludes_zero(None)
+    (True, None)
+    """
+    return None if interval is None else interval.low > 0 or interval.high < 0
+
+
+# -- names and facts ----------------------------------------------------------------------------------------------
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def audit_names(models: Sequence[str], folders: Sequence[str | None]) -> list[str]:
+    """Short names that tell the audits apart.
+
+    That of a model without its owner, if that is enough; with its owner where two models end alike; with its folder
+    where audits are of one model; and with a number where nothing else helps.
+
+    >>> audit_names(["org/a", "org/b"], [None, None])
+    ['a', 'b']
+    >>> audit_names(["org/a", "other/a", "org/a"], ["runs/one", None, "runs/two"])
+    ['org/a · one', 'other/a', 'org/a · two']
+    >>> audit_names(["org/a", "org/a"], [None, None])
+    ['a (1)', 'a (2)']
+    """
+    short = [short_name(model) or model for model in models]
+    alike = len(set(short)) < len(set(models))
+    names = list(models) if alike else short
+    for part in (_last_part, str):
+        named = [
+            f"{name} · {part(folder)}" if folder is not None and names.count(name) > 1 else name
+            for name, folder in zip(names, folders, strict=True)
+        ]
+        if len(set(named)) == len(named):
+            return named
+    return [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
+
+
+def _last_part(folder: str) -> str:
+    return Path(folder).resolve().name
+
+
+def differing_facts(audits: Sequence[Audit], folders: Sequence[str | None]) -> dict[str, list[Any]]:
+    """The model, the folder and the time of each audit, and of its settings those that are not the same in all."""
+    known = [_settings(audit) for audit in audits]
+    names = list(dict.fromkeys(name for settings in known for name in settings))
+    facts: dict[str, list[Any]] = {
+        "model": [audit.model["name"] for audit in audits],
+        "folder": list(folders),
+        "created": [audit.provenance.get("created") for audit in audits],
+    }
+    facts |= {name: [settings.get(name) for settings in known] for name in names}
+    kept = ("model", "folder", "created")
+    return {
+        name: values
+        for name, values in facts.items()
+        if (name in kept and any(value is not None for value in values)) or any(value != values[0] for value in values)
+    }
+
+
+def _settings(audit: Audit) -> dict[str, Any]:
+    """What the audit was run with, flat: what the model declares, how it encoded, settings and thresholds."""
+    model, provenance = plain(audit.model), plain(audit.provenance)
+    clouds = provenance.get("clouds") or [{}]
+    parts = {
+        "": {name: value for name, value in model.items() if name != "name"},
+        "encoded with ": clouds[0].get("options") or {},
+        "setting ": {**provenance.get("settings", {})},
+        "threshold ": audit.thresholds,
+    }
+    flat = {f"{prefix}{name}": value for prefix, part in parts.items() for name, value in part.items()}
+    flat.pop("setting thresholds_changed", None)  # the thresholds say it
+    return {name: _short(value) for name, value in flat.items()}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > 40:  # a digest of the weights
+        return f"{value[:12]}…"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or None
+    return str(value) if isinstance(value, Mapping) else value
+
+
+def common_number(answers: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the numbers of all answers to one question are; None where they are not the same thing.
+
+    Answers without a number do not count, unless none has one.
+
+    >>> rate, cosine = ({"number_name": name, "value": 0.5} for name in ("hit rate", "cosine"))
+    >>> common_number([rate, rate]), common_number([rate, cosine]), common_number([rate, {**cosine, "value": None}])
+    ('hit rate', None, 'hit rate')
+    """
+    counted = [answer for answer in answers if answer["value"] is not None]
+    names = {answer["number_name"] for answer in counted or answers}
+    return names.pop() if len(names) == 1 else None

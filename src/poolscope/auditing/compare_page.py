@@ -5,57 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from poolscope.auditing.charts import bars_figure
-from poolscope.auditing.compare import Comparison
-from poolscope.auditing.compare_names import common_number, excludes_zero
-from poolscope.auditing.differences import DifferenceRow, Record
-from poolscope.auditing.questions import QUESTIONS, Question
-from poolscope.metrics.hubs_figure import hubs_figure
-from poolscope.metrics.scores import ScoreDistribution
-from poolscope.metrics.scores_figure import scores_figure
-from poolscope.numbers.intervals import Interval
+from poolscope.auditing.compare import Comparison, DifferenceRow, common_number, excludes_zero
+from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.errors import InputError
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page
-from poolscope.report.numbers import shown_number
-from poolscope.verdicts import Verdict
-
-# What the numbers are that are compared, in plain words; their names in audit.json stand below.
-WORDS: Mapping[str, str] = {
-    "anisotropy": "mean cosine of all pairs",
-    "cut_off": "cut-off for unrelated pairs",
-    "split_half": "split-half retrieval, nDCG@10",
-    "share_cut": "share of the tokens cut off",
-    "short_share": "shortest fifth among wrong answers, over its share",
-    "length_slope": "rise of the mean cosine per doubling of the length",
-    "position_drop": "loss from the start to the end",
-    "socm": "SOCM over pairs",
-    "socm_trace": "SOCM on the scale of the traces",
-    "socm_neighbours": "SOCM among neighbours",
-    "concentration_ratio": "spread of the tokens over their mean",
-    "hub_skewness": "skewness of the times found",
-}
+from poolscope.report.sections import shown_number
 
 
 def comparison_page(comparison: Comparison) -> str:
     """The whole page, as a string."""
-    corpus = comparison.records[0].document["corpus"]
-    sections = [_overview(comparison), _differences(comparison)]
-    sections += [_section(comparison, question) for question in QUESTIONS]
+    if not comparison.records:
+        raise InputError(
+            "received a comparison that was loaded; its page needs the audits. Compare their folders again."
+        )
+    corpus = comparison.corpus
     return render_page(
-        f"Comparison of {len(comparison.records)} audits",
+        f"Comparison of {len(comparison.names)} audits",
         f"{', '.join(comparison.names)} · {corpus['texts']:,} texts of {corpus['source']}",
-        sections,
-        provenance={record.name: record.document["provenance"] for record in comparison.records},
+        [overview(comparison), difference_tables(comparison), *(section(comparison, key) for key in comparison.keys)],
+        provenance={name: audit.provenance for name, audit in comparison.records.items()},
     )
 
 
 # -- overview -----------------------------------------------------------------------------------------------------
 
 
-def _overview(comparison: Comparison) -> ReportSection:
+def overview(comparison: Comparison) -> ReportSection:
     """Questions × audits with levels and numbers, and what tells the audits apart."""
-    facts = comparison.facts()
+    names = comparison.names
     return ReportSection(
         key="overview",
         title="Overview",
@@ -64,9 +42,12 @@ def _overview(comparison: Comparison) -> ReportSection:
             _answers_table(comparison),
             ReportTable(
                 "What tells the audits apart",
-                ["fact", *comparison.names],
-                [[name, *("–" if value is None else str(value) for value in values)] for name, values in facts.items()],
-                view=[ReportColumn("fact", ""), *(ReportColumn(name, name) for name in comparison.names)],
+                ["fact", *names],
+                [
+                    [fact, *("–" if value is None else str(value) for value in values)]
+                    for fact, values in comparison.facts.items()
+                ],
+                view=[ReportColumn("fact", ""), *(ReportColumn(name, name) for name in names)],
             ),
         ],
         explained_by="audit.md#compare",
@@ -74,14 +55,18 @@ def _overview(comparison: Comparison) -> ReportSection:
 
 
 def _answers_table(comparison: Comparison) -> ReportTable:
-    names = comparison.names
-    rows = []
-    for question in QUESTIONS:
-        answers = _answers(comparison, question)
-        same = common_number(answers)
-        row: list[Any] = [f"{question.number}. {question.title}", same or "not the same number in all"]
-        for answer in answers:
-            row += [answer["level"], _written(answer, question), answer["number_name"] if same is None else None]
+    names, rows = comparison.names, []
+    for key in comparison.keys:
+        answers = _answers(comparison, key)
+        same = common_number([row for row in comparison.answers if row["key"] == key])
+        row: list[Any] = [next(iter(answers.values())).heading, same or "not the same number in all"]
+        for name in names:
+            answer = answers.get(name)
+            row += (
+                [None, "not asked", None]
+                if answer is None
+                else [answer.verdict.level, _written(answer), answer.number_name if same is None else None]
+            )
         rows.append(row)
     columns = ["question", "number", *(f"{name}: {part}" for name in names for part in ("level", "answer", "number"))]
     view = [ReportColumn("question", "Question", below="number")]
@@ -89,18 +74,14 @@ def _answers_table(comparison: Comparison) -> ReportTable:
     return ReportTable("Levels and numbers", columns, rows, view=view)
 
 
-def _answers(comparison: Comparison, question: Question) -> list[Mapping[str, Any]]:
-    return [record.answers[question.number - 1] for record in comparison.records]
+def _answers(comparison: Comparison, key: str) -> dict[str, Answer]:
+    """The answers to one question by the names of their audits."""
+    return {name: audit[key] for name, audit in comparison.records.items() if key in audit}
 
 
-def _interval(answer: Mapping[str, Any]) -> Interval | None:
-    return None if answer["interval"] is None else Interval(**answer["interval"])
-
-
-def _written(answer: Mapping[str, Any], question: Question) -> str:
+def _written(answer: Answer) -> str:
     """The number as the page of its audit writes it, with its interval."""
-    verdict = Verdict(answer["level"], "", answer["value"], _interval(answer), answer["floor"])
-    number = shown_number(verdict, question.number_format)
+    number = shown_number(answer.verdict, answer.number_format)
     if number is None:
         return "no number"
     return number.value if number.interval is None else f"{number.value} [{number.interval.replace(' to ', ', ')}]"
@@ -109,7 +90,8 @@ def _written(answer: Mapping[str, Any], question: Question) -> str:
 # -- differences --------------------------------------------------------------------------------------------------
 
 
-def _differences(comparison: Comparison) -> ReportSection:
+def difference_tables(comparison: Comparison) -> ReportSection:
+    """One table for each later audit: it minus the first."""
     first = comparison.names[0]
     return ReportSection(
         key="differences",
@@ -127,14 +109,15 @@ def _differences(comparison: Comparison) -> ReportSection:
     )
 
 
-def _difference_table(first: str, second: str, found: Sequence[DifferenceRow]) -> ReportTable:
+def _difference_table(first: str, second: str, compared: Sequence[DifferenceRow]) -> ReportTable:
     columns = ["number", "words", "first", "second", "difference", "low", "high", "beyond_chance", "how"]
+    words = {number.name: number.words for question in QUESTIONS.values() for number in question.numbers}
     rows = []
-    for row in found:
+    for row in compared:
         low, high = (None, None) if row.interval is None else (row.interval.low, row.interval.high)
-        words = {None: None, True: "● yes", False: "no"}[excludes_zero(row.interval)]
-        cells = [row.first_value, row.second_value, row.difference, low, high, words, row.how]
-        rows.append([row.number, WORDS.get(row.number, row.number), *cells])
+        beyond = {None: None, True: "● yes", False: "no"}[excludes_zero(row.interval)]
+        cells = [row.first_value, row.second_value, row.difference, low, high, beyond, row.how]
+        rows.append([row.number, words.get(row.number, row.number), *cells])
     view = [
         ReportColumn("words", "Number", below="number"),
         ReportColumn("first", first),
@@ -149,26 +132,13 @@ def _difference_table(first: str, second: str, found: Sequence[DifferenceRow]) -
 # -- answers ------------------------------------------------------------------------------------------------------
 
 
-def _section(comparison: Comparison, question: Question) -> ReportSection:
-    answers = _answers(comparison, question)
-    intervals = [_interval(answer) for answer in answers]
-    values = [answer["value"] for answer in answers]
-    known = {answer["number_name"] for answer in answers if answer["value"] is not None}
-    figures = []
-    if len(known) == 1:
-        bars = bars_figure(comparison.names, values, intervals, title=next(iter(known)))
-        figures.append((question.title, bars))
-    figures += [(f"{question.title}, overlaid", figure) for figure in _overlaid(comparison.records, question.key)]
+def section(comparison: Comparison, key: str) -> ReportSection:
+    """The answers to one question: on one axis where they measured the same thing, and in a table."""
+    answers = _answers(comparison, key)
+    first = next(iter(answers.values()))
+    known = {answer.number_name for answer in answers.values() if answer.verdict.value is not None}
+    note = "The numbers of these audits are not the same thing, so they are not drawn on one axis."
     columns = ["audit", "level", "number_name", "value", "low", "high", "floor", "sentence"]
-    rows = [
-        [
-            name,
-            *(answer[part] for part in ("level", "number_name", "value")),
-            *_ends(interval),
-            *(answer[part] for part in ("floor", "sentence")),
-        ]
-        for name, answer, interval in zip(comparison.names, answers, intervals, strict=True)
-    ]
     view = [
         ReportColumn("audit", "Audit", below="number_name"),
         ReportColumn("level", "Level", level="level"),
@@ -176,53 +146,27 @@ def _section(comparison: Comparison, question: Question) -> ReportSection:
         ReportColumn("floor", "Floor"),
         ReportColumn("sentence", "Answer"),
     ]
-    note = "The numbers of these audits are not the same thing, so they are not drawn on one axis."
+    rows = [[row[name] for name in columns] for row in comparison.answers if row["key"] == key]
     return ReportSection(
-        key=question.key,
-        title=f"{question.number}. {question.title}",
-        question=question.words,
-        figures=figures,
+        key=key,
+        title=first.heading,
+        question=first.question,
+        figures=_figures(comparison, answers, first, known),
         tables=[ReportTable("Answers", columns, rows, view=view)],
         notes=[note] if len(known) > 1 else [],
-        explained_by=question.page,
+        explained_by=first.explained_by,
+        link=first.link,
     )
 
 
-def _ends(interval: Interval | None) -> list[float | None]:
-    return [None, None] if interval is None else [interval.low, interval.high]
-
-
-def _overlaid(records: Sequence[Record], key: str) -> list[Any]:
-    """Curves of all models in one figure, where the tables hold them."""
-    if key == "scores":
-        found = [(record.name, _distribution(record)) for record in records]
-        shown = [(name, result) for name, result in found if result is not None]
-        return [scores_figure(*(r for _, r in shown), names=[name for name, _ in shown])] if len(shown) > 1 else []
-    if key == "hubs":
-        counts = {record.name: record.column("hubs", "times_found") for record in records}
-        known = {name: values for name, values in counts.items() if values is not None}
-        return [hubs_figure(known, k=10)] if len(known) > 1 else []
-    return []
-
-
-def _distribution(record: Record) -> ScoreDistribution | None:
-    """The distribution of the scores again, from its histogram and numbers."""
-    table, numbers = record.read("scores"), record.numbers
-    if table is None:
-        return None
-    low, high = (table[name].to_numpy() for name in ("low", "high"))
-    return ScoreDistribution(
-        texts=record.document["corpus"]["texts"],
-        pairs=int(numbers["score_pairs"]),
-        floor=numbers["floor"],
-        floor_interval=None,
-        deviation=numbers["floor_spread"],
-        false_hits=record.document["thresholds"]["false_hits"],
-        cut_off=numbers["cut_off"],
-        cut_off_interval=None,
-        isotropic_cut_off=numbers["isotropic_cut_off"],
-        nearest=numbers["nearest_score"],
-        counts=table["pairs"].to_numpy(),
-        edges=np.append(low, high[-1]),
-        positions=np.zeros(0, np.int64),
-    )
+def _figures(
+    comparison: Comparison, answers: Mapping[str, Answer], first: Answer, known: set[str]
+) -> list[tuple[str, Any]]:
+    figures = []
+    if len(known) == 1:
+        verdicts = [answer.verdict for answer in answers.values()]
+        values, intervals = [verdict.value for verdict in verdicts], [verdict.interval for verdict in verdicts]
+        figures.append((first.title, bars_figure(list(answers), values, intervals, title=next(iter(known)))))
+    overlay = QUESTIONS[first.key].overlay if first.key in QUESTIONS else None
+    drawn = None if overlay is None else overlay({name: comparison.records[name] for name in answers})
+    return figures if drawn is None else [*figures, (f"{first.title}, overlaid", drawn)]

@@ -1,130 +1,39 @@
-"""What an audit returns: ten answers, each a verdict with its numbers, its tables and its figure."""
+"""What an audit returns: one answer a question, and where the numbers came from; its folder and its page."""
 
 from __future__ import annotations
 
 import html
+import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope import __version__
+from poolscope.auditing.question import Answer
+from poolscope.errors import InputError, StoreError
 from poolscope.files import atomic_path, check_folder, write_json
-from poolscope.results import plain
-from poolscope.verdicts import Basis, Level, Verdict, worst_level
+from poolscope.report import render_page
+from poolscope.results import Result, cells, plain
+from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
 
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
 
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
 
-# Kinds of actions, from the cheapest to the dearest.
-KINDS = ("keep", "undecided", "configure", "merge", "repair", "re-chunk", "change")
 
-
-@dataclass(frozen=True)
-class Action:
-    """What to do about an answer: its kind (one of KINDS), the step in words, what to run, and what it costs.
-
-    `command` runs as it stands: a command line, or a call in Python where the audit was of objects in memory; None
-    where no command does the step.
-    """
-
-    kind: str
-    step: str
-    command: str | None
-    cost: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the function behind a question returns.
-
-    `numbers` are named once in a whole audit; `tables` go to Parquet; `draw` makes the figure when it is asked for, and
-    `more` further ones by name; `action` is what the finding asks for where it is not `ok`; `number_name` says what the
-    number of the verdict is, where it is not what the question says; `basis` is what a level above `ok` rests on.
-    """
-
-    verdict: Verdict
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    tables: Mapping[str, pa.Table] = field(default_factory=dict)
-    draw: Callable[[], Any] | None = None
-    action: Action | None = None
-    more: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    number_name: str | None = None
-    basis: Basis | None = None
-
-
-NOT_APPLICABLE = "Not applicable, because "
-
-
-def not_applicable(reason: str, **numbers: Any) -> Finding:
-    """The defined answer where a question cannot be asked: `ok`, without a number, and why.
-
-    >>> not_applicable("there is one text only").verdict.sentence
-    'Not applicable, because there is one text only.'
-    """
-    return Finding(Verdict("ok", f"{NOT_APPLICABLE}{reason}."), numbers)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One question and its answer; `page` is the page of the documentation that explains it.
-
-    `number_name` says what the number of the verdict is, `number_format` how it is written, and `basis` what its level
-    rests on (None for `ok`).
-    """
-
-    number: int
-    key: str
-    question: str
-    verdict: Verdict
-    numbers: Mapping[str, Any]
-    page: str
-    number_name: str = ""
-    number_format: str | None = None
-    tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
-    draw: Callable[[], Any] | None = field(default=None, repr=False)
-    more: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False)
-    action: Action | None = None
-    basis: Basis | None = None
-
-    def figure(self) -> Any | None:
-        """The figure (plotly), or None where there is nothing to draw."""
-        return None if self.draw is None else self.draw()
-
-    def figures(self) -> list[tuple[str, Any]]:
-        """The figure and all further ones, each with its name."""
-        drawn = {} if self.draw is None else {self.key: self.draw}
-        return [(name, draw()) for name, draw in {**drawn, **self.more}.items()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only."""
-        return {
-            "number": self.number,
-            "key": self.key,
-            "question": self.question,
-            **self.verdict.to_dict(),
-            "number_name": self.number_name,
-            "numbers": plain(self.numbers),
-            "action": plain(self.action),
-            "basis": self.basis,
-            "page": self.page,
-            "tables": sorted(self.tables),
-        }
-
-
-@dataclass(frozen=True)
-class Audit:
-    """Ten answers about one model on one corpus, and where they came from.
+@dataclass(frozen=True, repr=False)
+class Audit(Result):
+    """The answers about one model on one corpus, and where they came from.
 
     `model` is what the model declares, `corpus` what is known of the texts (its digest tells corpora apart),
-    `thresholds` those that were used, `provenance` versions, settings and seconds. `subject` holds clouds
-    and pairs for the page.
+    `thresholds` those that were used, `provenance` versions, settings and seconds. `subject` holds clouds and pairs;
+    an audit that was loaded has none, and no figures.
     """
 
     model: Mapping[str, Any]
@@ -132,7 +41,7 @@ class Audit:
     answers: tuple[Answer, ...]
     thresholds: Mapping[str, float] = field(repr=False)
     provenance: Mapping[str, Any] = field(repr=False)
-    subject: Subject | None = field(default=None, repr=False)
+    subject: Subject | None = field(default=None, compare=False, metadata={"transient": True})
 
     def __repr__(self) -> str:
         levels = ", ".join(f"{answer.number} {answer.verdict.level}" for answer in self.answers)
@@ -140,7 +49,13 @@ class Audit:
 
     def __getitem__(self, key: str) -> Answer:
         """The answer of a key, such as `audit["scores"]`."""
-        return {answer.key: answer for answer in self.answers}[key]
+        known = {answer.key: answer for answer in self.answers}
+        if key not in known:
+            raise InputError(f"received the question {key!r}; the questions of this audit are {', '.join(known)}.")
+        return known[key]
+
+    def __contains__(self, key: object) -> bool:
+        return any(answer.key == key for answer in self.answers)
 
     @property
     def verdicts(self) -> dict[str, Verdict]:
@@ -158,14 +73,27 @@ class Audit:
         return {name: value for answer in self.answers for name, value in answer.numbers.items()}
 
     @property
-    def tables(self) -> dict[str, pa.Table]:
-        """All tables of all answers by name."""
-        return {name: table for answer in self.answers for name, table in answer.tables.items()}
+    def tables(self) -> Mapping[str, pa.Table]:
+        """All tables of all answers by name; those of a folder are read when they are asked for."""
+        return _Tables({name: answer.tables for answer in self.answers for name in answer.tables})
 
-    def to_dict(self) -> dict[str, Any]:
+    def column(self, table: str, name: str) -> Any:
+        """A column of a table as an array; None where the audit has no such table."""
+        content = self.tables.get(table)
+        return None if content is None else content[name].to_numpy()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row an answer."""
+        parts = ("key", "level", "value", "low", "high", "floor", "sentence")
+        return [{"number": a.number, **dict.fromkeys(parts), **cells(a.headline())} for a in self.answers]
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
         """Everything but the tables in plain types: the content of `audit.json`."""
         flat = {name: value for name, value in plain(self.numbers).items() if isinstance(value, int | float)}
         return {
+            "result": "Audit",
             "poolscope": __version__,
             "model": plain(self.model),
             "corpus": plain(self.corpus),
@@ -176,13 +104,18 @@ class Audit:
             "provenance": plain(self.provenance),
         }
 
-    def to_html(self) -> str:
-        """One self-contained page (needs the extra 'report')."""
-        from poolscope.auditing.page import audit_page
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """The audit that `to_dict` described, without tables and figures."""
+        return cls(
+            model=content["model"],
+            corpus=content["corpus"],
+            answers=tuple(Answer.from_dict(answer) for answer in content["answers"]),
+            thresholds=content["thresholds"],
+            provenance=content.get("provenance", {}),
+        )
 
-        return audit_page(self)
-
-    def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:
+    def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:  # type: ignore[override]
         """Write `audit.json`, `tables/*.parquet` and, with `page`, `report.html` into a folder.
 
         Each file is whole or absent, and `audit.json` comes last: where it is, all the others are.
@@ -200,10 +133,52 @@ class Audit:
         write_json(target / JSON, self.to_dict())
         return target
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The audit of a folder that `save` wrote, also one of an older version: answers, numbers and tables.
+
+        Figures, clouds and pairs are not kept: their page is in the folder.
+        """
+        folder = audit_folder(path)
+        try:
+            content = json.loads((folder / JSON).read_text(encoding="utf-8"))
+            str(content["model"]["name"])
+        except FileNotFoundError:
+            raise InputError(
+                f"{folder}: no {JSON} here; allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` "
+                f"wrote."
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
+        if not {"answers", "numbers", "corpus", "thresholds"} <= set(content):
+            raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
+        try:
+            audit = cls.from_dict(content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
+        # Only tables of this audit: an earlier one may have left others in the folder.
+        named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
+        answers = tuple(replace(answer, tables=_Stored(folder / TABLES, tables)) for answer, tables in named)
+        return replace(audit, answers=answers)
+
+    # -- what is shown --------------------------------------------------------------------------------------------
+
+    def to_html(self) -> str:
+        """One self-contained page (needs the extra 'report')."""
+        explorers = [answer.explorer for answer in self.answers if answer.explorer is not None]
+        return render_page(
+            f"Audit of {self.model['name']}",
+            f"{self.corpus['texts']:,} texts of {self.corpus['source']} · {self.corpus['tokens']:,} tokens",
+            self.answers,
+            explorer=explorers[0]() if explorers else None,
+            provenance={"model": self.model, "corpus": self.corpus, **self.provenance},
+            overall=self["decision"].verdict,
+        )
+
     def _repr_html_(self) -> str:
         """The answers as a table, for notebooks."""
         rows = "".join(
-            f"<tr><td>{answer.number}</td><td><b style='color:{_COLOURS[answer.verdict.level]}'>"
+            f"<tr><td>{answer.number}</td><td><b style='color:{LEVEL_COLOURS[answer.verdict.level]}'>"
             f"{answer.verdict.level}</b></td><td style='text-align:left'>{html.escape(answer.question)}<br>"
             f"{html.escape(answer.verdict.sentence)}</td><td>{html.escape(number_text(answer.verdict))}</td></tr>"
             for answer in self.answers
@@ -212,8 +187,41 @@ class Audit:
         return f"<p><b>{html.escape(title)}</b></p><table>{rows}</table>"
 
 
-# Dark enough on white and light enough on black.
-_COLOURS = {"ok": "#2e9e5b", "watch": "#c98a00", "repair": "#d1495b"}
+def audit_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder of an audit, named itself or by its `audit.json`."""
+    return Path(path).parent if Path(path).name == JSON else Path(path)
+
+
+class _Tables(Mapping[str, pa.Table]):
+    """Tables of several answers by name, each asked of its own answer."""
+
+    def __init__(self, homes: Mapping[str, Mapping[str, pa.Table]]) -> None:
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return self._homes[name][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+
+class _Stored(Mapping[str, pa.Table]):
+    """Tables of a folder by name, each read when it is asked for."""
+
+    def __init__(self, folder: Path, names: Any) -> None:
+        self._paths = {str(name): folder / f"{name}.parquet" for name in names}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        return pq.read_table(self._paths[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, path in self._paths.items() if path.exists())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def number_text(verdict: Verdict, form: str = ".3g") -> str:

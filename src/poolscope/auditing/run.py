@@ -1,4 +1,4 @@
-"""`audit`: a model and texts in, ten answers out. The texts are encoded once; every question asks the same clouds."""
+"""`audit`: a model and texts in, answers out. The texts are encoded once; every question asks the same clouds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.questions import QUESTIONS
-from poolscope.auditing.result import Answer, Audit
+from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
@@ -45,7 +45,7 @@ def audit(
     named: Named | None = None,
     **options: Any,
 ) -> Audit:
-    """Ten questions about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
+    """Every question about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
 
     `model` is anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts`
     out). `texts` is anything `read_texts` takes; by default 1,000 of the built-in corpus. `thresholds` sets some of
@@ -82,7 +82,7 @@ def ask(
     """Every question of the table, in order."""
     answers: list[Answer] = []
     times = dict(seconds or {})
-    for question in QUESTIONS:
+    for question in QUESTIONS.values():
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began

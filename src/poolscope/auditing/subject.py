@@ -16,12 +16,12 @@ from poolscope.auditing.trials import HalvesTask, cut_halves
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
-from poolscope.encoders.capabilities import can_encode
+from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
-from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.measure import socm_reduced
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.bures.pairs import reduced_caches
@@ -80,11 +80,21 @@ class Subject:
         """Can other texts be encoded, or are the clouds all there is?"""
         return can_encode(self.encoder)
 
+    @property
+    def takes_tokens(self) -> bool:
+        """Can the model be given token ids instead of texts?"""
+        return takes_tokens(self.encoder)
+
+    @property
+    def has_attention(self) -> bool:
+        """Is it a transformer that can be looked into layer by layer?"""
+        return has_attention(self.encoder)
+
     @cached_property
     def texts(self) -> list[str] | None:
         """The texts in memory, or None if the clouds came without them."""
-        found = self.clouds.texts
-        return None if found is None else list(found)
+        texts = self.clouds.texts
+        return None if texts is None else list(texts)
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -147,26 +157,26 @@ class Subject:
         count = len(texts) * (len(texts) - 1) // 2
         if len(texts) == len(self):
             sample = None if count <= MOST_PAIRS else MOST_PAIRS
-            return socm(self.clouds, sample=sample, seed=self.seed, reduced=self._reduced)
+            return socm_reduced(self.clouds, self._reduced, pairs=sample, seed=self.seed)
         if count <= MOST_PAIRS:
             pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
         else:
             random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
             i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, MOST_PAIRS))
             pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
-        return replace(socm(self.clouds, pairs=texts[pairs], reduced=self._reduced), kind=kind)
+        return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind=kind)
 
     @cached_property
     def neighbours(self) -> SocmResult:
         """SOCM of each text with its nearest by mean vector; texts that repeat another are nobody's neighbours."""
         texts = self.distinct
         if len(texts) == len(self):
-            return socm(self.clouds, neighbours=min(NEIGHBOURS, len(self) - 1), reduced=self._reduced)
-        found, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
-        pairs = np.stack([np.repeat(texts, found.shape[1]), texts[found.ravel()]], axis=1)
+            return socm_reduced(self.clouds, self._reduced, neighbours=min(NEIGHBOURS, len(self) - 1))
+        nearest, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
+        pairs = np.stack([np.repeat(texts, nearest.shape[1]), texts[nearest.ravel()]], axis=1)
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
         return replace(
-            socm(self.clouds, pairs=pairs, reduced=self._reduced), kind="each different text with its nearest neighbour"
+            socm_reduced(self.clouds, self._reduced, pairs=pairs), kind="each different text with its nearest neighbour"
         )
 
     @cached_property
@@ -177,8 +187,7 @@ class Subject:
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The names of the tokens, where the encoder has them."""
-        found = getattr(self.encoder, "vocabulary", None)
-        return found if isinstance(found, Vocabulary) else None
+        return vocabulary_of(self.encoder)
 
     def command(self, verb: str, **more: Any) -> str | None:
         """What to run about this model and these texts, with further options; None where it could not run."""

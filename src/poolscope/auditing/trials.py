@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.basis import Judgement
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.evaluation import Difference, Evaluation, Halves, compare_scores, split_half
 from poolscope.numbers.ranking import rank_documents, tied_rank, unit_rows
+from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
@@ -168,14 +168,14 @@ def compared(name: str, before: Evaluation, after: Evaluation, *, doing: str) ->
     return Trial(name, sentence, before, after, difference, (evidence,))
 
 
-def judged_by(trials: Sequence[Trial], least: float) -> Judgement:
+def judged_by(trials: Sequence[Trial], least: float) -> Verdict:
     """`repair` where a trial won by at least so much; otherwise `watch`, and what that rests on."""
     gain = max((trial.gain for trial in trials), default=0.0)
     if gain >= least and gain > 0:
-        return Judgement("repair", "trial")
+        return Verdict("repair", basis="trial")
     if gain > 0:
-        return Judgement("watch", "small gain")
-    return Judgement("watch", "no cure" if any(trial.difference is not None for trial in trials) else "untried")
+        return Verdict("watch", basis="small gain")
+    return Verdict("watch", basis="no cure" if any(trial.difference is not None for trial in trials) else "untried")
 
 
 def temperature_trial(subject: Subject) -> Trial:

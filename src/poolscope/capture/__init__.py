@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from poolscope.capture.hooks import LayerCapture
 from poolscope.capture.model import OpenModel
-from poolscope.capture.records import CapturedBatch, CapturedText, TextBatch, TextLayer, to_numpy, weights_to_numpy
+from poolscope.capture.records import (
+    CapturedBatch,
+    CapturedText,
+    TextBatch,
+    TextLayer,
+    to_numpy,
+    token_rows,
+    weights_to_numpy,
+)
 from poolscope.capture.run import capture
 from poolscope.capture.sites import Site
 from poolscope.capture.weights import Projections
@@ -20,5 +28,6 @@ __all__ = [
     "TextLayer",
     "capture",
     "to_numpy",
+    "token_rows",
     "weights_to_numpy",
 ]

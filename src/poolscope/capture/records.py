@@ -92,6 +92,14 @@ def weights_to_numpy(weights: Any) -> NDArray[Any]:
     return to_numpy(weights.to(torch.promote_types(weights.dtype, torch.float32)))
 
 
+def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """The marked tokens of a padded batch (texts × longest × d), text after text (tokens × d)."""
+    import torch
+
+    full = bool(mask.all())
+    return to_numpy(tensor.flatten(0, 1) if full else tensor[torch.from_numpy(mask).to(tensor.device)])
+
+
 def to_numpy(tensor: Any) -> NDArray[Any]:
     """A tensor as numpy; bfloat16, which numpy does not know, as float32."""
     import torch

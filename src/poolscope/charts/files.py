@@ -1,13 +1,15 @@
-"""Writing figures, and how all of them look."""
+"""What all figures share: colours and look, bars of intervals, and files."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, MissingExtraError, require
 from poolscope.files import atomic_path
+from poolscope.numbers.intervals import Interval
 
 PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
 
@@ -69,6 +71,33 @@ def style(figure: Any, *, title: str, width: int, height: int) -> Any:
     figure.update_xaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
     figure.update_yaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
     return figure
+
+
+def translucent(colour: str, opacity: float) -> str:
+    """A colour of six digits that lets what is below it be seen.
+
+    >>> translucent("#0072B2", 0.2)
+    'rgba(0, 114, 178, 0.2)'
+    """
+    return f"rgba{(*bytes.fromhex(colour[1:]), opacity)}"
+
+
+def error_bars(
+    values: Sequence[float | None], intervals: Sequence[Interval | None], colour: str | None = None
+) -> dict[str, Any]:
+    """Bars from each value to the ends of its interval, as plotly wants them; no bar where there is none."""
+    ends = [
+        (0.0, 0.0) if interval is None or value is None else (value - interval.low, interval.high - value)
+        for value, interval in zip(values, intervals, strict=True)
+    ]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [above for _, above in ends],
+        "arrayminus": [below for below, _ in ends],
+        "color": colour,
+        "thickness": 1.3,
+    }
 
 
 def short_name(model: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +51,13 @@ Encoding = Annotated[
 ]
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
+
+ThresholdFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
+]
+ThresholdSettings = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
+]
 
 # The options of the encoder, and how texts are read, which a command takes by `encoder_options`.
 _ENCODER_OPTIONS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`poolscope audit`: one command, ten answers, one page."""
+"""`poolscope audit`: one command, one screen of answers, one page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.auditing.result import Answer, Audit
+    from poolscope.auditing.question import Answer
+    from poolscope.auditing.result import Audit
 
-FAIL_ON = ("watch", "repair")
+FAIL_ON = ("unchecked", "watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
-
-LEVEL_STYLES = {"ok": "green", "watch": "yellow", "repair": "bold red"}
 
 
 @given.encoder_options()
@@ -34,18 +33,15 @@ def audit(
     no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
     json: given.Json = None,
     fail_on: Annotated[
-        str | None, typer.Option(metavar="watch|repair", help="Exit with 1 if an answer is that serious, for CI.")
+        str | None,
+        typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
     ] = None,
     vectors: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
-    thresholds: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
-    ] = None,
-    threshold: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
-    ] = None,
+    thresholds: given.ThresholdFile = None,
+    threshold: given.ThresholdSettings = None,
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
@@ -57,7 +53,7 @@ def audit(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Ten questions about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
+    """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
 
     With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
     wrote; then TEXTS is left out, and what needs the model is not asked.
@@ -168,18 +164,18 @@ def print_audit(result: Audit, screen: Console) -> None:
 def _level(answer: Answer) -> Any:
     from rich.text import Text
 
-    return Text(answer.verdict.level, style=LEVEL_STYLES[answer.verdict.level])
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    return Text(answer.verdict.level, style=f"bold {LEVEL_COLOURS[answer.verdict.level]}")
 
 
 def _words(answer: Answer) -> Any:
     """The title with the number, its interval and its floor; the sentence below."""
     from rich.text import Text
 
-    from poolscope.auditing.questions import QUESTIONS
     from poolscope.auditing.result import number_text
 
-    question = QUESTIONS[answer.number - 1]
-    words = Text(question.title, style="bold")
+    words = Text(answer.title, style="bold")
     if number := number_text(answer.verdict, answer.number_format or ".3g"):
         words.append(f"  {answer.number_name} {number}", style="cyan")
     return words.append(f"\n{answer.verdict.sentence}")

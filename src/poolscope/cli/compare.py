@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from poolscope.auditing.compare import Comparison
-    from poolscope.auditing.differences import DifferenceRow
+    from poolscope.auditing.compare import Comparison, DifferenceRow
 
 
 def compare(
@@ -44,7 +43,7 @@ def compare(
 
 
 def _print(result: Comparison, screen: Console) -> None:
-    from poolscope.auditing.compare_names import LETTERS
+    from poolscope.auditing.compare import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     ways = list(dict.fromkeys(row.how for row in result.differences))
@@ -60,7 +59,7 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
     """A letter for each audit, and below it what tells it apart."""
     from rich.padding import Padding
 
-    facts = result.facts()
+    facts = result.facts
     told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
     for place, (name, mark) in enumerate(marks.items()):
         screen.print(f"{mark}  [bold]{escape(name)}[/bold]")
@@ -76,21 +75,25 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
     from rich.table import Table
     from rich.text import Text
 
-    from poolscope.auditing.compare_names import common_number
-    from poolscope.auditing.questions import QUESTIONS
-    from poolscope.cli.audit import LEVEL_STYLES
+    from poolscope.auditing.compare import common_number
+    from poolscope.verdicts import LEVEL_COLOURS
 
     levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
     levels.title_justify = "left"
-    rows, marked = result.table(), False
-    for question in QUESTIONS:
-        cells, answers = [], [row for row in rows if row["number"] == question.number]
-        other = common_number(answers) is None
+    marked = False
+    for key in result.keys:
+        answers = {name: audit[key] for name, audit in result.records.items() if key in audit}
+        other = common_number([row for row in result.answers if row["key"] == key]) is None
         marked |= other
-        for row in answers:
-            value = "" if row["value"] is None else f" {row['value']:{question.number_format or '.3g'}}"
-            cells.append(Text.assemble((row["level"], LEVEL_STYLES[row["level"]]), value))
-        levels.add_row(f"{question.number}. {question.title}{' †' if other else ''}", *cells)
+        cells = []
+        for name in marks:
+            if name not in answers:
+                cells.append(Text("not asked"))
+                continue
+            verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
+            value = "" if verdict.value is None else f" {verdict.value:{form}}"
+            cells.append(Text.assemble((verdict.level, f"bold {LEVEL_COLOURS[verdict.level]}"), value))
+        levels.add_row(f"{next(iter(answers.values())).heading}{' †' if other else ''}", *cells)
     screen.print(levels)
     if marked:
         screen.print("†: not the same number in all audits; --json and the page name each", style="dim")
@@ -101,7 +104,7 @@ def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: 
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.auditing.compare_names import excludes_zero
+    from poolscope.auditing.compare import excludes_zero
 
     first, second = (marks[name] for name in (rows[0].first, rows[0].second)) if rows else ("first", "second")
     title = f"{second} minus {first} (*: the interval excludes 0)"

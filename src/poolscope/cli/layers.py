@@ -195,7 +195,7 @@ def _trace_line(states: Sequence[StateSocm]) -> str:
     worst, last = max(states, key=lambda state: state.above_trace), states[-1]
     shown = [worst] if worst is last else [worst, last]
     shares = " and ".join(f"{state.above_trace:.0%} of the texts at layer {state.state}" for state in shown)
-    scaled = " and ".join(f"{state.mean_d_sigma_trace:.3f}" for state in shown)
+    scaled = " and ".join(f"{state.covariance_distance_over_trace:.3f}" for state in shown)
     return (
         f"tr Σ ≤ 2, which keeps d_Σ and SOCM below 1, is broken by {shares}; d_Σ over the trace, always in [0, 1]: "
         f"{scaled}"

@@ -14,10 +14,17 @@ from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from poolscope.clouds.vectors import Vectors
+    from poolscope.metrics.length.mechanism import LengthMechanism
+    from poolscope.metrics.length.probes import LengthNulls
+    from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
+    from poolscope.metrics.length.search import LengthRetrieval
+    from poolscope.numbers.intervals import Estimate
     from poolscope.texts import Pairs, Texts
+    from poolscope.verdicts import Verdict
 
 # Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
 DEFAULT_LIMIT = 500
@@ -47,6 +54,8 @@ def length(
     label_column: given.LabelColumn = None,
     limit: given.Limit = None,
     seed: given.Seed = 0,
+    thresholds: given.ThresholdFile = None,
+    threshold: given.ThresholdSettings = None,
     json: given.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
@@ -60,9 +69,11 @@ def length(
     """
     from rich.console import Console
 
-    from poolscope.cli.length_screen import print_report
+    from poolscope.auditing.length_verdicts import length_verdicts
+    from poolscope.auditing.thresholds import read_thresholds
     from poolscope.clouds.vectors import is_vectors
 
+    limits = read_thresholds(thresholds, threshold or ())
     screen = Console(stderr=json == "-", soft_wrap=False)
     reading = {"column": column, "id_column": id_column, "label_column": label_column}
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": seed}
@@ -75,9 +86,29 @@ def length(
         report = _of_model(
             model, corpus, search, labels=labels, probes=probes, settings=settings, options=options, screen=screen
         )
-    print_report(report, screen)
-    _write(report, json, figure)
+    verdicts = length_verdicts(report, limits)
+    print_report(report, verdicts, screen)
+    if json is not None:
+        put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
+    if figure is not None:
+        from poolscope.charts.files import save_figure
+
+        save_figure(report.figure(), figure)
     name_written(screen, json, figure)
+
+
+def report_content(report: LengthReport, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """The report in the types of JSON, each verdict with what it is about: that on length stands for the whole."""
+    content = report.to_dict()
+    homes = {
+        "length": content,
+        "search": content["retrieval"],
+        "position": content["position"],
+        "labels": content["labels"],
+    }
+    for name, verdict in verdicts.items():
+        homes[name]["verdict"] = verdict.to_dict()
+    return content
 
 
 def parse_bins(text: str | None) -> int | list[float] | None:
@@ -132,9 +163,9 @@ def _of_vectors(
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
     screen.print(f"{held} · lengths in {held.unit}", highlight=False, markup=False)
     profile = length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
-    found = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
+    predicted = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
-    return LengthReport(profile=profile, labels=found, notes=(note,))
+    return LengthReport(profile=profile, labels=predicted, notes=(note,))
 
 
 def _held(path: str, corpus: Texts) -> Vectors:
@@ -197,11 +228,141 @@ def _of_model(
     return report
 
 
-def _write(report: LengthReport, json: str | None, figure: Path | None) -> None:
-    if json is not None:
-        put_json(report.to_dict(), json)
-    if figure is not None:
-        from poolscope.charts.files import save_figure
-        from poolscope.metrics.length.figure import length_sheet
+# -- the screen, of 80 columns or more -----------------------------------------------------------------------------
 
-        save_figure(length_sheet(report), figure)
+
+def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Console) -> None:
+    """The verdict first, then the profile, then what else was measured, most telling first."""
+    _print_verdict("length", verdicts, screen)
+    _print_profile(report.profile, screen)
+    if report.mechanism is not None:
+        _print_mechanism(report.mechanism, screen)
+    if report.nulls is not None:
+        _print_nulls(report.nulls, screen)
+    for probe in report.probes:
+        screen.print(probe.sentence(), highlight=False, markup=False)
+    if report.retrieval is not None:
+        _print_verdict("search", verdicts, screen)
+        _print_retrieval(report.retrieval, screen)
+    if report.position is not None:
+        _print_verdict("position", verdicts, screen)
+        for line in verdicts["position"].evidence:
+            screen.print(f"  {line}", highlight=False, markup=False)
+    if report.labels is not None:
+        _print_verdict("labels", verdicts, screen)
+    if report.texts_truncated:
+        screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim", highlight=False)
+    for note in (*report.profile.notes, *report.notes):
+        screen.print(note, style="dim", highlight=False, markup=False)
+    if report.encoded_tokens:
+        screen.print(
+            f"Null models and probes encoded {report.encoded_tokens:,} tokens on top of the texts (--no-probes).",
+            style="dim",
+            highlight=False,
+        )
+
+
+def _print_verdict(name: str, verdicts: Mapping[str, Verdict], screen: Console) -> None:
+    from rich.text import Text
+
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    verdict = verdicts[name]
+    screen.print(
+        Text.assemble((f"{name}: {verdict.level}", f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}")
+    )
+
+
+def _print_profile(profile: LengthProfile, screen: Console) -> None:
+    table = _table(profile.unit, "texts", "cosine", "chance", "dist.", "norm", "eff.rank", "own bin")
+    for row in profile.bins:
+        table.add_row(
+            row.label,
+            f"{row.texts:,}",
+            _cell(row.cosine),
+            _number(row.cosine.floor),
+            _number(row.distance.value),
+            _number(row.norm.value, 2),
+            _number(row.effective_rank.value, 1),
+            f"{_number(row.same_bin_neighbours.value, 2)} ({_number(row.same_bin_neighbours.floor, 2)})",
+        )
+    screen.print(table)
+    slope = profile.slope
+    if slope.value is not None:
+        screen.print(
+            f"slope {slope.value:+.4f} {slope.interval} per doubling of length; chance stays below "
+            f"{slope.floor_high:.4f}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
+    if any(row.sigma_a.value is not None for row in mechanism.bins):
+        table = _table("tokens", "σₐ", "bound", "above it", "‖PA‖²/(n−1)", "‖PX‖²/n", "words")
+        for row in mechanism.bins:
+            share = "–" if row.bound_fails.value is None else f"{row.bound_fails.value:.0%}"
+            numbers = (row.frobenius, row.high_frequency, row.words)
+            table.add_row(
+                row.label,
+                _number(row.sigma_a.value),
+                _number(row.bound.value),
+                share,
+                *(_number(number.value, digits) for number, digits in zip(numbers, (4, 1, 3), strict=True)),
+            )
+        screen.print(table)
+    for sentence in mechanism.sentences():
+        screen.print(sentence, highlight=False, markup=False)
+
+
+def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
+    table = _table("tokens", "whole", "averaged", "in place", "whole − averaged")
+    for row in nulls.averaging:
+        table.add_row(
+            f"{row.tokens}{' *' if row.beyond else ''}",
+            _number(row.full.value),
+            f"{_number(row.averaged.value)} (of {row.chunks})",
+            "–" if row.placed is None else _number(row.placed.value),
+            "" if row.chunks == 1 else f"{row.excess.value:+.3f} {row.excess.interval}",
+        )
+    screen.print(table)
+    if any(row.beyond for row in nulls.averaging):
+        screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim", highlight=False)
+    for sentence in nulls.sentences():
+        screen.print(sentence, highlight=False, markup=False)
+
+
+def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
+    table = _table("tokens", "docs", "queries", "hit", "nDCG", "MRR", "rank", "share/exp.")
+    named = [(row.label, row) for row in retrieval.bins]
+    named += [("shortest 1/5", retrieval.shortest), ("longest 1/5", retrieval.longest)]
+    for name, row in named:
+        table.add_row(
+            name,
+            f"{row.documents:,}",
+            f"{row.queries:,}",
+            *(_number(number.value) for number in (row.hit, row.ndcg, row.mrr)),
+            _number(row.rank.value, 1),
+            _cell(row.ratio, 2),
+        )
+    screen.print(table)
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right", overflow="fold")  # a number that is too wide is never cut
+    return table
+
+
+def _cell(number: Estimate, digits: int = 3) -> str:
+    if number.value is None or number.interval is None:
+        return _number(number.value, digits)
+    return f"{number.value:.{digits}f} ±{(number.interval.high - number.interval.low) / 2:.{digits}f}"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

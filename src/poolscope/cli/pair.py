@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
-    from poolscope.metrics.pair.measure import PairProjection
+    from poolscope.metrics.pair import PairProjection
 
 
 @given.encoder_options(without=("encoding",))
@@ -40,7 +40,7 @@ def pair(
     from rich.console import Console
 
     from poolscope.encoders import as_encoder
-    from poolscope.metrics.pair.measure import project_pair
+    from poolscope.metrics.pair import project_pair
 
     encoder = as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
@@ -59,7 +59,7 @@ def _draw(
     found: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
 ) -> None:
     from poolscope.charts.files import save_figure
-    from poolscope.metrics.pair.figure import pair_figure
+    from poolscope.metrics.pair import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)
     ids = [clouds.token_ids(k) for k in (0, 1)]
@@ -76,7 +76,7 @@ def _write_json(found: PairProjection, clouds: TokenClouds, model: str, layer: i
         "socm": found.distances.socm,
         "traces": found.traces,
         "above_trace": found.above_trace,
-        "d_sigma_trace": found.d_sigma_trace,
+        "d_sigma_trace": found.covariance_distance_over_trace,
         "kept_in_plane": found.kept,
         "model": model,
         "layer": layer,
@@ -100,7 +100,7 @@ def _print(found: PairProjection, clouds: TokenClouds, name: str, screen: Consol
     if found.above_trace:
         lines.append(
             f"  tr Σ {found.traces[0]:.2f} and {found.traces[1]:.2f}: above 2, d_Σ and SOCM may exceed 1; d_Σ over the "
-            f"trace, always in [0, 1]: {found.d_sigma_trace:.4f}"
+            f"trace, always in [0, 1]: {found.covariance_distance_over_trace:.4f}"
         )
     for line in lines:
         screen.print(line, highlight=False, markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import isfinite
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
-    from poolscope.metrics.socm.result import SocmResult
+    from poolscope.metrics.socm.result import SocmResult, WorstPair
 
 TOO_HIGH = 1
 
@@ -129,7 +130,7 @@ def _choice(
         return {"neighbours": neighbours}
     worst = "" if other is not None else " --worst-only finds the worst of all."
     screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.{worst}")
-    return {"sample": SAMPLE}
+    return {"pairs": SAMPLE}
 
 
 def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str,
     if pairs.lstrip("-").isdecimal():
         if int(pairs) < 2:
             raise InputError(f"--pairs: received {pairs}; allowed: 2 random pairs or more, or a file of pairs.")
-        return {"sample": int(pairs)}
+        return {"pairs": int(pairs)}
     from poolscope.texts import read_index_pairs
 
     return {"pairs": read_index_pairs(Path(pairs), ids=(left.ids, right.ids))}
@@ -147,27 +148,26 @@ def _compute(
     clouds: TokenClouds, other: TokenClouds | None, settings: dict[str, Any], parquet: Path | None
 ) -> SocmResult:
     from poolscope.cli.progress import counting_progress
-    from poolscope.metrics.socm.measure import pair_count, socm
+    from poolscope.metrics.socm.measure import pair_count, socm, socm_table
 
-    total = pair_count(clouds, other, settings.get("pairs"), settings.get("neighbours"), settings.get("sample"))
+    total = pair_count(clouds, other, pairs=settings.get("pairs"), neighbours=settings.get("neighbours"))
     with counting_progress("comparing", total, "pairs") as progress:
-        return socm(clouds, other, table=parquet, progress=progress, **settings)
+        if parquet is None:
+            return socm(clouds, other, progress=progress, **settings)
+        return socm_table(clouds, parquet, other, progress=progress, **settings)
 
 
 def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
     from poolscope.cli.progress import counting_progress
     from poolscope.metrics.socm.worst import worst_pairs
-    from poolscope.results import plain, provenance
 
     with counting_progress("searching", None, "pairs") as progress:
-        found = worst_pairs(clouds, top, progress=progress, **formula)
+        result = worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:
-        origin = provenance(clouds, settings={**formula, "pairs": "worst pairs by pruned search"})
-        content = {"worst": found.pairs, "evaluated": found.evaluated, "count": found.count, "provenance": origin}
-        put_json(plain(content), json)
-    _print_worst(found.pairs, screen, "worst pairs")
-    share = found.evaluated / found.count
-    screen.print(f"{found.evaluated:,} of {found.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
+        put_json(result.to_dict(), json)
+    _print_worst(result.pairs, screen, "worst pairs")
+    share = result.evaluated / result.count
+    screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
 
 def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:
@@ -177,7 +177,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
     table.add_column(style="bold")
     table.add_column()
     table.add_row("SOCM", f"[bold]{result.mean:.4f}[/bold]  mean over {result.count:,} pairs ({result.kind})")
-    few = min(len(result.left), len(result.right)) < FEW_TEXTS
+    few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
     for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
         if interval is not None:
             table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}{note}")
@@ -189,10 +189,11 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
     low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
     table.add_row("quantiles", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
     table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
-    table.add_row("distances", f"means d_μ {result.mean_d_mu:.4f} · covariances d_Σ {result.mean_d_sigma:.4f}")
+    distances = f"means d_μ {result.mean_distance:.4f} · covariances d_Σ {result.covariance_distance:.4f}"
+    table.add_row("distances", distances)
     table.add_row("tr Σ ≤ 2", _trace_sentence(result))
     screen.print(table)
-    _print_worst(result.worst(min(top, len(result.top.i))), screen, _worst_title(result))
+    _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
 
 
 def _trace_sentence(result: SocmResult) -> str:
@@ -214,7 +215,7 @@ def _worst_title(result: SocmResult) -> str:
     )
 
 
-def _print_worst(pairs: list[Any], screen: Console, title: str) -> None:
+def _print_worst(pairs: Sequence[WorstPair], screen: Console, title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -228,7 +229,7 @@ def _print_worst(pairs: list[Any], screen: Console, title: str) -> None:
             texts.append(f"{name}  ", style="dim")
             texts.append(f"{_shortened(text or '')}\n")
         texts.rstrip()
-        table.add_row(f"{pair.socm:.4f}", f"{pair.d_mu:.4f}", f"{pair.d_sigma:.4f}", texts)
+        table.add_row(f"{pair.socm:.4f}", f"{pair.mean_distance:.4f}", f"{pair.covariance_distance:.4f}", texts)
     screen.print(table)
 
 

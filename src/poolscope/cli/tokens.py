@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from poolscope.metrics.tokens.norms import NormLayout
+    from poolscope.capture.norms import NormLayout
     from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
@@ -108,7 +108,7 @@ def tokens(
 
 
 def _check_states(model: str, compare: str | None, state: Path | None, shards: Sequence[str]) -> None:
-    from poolscope.metrics.tokens.state import SUFFIX, is_state
+    from poolscope.metrics.tokens.moments import SUFFIX, is_state
 
     if compare is not None and (shards or state):
         raise InputError("--compare measures two models; --state and --merge are for one. Leave out one of the two.")
@@ -213,7 +213,7 @@ class Request:
     def measure(self, source: str, *, state: Path | None = None) -> Measured:
         """The statistics of a source, and the norms where there is a model to look at; `state` keeps the run of one."""
         from poolscope.metrics.tokens.measure import token_statistics
-        from poolscope.metrics.tokens.state import load_state
+        from poolscope.metrics.tokens.moments import load_state
         from poolscope.metrics.tokens.summary import summarise
 
         kind = kind_of(source)
@@ -259,7 +259,7 @@ class Request:
 def kind_of(source: str) -> str:
     """What a name means: a saved state, stored clouds, or else a model."""
     from poolscope.cli.inputs import is_clouds
-    from poolscope.metrics.tokens.state import is_state
+    from poolscope.metrics.tokens.moments import is_state
 
     return _STATE if is_state(source) else _CLOUDS if is_clouds(source) else _MODEL
 
@@ -284,7 +284,7 @@ def _stored_labels(source: str) -> Sequence[Any]:
 
 def _layout(encoder: Any, screen: Console) -> NormLayout | None:
     """The norms of a transformer; None for models that have none to look at (tables, ONNX)."""
-    from poolscope.metrics.tokens.norms import norm_layout
+    from poolscope.capture.norms import norm_layout
 
     if encoder.card.kind != "transformers":
         return None

@@ -65,7 +65,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Encode the texts, measure, and return the numbers by name."""
         clouds = encode(model, self.texts, **self.options)
-        self.last = socm(clouds, sample=self.sample, seed=self.seed, **self.formula.to_dict())
+        self.last = socm(clouds, pairs=self.sample, seed=self.seed, **self.formula.to_dict())
         numbers = _numbers(self.last, clouds)
         logger.info("SOCM of %d texts at epoch %s, step %s: %s", len(clouds), epoch, steps, self.last)
         if output_path is not None and self.write_csv:
@@ -103,8 +103,8 @@ def _numbers(result: SocmResult, clouds: TokenClouds) -> dict[str, float]:
     return {
         "socm": result.mean,
         **bounds,
-        "d_mu": result.mean_d_mu,
-        "d_sigma": result.mean_d_sigma,
+        "d_mu": result.mean_distance,
+        "d_sigma": result.covariance_distance,
         "concentration_ratio": float(text_moments(clouds).traces.mean()),
         "within_text_cosine": sum(cosines) / len(cosines),
     }

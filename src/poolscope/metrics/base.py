@@ -1,14 +1,17 @@
 """A metric is one object: its name and words, what it needs, what measures it, the page that explains it.
 
 `METRICS` is the table. The command line, the contract test and the documentation iterate over it. A package outside
-poolscope adds a row with an entry point of the group `poolscope.extensions`, whose module calls `register`.
+poolscope adds a row with an entry point of the group `poolscope.extensions`, whose module calls `register`; who reads
+the table calls `poolscope.extensions.load_extensions` first.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from poolscope.errors import InputError
@@ -26,6 +29,8 @@ class Metric:
 
     `measure` is the function, or where it stands ("package.module:name"), so that the table costs no import. Metrics
     measure; they do not judge. `page` is the page of the documentation that explains it.
+
+    What `measure` takes first: token clouds, vectors (N × d), a transformer and texts (captures), or texts.
 
     Where the mathematics allows it, `part(shard)` gives something small, `merge` joins two of these, and
     `finish` makes the result: then one process, several processes and several machines run the same code.
@@ -49,17 +54,92 @@ class Metric:
         result: Result = resolve(self.measure)(*inputs, **options)
         return result
 
+    def in_parts(self, shards: Iterable[Any], **options: Any) -> Result:
+        """Measure shard by shard: `part` of each, merged and finished; `options` are those of `finish`."""
+        if self.part is None or self.merge is None or self.finish is None:
+            raise InputError(f"metric {self.name}: its parts cannot be merged. Measure all of the data in one call.")
+        parts = list(map(resolve(self.part), shards))
+        if not parts:
+            raise InputError(f"metric {self.name}: received no shards; at least one is needed.")
+        result: Result = resolve(self.finish)(reduce(resolve(self.merge), parts), **options)
+        return result
+
 
 def resolve(function: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, imported if only its place was named."""
+    """The function itself, imported if only its place was named ("package.module:name", "package.module:Class.name").
+
+    >>> resolve("math:sqrt")(4.0)
+    2.0
+    """
     if not isinstance(function, str):
         return function
     module, _, name = function.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    resolved: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    return resolved
 
 
-METRICS: dict[str, Metric] = {}
+_ROWS = (
+    Metric(
+        "socm",
+        "Does averaging hide differences between texts? Means that agree while the token clouds differ.",
+        needs="clouds",
+        measure="poolscope.metrics.socm.measure:socm",
+        page="socm.md",
+    ),
+    Metric(
+        "pair",
+        "Two texts side by side: their clouds in one plane, and their distances.",
+        needs="clouds",
+        measure="poolscope.metrics.pair:pair",
+        page="pair.md",
+    ),
+    Metric(
+        "tokens",
+        "Norm and variance of token types, layer by layer.",
+        needs="clouds",
+        measure="poolscope.metrics.tokens.measure:token_statistics",
+        page="tokens.md",
+        part="poolscope.metrics.tokens.measure:token_moments",
+        merge="poolscope.metrics.tokens.moments:TokenMoments.merge",
+        finish="poolscope.metrics.tokens.summary:summarise",
+    ),
+    Metric(
+        "layers",
+        "Where a model concentrates its token clouds, and what does it.",
+        needs="captures",
+        measure="poolscope.metrics.layers.measure:layers",
+        page="layers.md",
+    ),
+    Metric(
+        "length",
+        "What the length of a text does to its vector and to a search.",
+        needs="captures",
+        measure="poolscope.metrics.length.report:length_report",
+        page="length.md",
+    ),
+    Metric(
+        "scores",
+        "What an unrelated pair scores, and the cut-off that few such pairs pass.",
+        needs="vectors",
+        measure="poolscope.metrics.scores:score_distribution",
+        page="scores.md",
+    ),
+    Metric(
+        "cone",
+        "How much of every vector is the same direction.",
+        needs="vectors",
+        measure="poolscope.metrics.cone:cone",
+        page="scores.md",
+    ),
+    Metric(
+        "hubs",
+        "Which texts come back for everything, which never, and which are near-duplicates.",
+        needs="vectors",
+        measure="poolscope.metrics.hubs:hubs",
+        page="hubs.md",
+    ),
+)
+METRICS = {row.name: row for row in _ROWS}
 
 
 def register(metric: Metric) -> Metric:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError
-from poolscope.numbers.intervals import Interval, percentile_interval
+from poolscope.charts.files import COLOURS, style
+from poolscope.errors import InputError, require
+from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -21,34 +24,31 @@ MOST_TEXTS = 5000
 _FLOOR_DRAWS, _BOOTSTRAP_DRAWS = 3, 1000
 
 
-@dataclass(frozen=True)
-class HubResult:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class HubResult(Result):
     """How often each text is among the k nearest of the others.
 
     `occurrences` (one a text of `positions`) has mean k; its `skewness` is 0 when all texts come back equally often and
     large when few come back for everything. `largest` is the share of texts that the first hub is a neighbour of, and
-    `antihubs` the share of texts that are nobody's neighbour. The `floor_…` fields are the same three for Gaussian
-    vectors of the same mean and covariance: what dimension and number of texts alone make of it. `duplicates` are
-    groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but for letter case
-    and blanks. Positions count within the corpus.
+    `antihubs` the share of texts that are nobody's neighbour. The floors of these estimates, and `floor_occurrences`,
+    are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
+    `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
+    for letter case and blanks. Positions count within the corpus.
     """
 
     k: int
-    positions: Index = field(repr=False)
-    occurrences: Index = field(repr=False)
-    skewness: float
-    interval: Interval | None
-    largest: float
-    antihubs: float
-    floor_skewness: float
-    floor_largest: float
-    floor_antihubs: float
-    floor_occurrences: Index = field(repr=False)
-    nearest: Index = field(repr=False)
-    nearest_cosine: Array = field(repr=False)
+    skewness: Estimate
+    largest: Estimate
+    antihubs: Estimate
     duplicate_cosine: float
     duplicates: tuple[tuple[int, ...], ...] = field(repr=False)
     twins: tuple[tuple[int, ...], ...] = field(repr=False)
+    positions: Index = bulk(required=True)
+    occurrences: Index = bulk(required=True)
+    floor_occurrences: Index = bulk(required=True)
+    nearest: Index = bulk(required=True)
+    nearest_cosine: Array = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
 
     @property
     def texts(self) -> int:
@@ -69,6 +69,23 @@ class HubResult:
         """Positions of the texts that are nobody's neighbour."""
         return [int(position) for position in self.positions[self.occurrences == 0]]
 
+    def derived(self) -> dict[str, Any]:
+        """How many texts there are, and the share of them that have a near-duplicate."""
+        return {"texts": self.texts, "duplicate_share": self.duplicate_share}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a text, the first hub first: how often it is found, and its nearest other text."""
+        order = np.argsort(-self.occurrences, kind="stable")
+        columns = (self.positions, self.occurrences, self.nearest, self.nearest_cosine)
+        names = ("position", "times_found", "nearest", "nearest_cosine")
+        listed = zip(*(column[order].tolist() for column in columns), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in listed]
+
+    def figure(self) -> Any:
+        """How often texts come back, beside Gaussian vectors of the same shape."""
+        floor = "Gaussian vectors of the same shape"
+        return hubs_figure({"these texts": self.occurrences, floor: self.floor_occurrences}, k=self.k, floor=floor)
+
 
 def hubs(
     vectors: ArrayLike,
@@ -79,14 +96,35 @@ def hubs(
     seed: int = 0,
     most: int = MOST_TEXTS,
 ) -> HubResult:
-    """k-occurrences among vectors (N × d), beside those of Gaussian vectors of the same mean and covariance.
+    """How often each text is among the k nearest of the others, beside Gaussian vectors of the same shape.
 
-    With fewer than k + 2 texts every text is everyone's neighbour, so k is lowered to N − 2, at least 1; the result
-    names the k that was used. Of more than `most` texts that many are drawn.
+    Parameters
+    ----------
+    vectors : matrix
+        One row a text (N × d); their lengths do not count. `Vectors.vectors`, or `pool(clouds)`.
+    k : int
+        Neighbours of a text. With fewer than k + 2 texts every text is everyone's neighbour, so k is lowered to N − 2,
+        at least 1; the result names the k that was used.
+    texts : list of str, optional
+        The texts, to find those that are equal but for letter case and blanks.
+    duplicate_cosine : float
+        From this cosine on two texts are near-duplicates.
+    seed : int
+        Of the Gaussian vectors, of the bootstrap and of the draw of texts.
+    most : int
+        Of more texts that many are drawn.
 
-    >>> found = hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1)
-    >>> found.occurrences.tolist(), found.never()
+    Returns
+    -------
+    HubResult
+        The k-occurrences, their skewness with interval and floor, hubs, antihubs, duplicates.
+
+    Examples
+    --------
+    >>> result = hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1)
+    >>> result.occurrences.tolist(), result.never()
     ([1, 2, 1, 1, 0], [4])
+
     """
     unit = unit_rows(vectors, "vectors")
     if len(unit) < 2 or k < 1:
@@ -104,19 +142,25 @@ def hubs(
         k=k,
         positions=positions,
         occurrences=occurrences,
-        skewness=skewness(occurrences),
-        interval=percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
-        largest=float(occurrences.max() / (len(unit) - 1)),
-        antihubs=float((occurrences == 0).mean()),
-        floor_skewness=float(np.mean([skewness(floor) for floor in floors])),
-        floor_largest=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
-        floor_antihubs=float(np.mean([(floor == 0).mean() for floor in floors])),
+        skewness=Estimate(
+            skewness(occurrences),
+            percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
+            floor=float(np.mean([skewness(floor) for floor in floors])),
+        ),
+        largest=Estimate(
+            float(occurrences.max() / (len(unit) - 1)),
+            floor=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
+        ),
+        antihubs=Estimate(
+            float((occurrences == 0).mean()), floor=float(np.mean([(floor == 0).mean() for floor in floors]))
+        ),
         floor_occurrences=floors[0],
         nearest=positions[top[:, 0]],
         nearest_cosine=cosines[:, 0],
         duplicate_cosine=duplicate_cosine,
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _twins(texts),
+        provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
 
 
@@ -145,9 +189,10 @@ def _gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> ND
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
     """Skewness of bootstrap samples of the texts; equal seeds and numbers of texts draw the same texts."""
-    given = np.asarray(values, dtype=np.float64)
-    random, count = np.random.default_rng(seed), len(given)
-    powers = np.stack([(given - given.mean()) ** power for power in (1, 2, 3)], axis=1)
+    deviations = np.asarray(values, dtype=np.float64)
+    deviations = deviations - deviations.mean()
+    random, count = np.random.default_rng(seed), len(deviations)
+    powers = np.stack([deviations**power for power in (1, 2, 3)], axis=1)
     share = np.full(count, 1 / count)
     moments = np.array([random.multinomial(count, share) @ powers for _ in range(_BOOTSTRAP_DRAWS)]) / count
     first, second, third = moments.T
@@ -194,3 +239,33 @@ def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], 
     for key, position in zip(keys, positions.tolist(), strict=True):
         members[key].append(position)
     return tuple(sorted((tuple(group) for group in members.values() if len(group) > 1), key=lambda g: (-len(g), g)))
+
+
+# -- the figure ---------------------------------------------------------------------------------------------------
+
+
+def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = None) -> Any:
+    """Share of texts that come back at least x times (log scales), one curve a name; that of `floor` is dashed."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for number, (name, counts) in enumerate(occurrences.items()):
+        dash = "dash" if name == floor else "solid"
+        figure.add_trace(_curve(go, counts, name, COLOURS[number % len(COLOURS)], dash))
+    figure = style(figure, title=f"How often a text is among the {k} nearest of another", width=860, height=420)
+    figure.update_xaxes(title_text="times found (+ 1)", type="log")
+    figure.update_yaxes(title_text="share of texts found so often or more", type="log", tickformat=".3~%", dtick="D2")
+    return figure
+
+
+def _curve(go: Any, occurrences: Any, name: str, colour: str, dash: str) -> Any:
+    times, counts = np.unique(occurrences, return_counts=True)
+    share = counts[::-1].cumsum()[::-1] / len(occurrences)
+    return go.Scatter(
+        x=times + 1,
+        y=share,
+        mode="lines",
+        name=name,
+        line={"color": colour, "dash": dash, "width": 2.5, "shape": "hv"},
+        customdata=times,
+        hovertemplate="found %{customdata} times or more: %{y:.2%} of the texts<extra></extra>",
+    )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError
+from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.errors import InputError, require
 from poolscope.metrics.cone import cone
-from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import unit_rows
+from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
 
@@ -21,29 +25,28 @@ _BINS = 120
 _FEWEST_ABOVE = 4
 
 
-@dataclass(frozen=True)
-class ScoreDistribution:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ScoreDistribution(Result):
     """The cosines of all pairs of `texts` texts (a draw of the corpus where it is larger).
 
-    `floor` is their mean and `deviation` their standard deviation; `cut_off` is passed by a share `false_hits` of the
-    pairs (the highest score where that is less than one pair), `isotropic_cut_off` is what it would be for vectors
-    without a preferred direction. Intervals are for the population of texts. `nearest` is the median score of a text's
-    nearest other text. `counts` and `edges` are a histogram, `positions` the texts that were drawn.
+    `mean` is their mean, the floor of what a score can say, and `deviation` their standard deviation; `cut_off` is
+    passed by a share `false_hits` of the pairs (the highest score where that is less than one pair). The floors of both
+    estimates are those of vectors without a preferred direction, the intervals are for the population of texts.
+    `nearest` is the median score of a text's nearest other text. `counts` and `edges` are a histogram, `positions` the
+    texts that were drawn.
     """
 
     texts: int
     pairs: int
-    floor: float
-    floor_interval: Interval | None
+    mean: Estimate
     deviation: float
     false_hits: float
-    cut_off: float
-    cut_off_interval: Interval | None
-    isotropic_cut_off: float
+    cut_off: Estimate
     nearest: float
     counts: NDArray[np.int64] = field(repr=False)
     edges: Array = field(repr=False)
-    positions: NDArray[np.int64] = field(repr=False)
+    positions: NDArray[np.int64] = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
 
     @property
     def placed(self) -> bool:
@@ -60,6 +63,15 @@ class ScoreDistribution:
         """What the cut-off is, in words."""
         return f"cut-off for {self.share} false hits" if self.placed else "highest score seen"
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin of the histogram: its edges, and how many pairs score so."""
+        bins = zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), self.counts.tolist(), strict=True)
+        return [{"low": low, "high": high, "pairs": pairs} for low, high, pairs in bins]
+
+    def figure(self) -> Any:
+        """Histogram of the cosines of unrelated pairs, with floor and cut-off."""
+        return scores_figure(self)
+
 
 def score_distribution(
     vectors: ArrayLike, *, false_hits: float = 0.01, seed: int = 0, most: int = MOST_TEXTS
@@ -69,9 +81,28 @@ def score_distribution(
     Random pairs of a corpus are taken as unrelated; the few that are related make the cut-off cautious. Its interval is
     that of the share of pairs above it, leaving out one text at a time, read off the distribution (Woodruff 1952).
 
-    >>> found = score_distribution([[1, 0], [0, 1], [1, 1]], false_hits=0.5)
-    >>> found.pairs, round(found.cut_off, 4)
+    Parameters
+    ----------
+    vectors : matrix
+        One row a text (N × d), at least two; their lengths do not count.
+    false_hits : float
+        The share of unrelated pairs that the cut-off lets pass.
+    seed : int
+        Of the draw of texts.
+    most : int
+        Of more texts that many are drawn.
+
+    Returns
+    -------
+    ScoreDistribution
+        Mean, spread, cut-off and histogram of the cosines.
+
+    Examples
+    --------
+    >>> result = score_distribution([[1, 0], [0, 1], [1, 1]], false_hits=0.5)
+    >>> result.pairs, round(result.cut_off.value, 4)
     (3, 0.7071)
+
     """
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
@@ -89,17 +120,19 @@ def score_distribution(
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),
-        floor=whole.mean_cosine,
-        floor_interval=whole.interval,
+        mean=whole.mean_cosine,
         deviation=float(scores.std(dtype=np.float64)),
         false_hits=false_hits,
-        cut_off=cut_off,
-        cut_off_interval=_quantile_interval(scores, cosines, cut_off, false_hits),
-        isotropic_cut_off=isotropic_quantile(1 - false_hits, unit.shape[1]),
+        cut_off=Estimate(
+            cut_off,
+            _quantile_interval(scores, cosines, cut_off, false_hits),
+            floor=isotropic_quantile(1 - false_hits, unit.shape[1]),
+        ),
         nearest=float(np.median(cosines.max(axis=1))),
         counts=counts,
         edges=edges.astype(np.float64),
         positions=positions,
+        provenance=provenance(settings={"false_hits": false_hits, "seed": seed, "most": most}),
     )
 
 
@@ -139,3 +172,53 @@ def _quantile_interval(
         return None
     low, high = np.quantile(scores, [1 - min(share.high, 1.0), 1 - max(share.low, 0.0)])
     return Interval(float(low), float(high), share.level, share.answers, f"{share.method}, of the share above")
+
+
+# -- the figure ---------------------------------------------------------------------------------------------------
+
+
+def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelated pairs",)) -> Any:
+    """Histogram of the cosines of unrelated pairs, one outline a model, with floor (dots) and cut-off (line)."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for result, name, colour in zip(results, names, COLOURS, strict=False):
+        widths = result.edges[1:] - result.edges[:-1]
+        density = result.counts / result.pairs / widths
+        label = short_name(name)
+        figure.add_trace(
+            go.Scatter(
+                x=result.edges[:-1],
+                y=density,
+                name=label,
+                line={"shape": "hv", "color": colour, "width": 2},
+                fill="tozeroy",
+                hovertemplate="cosine %{x:.3f}<extra></extra>",
+            )
+        )
+        top = float(density.max())
+        figure.add_traces(
+            [
+                _line(go, result.mean.known, top, colour, "dot", f"floor {result.mean.known:.3f}"),
+                _line(go, result.cut_off.known, top, colour, "solid", f"cut-off {result.cut_off.known:.3f}"),
+            ]
+        )
+    isotropic = results[0].cut_off.floor if len(results) == 1 else None
+    if isotropic is not None:
+        figure.add_trace(_line(go, isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
+    named = {result.cut_off_name for result in results}
+    cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their cut-offs"
+    figure = style(figure, title=f"What unrelated pairs score, {cut_offs}", width=860, height=420)
+    figure.update_xaxes(title_text="cosine")
+    figure.update_yaxes(title_text="density of pairs", rangemode="tozero")
+    return figure
+
+
+def _line(go: Any, x: float, top: float, colour: str, dash: str, label: str) -> Any:
+    return go.Scatter(
+        x=[x, x],
+        y=[0, top],
+        mode="lines",
+        name=label,
+        line={"color": colour, "dash": dash, "width": 2},
+        hovertemplate=f"{label}<extra></extra>",
+    )

@@ -62,6 +62,26 @@ class Estimate:
             parts.append(f"(floor {self.floor:.3g})")
         return " ".join(parts)
 
+    @property
+    def known(self) -> float:
+        """The value of an estimate that is always defined.
+
+        >>> Estimate(0.25).known
+        0.25
+        """
+        if self.value is None:
+            raise ValueError("the estimate is not defined")
+        return self.value
+
+    @property
+    def excess(self) -> float:
+        """How far a defined value lies above its floor; without a floor, the value.
+
+        >>> Estimate(0.25, floor=0.125).excess
+        0.125
+        """
+        return self.known - (self.floor or 0.0)
+
     def scaled(self, factor: float) -> Estimate:
         """The estimate of `factor` times the number; a negative factor swaps the ends."""
 
@@ -213,7 +233,70 @@ def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts
     return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
 
 
-def _around(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
+def leave_one_out_interval(
+    value: float,
+    without: Array,
+    *,
+    texts: int | None = None,
+    size: int = 1,
+    level: float = 0.95,
+    method: str = "jackknife over texts",
+) -> Interval | None:
+    """Interval of a statistic from its values without each text in turn, or without groups of `size` of `texts` texts.
+
+    Var = (N − s)²/(N s) · variance of the values; for a mean this is the t interval. All groups must have one size.
+    None for fewer than three.
+
+    >>> x = np.array([1.0, 2.0, 4.0, 5.0])
+    >>> print(leave_one_out_interval(3.0, (12 - x) / 3))
+    [0.0948, 5.9052]
+    """
+    count = len(without)
+    if count < 3 or not np.isfinite(without).all():
+        return None
+    whole = count if texts is None else texts
+    error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
+    return _around(value, error, count - 1, level, "the population of texts", method)
+
+
+def mean_estimate(values: Array) -> Estimate:
+    """Mean over texts with its t interval; no value for none."""
+    if not len(values):
+        return Estimate(None)
+    mean = float(values.mean())
+    without = (values.sum() - values) / max(len(values) - 1, 1)
+    return Estimate(mean, leave_one_out_interval(mean, without))
+
+
+def bootstrap_estimate(values: Array, *, unit: str = "queries") -> Estimate:
+    """Mean over units with its bootstrap interval; no value for none."""
+    if not len(values):
+        return Estimate(None)
+    return Estimate(float(values.mean()), bootstrap_interval(values, unit=unit))
+
+
+def difference_of_means(left: Array, right: Array, *, level: float = 0.95, unit: str = "texts") -> Estimate:
+    """Mean of one group minus that of another, with the interval of Welch; no value for groups of fewer than two."""
+    if len(left) < 2 or len(right) < 2:
+        return Estimate(None)
+    value = float(left.mean() - right.mean())
+    squares = np.array([group.var(ddof=1) / len(group) for group in (left, right)])
+    if squares.sum() == 0:  # nothing varies, so nothing is known of the error
+        return Estimate(value)
+    freedom = squares.sum() ** 2 / (squares**2 / [len(left) - 1, len(right) - 1]).sum()
+    error = np.sqrt(squares.sum())
+    return Estimate(value, _around(value, error, freedom, level, f"the population of {unit}", "Welch"))
+
+
+def with_floor(estimate: Estimate, chance: Array) -> Estimate:
+    """The estimate beside what chance gives: mean and central 95 % over the draws of a null."""
+    if estimate.value is None or not np.isfinite(chance).all():
+        return estimate
+    low, high = np.quantile(chance, [0.025, 0.975])
+    return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
+
+
+def _around(centre: float, error: float, freedom: float, level: float, answers: str, method: str) -> Interval:
     reach = float(stats.t.ppf((1 + level) / 2, freedom)) * float(error)
     return Interval(centre - reach, centre + reach, level, answers, method)
 

@@ -128,7 +128,10 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
 
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
     """The vectors at length 1 as float32; an error names the first that has no direction."""
-    table = np.asarray(vectors)
+    try:
+        table = np.asarray(vectors)
+    except ValueError as error:
+        raise InputError(f"{name}: the rows are not of one length ({error}); allowed is a table of numbers.") from None
     if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
         raise InputError(
             f"{name}: received {table.dtype} of shape {table.shape}; allowed is a table of numbers, one row a vector."

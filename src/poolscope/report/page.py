@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -15,21 +16,22 @@ from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
 from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
 from poolscope.report.explanations import explanation_anchor, explanations
-from poolscope.report.numbers import shown_number
 from poolscope.report.pairs import PairExplorer
-from poolscope.report.sections import ReportSection, check_keys
+from poolscope.report.sections import Section, check_keys, shown_number
 from poolscope.results import plain
-from poolscope.verdicts import LEVELS, Verdict, worst_level
+from poolscope.verdicts import LEVEL_COLOURS, LEVELS, Verdict, worst_level
 
 # In the order they run: each uses what those before it define.
 _SCRIPTS = ("text.js", "exports.js", "panels.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "page.js")
 _PROVENANCE_CHARACTERS = 300
+# How much of black or white is in the letters of a level, and of the ground in what stands behind them.
+_LETTERS, _SOFT = 0.4, 0.88
 
 
 def render_page(
     title: str,
     subtitle: str,
-    sections: Sequence[ReportSection],
+    sections: Sequence[Section],
     *,
     explorer: PairExplorer | None = None,
     provenance: Mapping[str, Any] | None = None,
@@ -66,7 +68,7 @@ def render_page(
             provenance=_rows(plain(provenance or {})),
             version=__version__,
             policy=_policy([theme, *scripts]),
-            style=_asset("page.css"),
+            style=page_style(),
             theme=theme,
             data=json_block(data),
             scripts=scripts,
@@ -96,6 +98,30 @@ def _asset(name: str) -> str:
     return (resources.files("poolscope.report") / "assets" / name).read_text(encoding="utf-8")
 
 
+def page_style() -> str:
+    """The style sheet, with the colours of levels filled in for both grounds."""
+    return re.sub(r"/\* levels on (#\w+) \*/", lambda place: _level_colours(place[1]), _asset("page.css"))
+
+
+def _level_colours(ground: str) -> str:
+    """Letters of each level, darker on white and lighter on black, and a soft ground for them."""
+    away = "#000000" if ground == "#ffffff" else "#ffffff"
+    return " ".join(
+        f"--{level}: {_mixed(colour, away, _LETTERS)}; --{level}-soft: {_mixed(colour, ground, _SOFT)};"
+        for level, colour in LEVEL_COLOURS.items()
+    )
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    """A colour with a share of another in it.
+
+    >>> _mixed("#000000", "#ffffff", 0.5)
+    '#808080'
+    """
+    parts = [(int(colour[k : k + 2], 16), int(other[k : k + 2], 16)) for k in (1, 3, 5)]
+    return "#" + "".join(f"{round((1 - share) * own + share * added):02x}" for own, added in parts)
+
+
 def _policy(scripts: Sequence[str]) -> str:
     """Only these scripts run; nothing is fetched. Plotly sets styles of its own, and draws PNG through a blob."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
@@ -106,14 +132,14 @@ def _policy(scripts: Sequence[str]) -> str:
     )
 
 
-def _section_data(section: ReportSection) -> dict[str, Any]:
+def _section_data(section: Section) -> dict[str, Any]:
     return {
-        "figures": [figure_data(name, figure) for name, figure in section.figures],
-        "tables": [table_data(table) for table in section.tables],
+        "figures": [figure_data(name, figure) for name, figure in section.drawn()],
+        "tables": [table_data(table) for table in section.shown()],
     }
 
 
-def _section_view(section: ReportSection) -> dict[str, Any]:
+def _section_view(section: Section) -> dict[str, Any]:
     verdict = section.verdict
     return {
         "section": section,
@@ -128,7 +154,7 @@ def _counted(verdicts: Sequence[Verdict]) -> Verdict | None:
     if not verdicts:
         return None
     counts = {level: sum(verdict.level == level for verdict in verdicts) for level in LEVELS}
-    words = {"repair": "to repair", "watch": "to watch", "ok": "ok"}
+    words = {"repair": "to repair", "watch": "to watch", "unchecked": "unchecked", "ok": "ok"}
     parts = [f"{counts[level]} {words[level]}" for level in reversed(LEVELS) if counts[level]]
     if counts["ok"] == len(verdicts):
         return Verdict("ok", f"Nothing to repair: all {len(verdicts)} answers are ok.")

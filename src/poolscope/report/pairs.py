@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +13,11 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair.figure import pair_figure
-from poolscope.metrics.pair.measure import FlatCloud, PairProjection, project_pair
-from poolscope.metrics.pair.tokens import token_contributions
-from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, project_pair, token_contributions
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.numbers.bures.pairs import workers
-from poolscope.report.choice import Sizes, choose_pairs
 from poolscope.report.data import figure_data, kept_text, packed
-from poolscope.report.excerpts import characters_each, excerpt_start
-from poolscope.report.spans import token_spans
 
 # Tokens of each cloud that are drawn, and tokens of a text that are marked.
 DRAWN_TOKENS, MARKED_TOKENS = 160, 6
@@ -61,10 +59,11 @@ def pair_explorer(
     nearest-neighbour pairs if there is one already. `vocabulary` names the tokens (an encoder has it); without it no
     token is marked in the texts.
     """
-    if result.left is not result.right or len(result.left) != len(clouds):
+    if result.left is None or result.left is not result.right or len(result.left) != len(clouds):
+        sides = " with ".join("unknown" if side is None else f"{len(side)}" for side in (result.left, result.right))
         raise InputError(
-            f"result: received pairs of {len(result.left)} with {len(result.right)} texts, and {len(clouds)} clouds; "
-            f"needed: pairs within one corpus, and its clouds. Pass socm(clouds) and the same clouds."
+            f"result: received pairs of {sides} texts, and {len(clouds)} clouds; needed: pairs within one corpus, and "
+            f"its clouds. Pass socm(clouds) and the same clouds."
         )
     chosen = choose_pairs(clouds, result, neighbours, sizes=Sizes(worst, nearest, random), seed=seed)
     pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
@@ -79,7 +78,9 @@ def pair_explorer(
         "pairs": {
             "i": [place[i] for i, _ in pairs],
             "j": [place[j] for _, j in pairs],
-            **{name: _digits(getattr(chosen.pairs, name)) for name in ("d_mu", "d_sigma", "socm")},
+            "d_mu": _digits(chosen.pairs.mean_distance),
+            "d_sigma": _digits(chosen.pairs.covariance_distance),
+            "socm": _digits(chosen.pairs.socm),
             "reasons": chosen.reasons,
         },
         "kinds": list(chosen.kinds),
@@ -196,3 +197,182 @@ def _marked(shares: NDArray[Any], text: _Text, points: NDArray[Any]) -> list[lis
 
 def _digits(values: NDArray[np.float64]) -> list[float]:
     return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+# -- which pairs ------------------------------------------------------------------------------------------------------
+
+# What a pair was chosen for; a pair can have been chosen for both of the first two.
+NEIGHBOUR, WORST, RANDOM = 1, 2, 4
+
+
+@dataclass(frozen=True)
+class ChosenPairs:
+    """The pairs, highest SOCM first; of each what it was chosen for (a sum of NEIGHBOUR, WORST, RANDOM), in words too.
+
+    `kinds` names the three reasons, and `thinning` says in one sentence how many pairs there are of each.
+    """
+
+    pairs: PairColumns
+    reasons: NDArray[np.int64]
+    kinds: tuple[str, str, str]
+    thinning: str
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many pairs of each kind are wanted."""
+
+    worst: int
+    nearest: int
+    random: int
+
+
+def choose_pairs(
+    clouds: TokenClouds, result: SocmResult, neighbours: SocmResult | None, *, sizes: Sizes, seed: int
+) -> ChosenPairs:
+    """The pairs of highest SOCM of `result` and of `neighbours` (computed here if None), and others at random."""
+    formula = {name: result.provenance["settings"][name] for name in ("scale", "a", "b", "eps")}
+    drawn = 4 * (sizes.worst + sizes.nearest + sizes.random)
+    nearest = neighbours or socm(clouds, neighbours=1, **formula)
+    others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
+    if nearest.pairs is None or others.pairs is None:
+        raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
+    found = _Found()
+    found.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
+    found.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
+    mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
+    found.add(others.pairs.take(mixed), sizes.random, RANDOM)
+    pairs, reasons = found.ordered()
+    lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
+    kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
+    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists))
+
+
+def _listed(result: SocmResult) -> str:
+    words = {"all pairs": "all {:,} pairs", "random sample of pairs": "the {:,} sampled pairs"}
+    return words.get(result.kind, "the {:,} " + result.kind).format(result.count)
+
+
+class _Found:
+    """Pairs by the places of their texts, each once, with all reasons for which it was chosen."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[int, int], tuple[float, ...]] = {}
+        self._reasons: dict[tuple[int, int], int] = {}
+
+    def add(self, columns: PairColumns, size: int, reason: int) -> None:
+        """The first `size` pairs; a random one only if it was not chosen for anything else."""
+        added = 0
+        for row in zip(*(getattr(columns, name).tolist() for name in _COLUMNS), strict=True):
+            if added == size:
+                break
+            i, j = key = (min(row[:2]), max(row[:2]))
+            known = self._reasons.get(key, 0)
+            if i == j or known & reason or (reason == RANDOM and known):
+                continue
+            self._values.setdefault(key, row)
+            self._reasons[key] = known | reason
+            added += 1
+
+    def ordered(self) -> tuple[PairColumns, NDArray[np.int64]]:
+        keys = sorted(self._values, key=lambda key: -self._values[key][4])
+        table = np.array([self._values[key] for key in keys]).reshape(-1, len(_COLUMNS)).T
+        i, j = table[:2].astype(np.int64)
+        return PairColumns(i, j, *table[2:]), np.array([self._reasons[key] for key in keys], dtype=np.int64)
+
+
+_COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
+
+
+def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:
+    near, worst, random = (int(((reasons & reason) > 0).sum()) for reason in (NEIGHBOUR, WORST, RANDOM))
+    both = int(((reasons & (NEIGHBOUR | WORST)) == (NEIGHBOUR | WORST)).sum())
+    twice = f" ({both:,} of them are in both lists)" if both else ""
+    return (
+        f"{len(reasons):,} pairs are shown: the {near:,} of highest SOCM among {lists[0]}, the {worst:,} of highest "
+        f"SOCM of {lists[1]}{twice}, and {random:,} more, drawn at random."
+    )
+
+
+# -- which part of a long text ----------------------------------------------------------------------------------------
+
+# All texts of the pairs together may have so many characters; each has at least LEAST and at most MOST of them.
+BUDGET, LEAST, MOST = 1_000_000, 1000, 6000
+_LEAD = 80  # characters that stand before the first token that the excerpt was chosen for
+
+
+def characters_each(texts: int) -> int:
+    """How many characters of each text are kept where there are so many texts.
+
+    >>> characters_each(10), characters_each(400), characters_each(5000)
+    (6000, 2500, 1000)
+    """
+    return min(max(BUDGET // max(texts, 1), LEAST), MOST)
+
+
+def excerpt_start(length: int, limit: int, marks: Sequence[tuple[int, int, float]]) -> int:
+    """Where an excerpt of `limit` characters begins, so that the marks (start, end, weight) in it weigh most.
+
+    The beginning of the text wins where it is as good.
+
+    >>> excerpt_start(100, 30, [(5, 8, 0.1), (70, 75, 0.5), (80, 84, 0.2)]), excerpt_start(100, 30, [(5, 8, 0.1)])
+    (63, 0)
+    """
+    before = min(_LEAD, limit // 4)
+    last = max(length - limit, 0)
+    starts = {0} | {min(max(start - before, 0), last) for start, _, _ in marks}
+
+    def weight(place: int) -> float:
+        return sum(share for start, end, share in marks if place <= start and end <= place + limit)
+
+    return max(sorted(starts), key=weight)
+
+
+# -- where tokens stand in their text ---------------------------------------------------------------------------------
+
+# Marks that tokenizers put before a piece (start of a word, inside a word) or after it.
+_MARKS_BEFORE, _MARKS_AFTER = ("##", "▁", "Ġ"), ("</w>", "@@")
+# How far ahead of the last token the next may stand; each token that was not found allows as much again.
+_REACH = 40
+
+
+def token_spans(text: str, names: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Start and end of each token in the text, in order; None for a token whose letters do not stand there.
+
+    Clouds keep the ids of their tokens but not their places, and tokenizers change letters (case, accents), so tokens
+    are looked up one after the other, without regard to case and accents. Special and unknown tokens are not found, nor
+    are pieces of letters in byte-level vocabularies.
+
+    >>> token_spans("Café-au-lait!", ["[CLS]", "cafe", "-", "au", "-", "la", "##it", "!", "[SEP]"])
+    [None, (0, 4), (4, 5), (5, 7), (7, 8), (8, 10), (10, 12), (12, 13), None]
+    """
+    pieces = ["".join(map(_folded, _letters(name))) for name in names]
+    furthest = _REACH * (len(pieces) + 1) + sum(map(len, pieces))  # beyond it no token can stand
+    folded = "".join(map(_folded, text[:furthest]))
+    spans: list[tuple[int, int] | None] = []
+    position, missed = 0, 0
+    for piece in pieces:
+        reach = position + _REACH * (1 + missed) + len(piece)
+        start = folded.find(piece, position, reach) if piece else -1
+        if start < 0:
+            spans.append(None)
+            missed += 1
+            continue
+        position, missed = start + len(piece), 0
+        spans.append((start, position))
+    return spans
+
+
+def _letters(name: str) -> str:
+    for mark in _MARKS_BEFORE:
+        if name != mark:
+            name = name.removeprefix(mark)
+    for mark in _MARKS_AFTER:
+        name = name.removesuffix(mark)
+    return name
+
+
+def _folded(character: str) -> str:
+    """One character for one, so that places stay: small, without its accent."""
+    small = unicodedata.normalize("NFD", character)[0].lower()
+    return small if len(small) == 1 else character

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.bars import error_bars
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts.files import COLOURS, GREY, error_bars, style
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
@@ -271,13 +270,14 @@ def _flat(effect: Effect) -> dict[str, Any]:
 def _points(changes: Mapping[str, Change], label: str, colour: str) -> Any:
     go = require("plotly.graph_objects", "report")
     differences = [change.difference for change in changes.values()]
+    values = [difference.value for difference in differences]
     return go.Scatter(
-        x=[difference.value for difference in differences],
+        x=values,
         y=list(changes),
         mode="markers",
         name=label,
         marker={"color": colour, "size": 9},
-        error_x=error_bars(differences, colour),
+        error_x=error_bars(values, [difference.interval for difference in differences], colour),
         customdata=[[change.before, change.after] for change in changes.values()],
         hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+.4f})<extra>" + label + "</extra>",
     )
@@ -381,7 +381,10 @@ def _measure(texts: TokenClouds, documents: int, drawn: Index, relevant: Array |
     if relevant is not None:
         searched, searching = texts.select(np.arange(documents)), texts.select(np.arange(documents, len(texts)))
         crossed = _kept_pairs(searching, searched)
-        d_mu, d_sigma = (column.reshape(len(searching), len(searched)) for column in (crossed.d_mu, crossed.d_sigma))
+        d_mu, d_sigma = (
+            column.reshape(len(searching), len(searched))
+            for column in (crossed.mean_distance, crossed.covariance_distance)
+        )
         by_means = rank_documents(moments.unit_means[documents:], moments.unit_means[:documents], relevant, k=k)
         quality = {
             "means": by_means.ndcg(k),
@@ -411,7 +414,9 @@ def _effect(name: str, before: _Measured, after: _Measured) -> Effect:
     return Effect(
         name=name,
         socm=_pair_change(before.pairs, before.pairs.socm, after.pairs.socm),
-        covariance_distance=_pair_change(before.pairs, before.pairs.d_sigma, after.pairs.d_sigma),
+        covariance_distance=_pair_change(
+            before.pairs, before.pairs.covariance_distance, after.pairs.covariance_distance
+        ),
         trace=_change(old.traces, new.traces, unit="texts"),
         quality={
             key: _query_change(before.quality[key], after.quality[key])

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
-from poolscope.metrics.tokens.norms import QUERY_KEY, NormLayout, norm_layout
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.results import Result, origin, plain, transient
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.bars import error_bars
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number
 from poolscope.metrics.socm.measure import socm
@@ -89,14 +88,15 @@ class TransportResult(Result):
         figure = go.Figure()
         for label, name, colour, dash in _CURVES:
             shares: list[Estimate] = [getattr(entry, name) for entry in self.layers]
+            values = [share.value for share in shares]
             figure.add_trace(
                 go.Scatter(
                     x=[str(entry.layer) for entry in self.layers],
-                    y=[share.value for share in shares],
+                    y=values,
                     mode="lines+markers",
                     name=label,
                     line={"color": colour, "width": 2.5, "dash": dash},
-                    error_y=error_bars(shares, colour),
+                    error_y=error_bars(values, [share.interval for share in shares], colour),
                     hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
                 )
             )
@@ -234,7 +234,7 @@ def _layer(
         surrogate[row] = _centred(fresh[i], fresh[j])
         if progress is not None:
             progress(1)
-    means, gaussian = 4 * moments.d_mu, 4 * (moments.d_mu + moments.d_sigma)
+    means, gaussian = 4 * moments.mean_distance, 4 * (moments.mean_distance + moments.covariance_distance)
     exact, surrogate = means + centred, means + surrogate
     return LayerTransport(
         layer=layer,

@@ -174,8 +174,7 @@ def test_table_and_files(tmp_path):
     again = pq.read_table(tmp_path / "layers.parquet")
     assert again.equals(table)
     assert json.loads(again.schema.metadata[b"poolscope"])["model"]["name"] == "LlamaModel"
-    result.save_json(tmp_path / "layers.json")
-    stored = json.loads((tmp_path / "layers.json").read_text())
+    stored = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert stored["means"]["r"]["mean"] == pytest.approx(result["r"].mean(axis=0).tolist())
     assert stored["provenance"]["settings"]["socm_texts"] == 100
     assert "LlamaModel: 5 texts, 3 layers, pre-norm" in repr(result)

@@ -87,12 +87,13 @@ def test_the_share_of_texts_beyond_the_trace_bound(alike):
     ratio = alike["concentration_ratio"]  # the trace of a cloud at unit mean
     for number, state in enumerate(alike.socm):
         assert state.above_trace == pytest.approx((ratio[:, number] > 2).mean())
-        assert 0 <= state.mean_d_sigma_trace <= 1
+        assert 0 <= state.covariance_distance_over_trace <= 1
     assert alike.to_dict()["socm"][0]["above_trace"] == alike.socm[0].above_trace
     model, tokenizer = zoo.family("BERT")
     whole = layers((model, tokenizer), TEXTS[:2])
-    d_sigma = whole.socm[0].mean_d_sigma  # of a single pair
-    assert whole.socm[0].mean_d_sigma_trace == pytest.approx(4 * d_sigma / whole["concentration_ratio"][:, 0].sum())
+    covariance_distance = whole.socm[0].covariance_distance  # of a single pair
+    traces = whole["concentration_ratio"][:, 0]
+    assert whole.socm[0].covariance_distance_over_trace == pytest.approx(4 * covariance_distance / traces.sum())
 
 
 # -- models in a wrapping -----------------------------------------------------------------------------------------

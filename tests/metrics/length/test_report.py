@@ -1,4 +1,4 @@
-"""The whole report, its verdict in the light of the null models, and its figures."""
+"""The whole report and its figures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from length_data import with_effect, word_model, word_texts
-from poolscope import as_encoder, charts, length_profile, read_pairs
+from length_data import word_model, word_texts
+from poolscope import as_encoder, read_pairs
 from poolscope.errors import InputError
-from poolscope.metrics.length.nulls import AveragingRow, LengthNulls
-from poolscope.metrics.length.report import LengthReport, judge, length_report
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.metrics.length.figure import probes_figure
+from poolscope.metrics.length.report import LengthReport, length_report
+from poolscope.numbers.intervals import Estimate
+from poolscope.results import Result
 from tiny_models import declare, save_model
 
 TEXTS = [*word_texts(), *word_texts(200, seed=2, most=20)]
@@ -32,30 +33,40 @@ def report(pairs):
 
 
 def test_everything_is_measured(report):
-    assert len(report.notes) == 1
-    assert "declares no pooling" in report.notes[0]
+    assert [note for note in report.notes if "not measured" in note] == []
     assert [probe.name for probe in report.probes] == ["truncation", "repetition", "joins"]
     assert report.profile.texts == len(report.profile.assignment) == len(TEXTS)
-    assert report.truncated == sum(len(text.split()) > 62 for text in TEXTS)
+    assert report.texts_truncated == sum(len(text.split()) > 62 for text in TEXTS)
     parts = (report.nulls, *report.probes, report.position)
     assert report.encoded_tokens == sum(part.encoded_tokens for part in parts)
     content = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    for name in ("profile", "mechanism", "nulls", "retrieval", "position", "labels", "probes", "verdict"):
+    for name in ("profile", "mechanism", "nulls", "retrieval", "position", "labels", "probes"):
         assert content[name]
     assert content["model"]["kind"] == "transformers"
+    assert content["probe_tokens"] == report.encoded_tokens
+
+
+def test_every_part_has_a_table_a_figure_and_a_file(report, tmp_path):
+    parts = (report.profile, report.mechanism, report.nulls, *report.probes, report.retrieval, report.position)
+    for part in (report, *parts, report.labels):
+        assert part.to_table().num_rows == len(part.rows()) > 1
+        assert len(part.figure().data)
+        part.save(tmp_path / "part.json")
+        assert Result.load(tmp_path / "part.json").rows() == part.rows()
+        part.save(tmp_path / "part.parquet")
 
 
 def test_parts_are_left_out_when_not_asked_for():
     found = length_report(word_model(), TEXTS, probes=False, max_length=20)
     assert (found.nulls, found.probes, found.retrieval, found.position, found.labels) == (None, (), None, None, None)
     assert found.encoded_tokens == 0
-    assert found.truncated == sum(len(text.split()) > 18 for text in TEXTS)
+    assert found.texts_truncated == sum(len(text.split()) > 18 for text in TEXTS)
 
 
 def test_what_cannot_be_measured_is_said(pairs):
     few = length_report(word_model(), TEXTS[:15], pairs=pairs.sample(4), min_texts=2)
     assert (few.nulls, few.retrieval, few.position) == (None, None, None)
-    assert [note.partition(" not measured")[0] for note in few.notes[1:]] == [
+    assert [note.partition(" not measured")[0] for note in few.notes if "not measured" in note] == [
         "The null models were",
         "The cut texts were",
         "The joined texts were",
@@ -84,73 +95,12 @@ def test_queries_get_the_prompt_that_the_model_declares(tmp_path, pairs):
 
 def test_a_limit_too_short_for_the_probes_is_said(pairs):
     found = length_report(word_model(), TEXTS, pairs=pairs, max_length=3)
-    assert [probe.name for probe in found.probes if not np.isfinite(probe.slope)] == []
+    assert [probe.name for probe in found.probes if not np.isfinite(probe.slope.value)] == []
     notes = {note.partition(" not measured")[0]: note for note in found.notes}
     for part in ("The cut texts were", "The repeated words were", "The position of an answer was"):
         assert "limit of 3 tokens" in notes[part]
         assert "too short" in notes[part]
     json.dumps(found.to_dict(), allow_nan=False)
-
-
-# -- the verdict --------------------------------------------------------------------------------------------------
-
-
-def nulls_with(full, averaged, low, high, other=None):
-    """The same in chunks of both lengths, unless `other` gives the interval in the other chunks."""
-
-    def row(chunks, low, high):
-        excess = Estimate(full - averaged, Interval(low, high, 0.95, "", ""))
-        return AveragingRow(256, chunks, Estimate(full), Estimate(averaged), None, excess, False)
-
-    start = AveragingRow(64, 1, Estimate(0.1), Estimate(0.1), None, Estimate(0.0), False)
-    return LengthNulls("model", 30, 64, 256, (start, row(4, low, high)), None, 0, row(2, *(other or (low, high))))
-
-
-def test_null_models_take_off_what_they_explain():
-    profile = length_profile(*with_effect(0, slope=0.06))
-    assert profile.verdict.level == "repair"
-    explained = judge(profile, nulls_with(0.3, 0.32, -0.04, 0.01))
-    assert explained.level == "watch"
-    assert "Plain averaging explains it" in explained.sentence
-    assert "are about as alike as whole texts" in explained.sentence
-    assert (explained.value, explained.interval) == (profile.slope, profile.slope_interval)
-    assert "are more alike than whole texts" in judge(profile, nulls_with(0.3, 0.42, -0.16, -0.09)).sentence
-    unsure = judge(profile, nulls_with(0.3, 0.28, -0.08, 0.12))  # the rise is 0.2: up to 60 % may be the model's
-    assert unsure.level == "repair"
-    assert "cannot be told from plain averaging on 30 documents" in unsure.sentence
-    assert "explains" not in unsure.sentence
-    more = judge(profile, nulls_with(0.5, 0.2, 0.25, 0.35))
-    assert more.level == "repair"
-    assert "0.300 more than plain averaging gives, which explains 25% of it" in more.sentence
-    assert judge(profile, None).sentence == profile.verdict.sentence
-    calm = length_profile(*with_effect(0, slope=0.06), watch=100, repair=100)
-    assert judge(calm, nulls_with(0.5, 0.2, 0.25, 0.35)).level == "ok"
-
-
-def test_averaging_explains_a_rise_only_in_chunks_of_both_lengths():
-    profile = length_profile(*with_effect(0, slope=0.06))
-    torn = judge(profile, nulls_with(0.3, 0.33, -0.05, -0.02, other=(0.01, 0.06)))
-    assert torn.level == "repair"
-    assert "hangs on the length of the chunks" in torn.sentence
-    assert "[-0.0500, -0.0200] in chunks of 64 and" in torn.sentence
-    assert "[0.0100, 0.0600] in chunks of 128, at 256 tokens" in torn.sentence
-    unsure = judge(profile, nulls_with(0.3, 0.33, -0.05, -0.02, other=(-0.04, 0.06)))
-    assert unsure.level == "repair"
-    assert "cannot be told from plain averaging" in unsure.sentence
-    single = dataclasses.replace(nulls_with(0.3, 0.33, -0.05, -0.02), other=None)
-    assert judge(profile, single).level == "repair"
-    assert "are more alike than whole texts" in judge(profile, single).sentence
-    assert "No chunk of another length fits" in judge(profile, single).sentence
-    assert "cannot be told" not in judge(profile, single).sentence
-    vague = dataclasses.replace(nulls_with(0.3, 0.31, -0.05, 0.02), other=None)
-    assert "cannot be told from plain averaging" in judge(profile, vague).sentence
-    assert any("In chunks of 128 tokens instead of 64" in line for line in torn.evidence)
-
-
-def test_a_rise_that_is_none_has_no_share():
-    assert nulls_with(0.1, 0.2, -0.2, 0.0).explained is None
-    assert nulls_with(0.3, 0.2, 0.0, 0.2).explained == pytest.approx(0.5)
-    assert LengthReport(profile=length_profile(*with_effect(0))).verdict.level in ("watch", "repair")
 
 
 # -- figures ------------------------------------------------------------------------------------------------------
@@ -161,7 +111,7 @@ def curves(figure):
 
 
 def test_the_profile_is_drawn_with_intervals_and_chance(report):
-    figure = charts.length_figure(report.profile)
+    figure = report.profile.figure()
     drawn = curves(figure)
     assert len(drawn) == 5
     rows = report.profile.bins
@@ -176,10 +126,10 @@ def test_the_profile_is_drawn_with_intervals_and_chance(report):
 
 
 def test_the_other_figures_show_their_results(report):
-    mechanism = curves(charts.mechanism_figure(report.mechanism))
+    mechanism = curves(report.mechanism.figure())
     assert [trace.name for trace in mechanism[:2]] == ["measured", "published bound"]
-    assert list(mechanism[1].y) == [row.bound.value for row in report.mechanism.rows]
-    nulls = charts.nulls_figure(report.nulls)
+    assert list(mechanism[1].y) == [row.bound.value for row in report.mechanism.bins]
+    nulls = report.nulls.figure()
     assert [list(trace.y) for trace in curves(nulls)[:2]] == [
         [row.full.value for row in report.nulls.averaging],
         [row.averaged.value for row in report.nulls.averaging],
@@ -187,31 +137,31 @@ def test_the_other_figures_show_their_results(report):
     assert "averages, chunks in place" in nulls.layout.annotations[0].text
     assert "dotted: the limit, 64" in nulls.layout.xaxis.title.text
     assert [shape.x0 for shape in nulls.layout.shapes] == [64, 64]
-    assert len(curves(charts.probes_figure(*report.probes))) == 4
-    retrieval = charts.retrieval_figure(report.retrieval)
-    assert list(curves(retrieval)[-1].y) == [row.ratio.value for row in report.retrieval.rows]
-    position = curves(charts.position_figure(report.position))
-    assert list(position[1].y) == [row.rank.value for row in report.position.rows]
-    labels = curves(charts.labels_figure(report.labels))
-    assert list(labels[0].y) == [row.accuracy.value for row in report.labels.rows]
+    assert len(curves(probes_figure(*report.probes))) == 4
+    retrieval = report.retrieval.figure()
+    assert list(curves(retrieval)[-1].y) == [row.ratio.value for row in report.retrieval.bins]
+    position = curves(report.position.figure())
+    assert list(position[1].y) == [row.rank.value for row in report.position.places]
+    labels = curves(report.labels.figure())
+    assert list(labels[0].y) == [row.accuracy.value for row in report.labels.bins]
 
 
 def test_the_sheet_holds_what_there_is(report):
-    everything = charts.length_sheet(report)
+    everything = report.figure()
     assert "grey: chance" in everything.layout.title.text
     assert len({trace.xaxis for trace in everything.data}) == 5 + 4 + 2 + 3 + 2 + 2 + 2
-    alone = charts.length_sheet(LengthReport(profile=report.profile))
+    alone = LengthReport(profile=report.profile).figure()
     assert len(curves(alone)) == 5
     blind = dataclasses.replace(
         report.mechanism,
-        rows=tuple(
+        bins=tuple(
             dataclasses.replace(row, sigma_a=Estimate(None), frobenius=Estimate(None), words=Estimate(None))
-            for row in report.mechanism.rows
+            for row in report.mechanism.bins
         ),
     )
-    assert len(curves(charts.mechanism_figure(blind))) == 1
+    assert len(curves(blind.figure())) == 1
     with pytest.raises(InputError, match="without anything to draw"):
-        charts.probes_figure()
+        probes_figure()
 
 
 def test_an_encoder_may_be_passed_as_it_is():

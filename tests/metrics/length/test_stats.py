@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poolscope import length_profile
+from poolscope import length_profile, length_verdicts
 from poolscope.metrics.length.profile import neighbour_shares
-from poolscope.metrics.length.statistics import cosine_deviation, leave_one_out_interval, rank_estimate
+from poolscope.numbers.cosines import cosine_deviation, rank_estimate
+from poolscope.numbers.intervals import leave_one_out_interval
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 
 
@@ -82,18 +83,18 @@ def test_the_deviation_of_the_cosine_keeps_its_digits_in_a_narrow_cone(spread, c
     assert cosine_deviation(unit.astype(np.float32)) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_verdict_does_not_hang_on_the_width_of_the_cone():
+def test_a_rise_does_not_hang_on_the_width_of_the_cone():
     random = np.random.default_rng(0)
     lengths = np.exp2(random.uniform(3, 9, 400)).astype(int)
     noise = (1.35 - 0.1 * np.log2(lengths))[:, None] * random.standard_normal((400, 64)) / 8
     rises = []
     for spread in (0.1, 0.01):
         found = length_profile(np.eye(64)[0] + spread * noise, lengths, bins=6, shuffles=40)
-        assert found.verdict.level == "repair"
-        assert found.slope_floor > 0
-        rises.append((found.rise(found.slope), found.rise(found.slope_floor)))
+        assert found.rise(found.slope.interval.low) > 1
+        assert found.slope.floor_high > 0
+        rises.append((found.rise(found.slope.value), found.rise(found.slope.floor_high)))
     assert rises[0] == pytest.approx(rises[1], rel=0.05)
-    assert "0.000 per doubling" not in found.verdict.sentence
+    assert "0.000 per doubling" not in length_verdicts(found)["length"].sentence
 
 
 def test_chance_keeps_its_digits_in_a_narrow_cone():
@@ -103,5 +104,5 @@ def test_chance_keeps_its_digits_in_a_narrow_cone():
     floors = []
     for spread in (0.03, 0.003):
         found = length_profile(np.eye(16)[0] + spread * noise, lengths, bins=4, shuffles=40, neighbours=1)
-        floors.append(found.rise(found.slope_floor))
+        floors.append(found.rise(found.slope.floor_high))
     assert floors[0] == pytest.approx(floors[1], rel=0.05)

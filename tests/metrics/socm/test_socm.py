@@ -12,8 +12,11 @@ import poolscope
 from cloud_data import dense_distances, random_cloud, random_clouds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.measure import pair_count, socm, socm_reduced, socm_table
+from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import SocmFormula, socm_pair
+from poolscope.metrics.socm.worst import worst_pairs
+from poolscope.numbers.bures.pairs import reduced_caches
 
 LENGTHS = [1, 4, 9, 6, 3, 12, 7, 7, 20, 2, 5, 15]
 
@@ -150,7 +153,7 @@ def test_worst_pairs_come_with_their_texts(clouds):
     worst = socm(clouds).worst(5)
     assert [(pair.i, pair.j) for pair in worst] == [pair for pair, _ in expected[:5]]
     assert worst[0].text_i == f"text number {worst[0].i}"
-    assert worst[0].socm == pytest.approx((1 - worst[0].d_mu) * worst[0].d_sigma)
+    assert worst[0].socm == pytest.approx((1 - worst[0].mean_distance) * worst[0].covariance_distance)
 
 
 def test_worst_of_many_repeated_pairs_are_distinct(clouds):
@@ -196,7 +199,7 @@ def test_streamed_summaries_agree_with_kept_ones(clouds):
     assert streamed.histogram(5)[0].sum() == 66
     with pytest.raises(InputError, match="1 to 7"):
         streamed.worst(8)
-    with pytest.raises(InputError, match=r"table='pairs.parquet'"):
+    with pytest.raises(InputError, match=r"socm_table\(clouds, 'pairs.parquet'\)"):
         streamed.to_table()
 
 
@@ -204,7 +207,7 @@ def test_table_is_written_by_row_groups(clouds, tmp_path, monkeypatch):
     monkeypatch.setattr("poolscope.numbers.bures.pairs._BLOCK_ROWS", 12)
     monkeypatch.setattr("poolscope.numbers.bures.pairs._BLOCK_COLUMNS", 24)
     path = tmp_path / "pairs.parquet"
-    result = socm(clouds, keep=0, table=path)
+    result = socm_table(clouds, path, keep=0)
     file = pq.ParquetFile(path)
     assert file.num_row_groups > 1
     table = file.read().sort_by([("i", "ascending"), ("j", "ascending")])
@@ -223,8 +226,7 @@ def test_progress_counts_every_pair(clouds):
 def test_json_and_parquet_carry_provenance(tmp_path):
     clouds = TokenClouds.from_arrays([np.eye(3), np.ones((2, 3)), np.eye(3) + 1], provenance={"model": {"name": "m"}})
     result = socm(clouds)
-    result.save_json(tmp_path / "r.json", threshold=0.1)
-    content = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    content = json.loads(json.dumps(result.to_dict(threshold=0.1), allow_nan=False))
     assert content["mean"] == result.mean
     assert content["provenance"]["clouds"][0]["model"] == {"name": "m"}
     assert content["provenance"]["poolscope"] == poolscope.__version__
@@ -238,16 +240,16 @@ def test_compatibility_mode_is_lower_by_the_published_bias():
     exact, published = socm(clouds), socm(clouds, eps=1e-9)
     i, j = exact.pairs.i, exact.pairs.j
     expected = [dense_distances(clouds[a], clouds[b], eps=1e-9)[1] for a, b in zip(i, j, strict=True)]
-    assert published.pairs.d_sigma == pytest.approx(expected, abs=1e-7)
+    assert published.pairs.covariance_distance == pytest.approx(expected, abs=1e-7)
     bias = (64 - (clouds.lengths[j] - 1)) * np.sqrt(1e-9) / 2
-    assert exact.pairs.d_sigma - published.pairs.d_sigma == pytest.approx(bias, rel=0.15)
+    assert exact.pairs.covariance_distance - published.pairs.covariance_distance == pytest.approx(bias, rel=0.15)
 
 
 def test_exponents_and_scale(clouds):
     plain, shaped = socm(clouds), socm(clouds, a=2, b=0.5)
-    expected = (1 - plain.pairs.d_mu) ** 2 * plain.pairs.d_sigma**0.5
+    expected = (1 - plain.pairs.mean_distance) ** 2 * plain.pairs.covariance_distance**0.5
     assert shaped.pairs.socm == pytest.approx(expected, rel=1e-12)
-    relative = socm(clouds, scale="trace").pairs.d_sigma
+    relative = socm(clouds, scale="trace").pairs.covariance_distance
     assert (relative >= 0).all()
     assert (relative <= 1).all()
 
@@ -274,17 +276,20 @@ def test_two_texts_have_a_mean_and_no_interval():
         ({"pairs": [(0.5, 1)]}, "pairs: received float64"),
         ({"pairs": []}, "at least one"),
         ({"neighbours": 12}, "1 to 11"),
-        ({"sample": 1}, "2 or more"),
-        ({"sample": 5, "neighbours": 2}, "neighbours and sample"),
+        ({"pairs": 1}, "pairs: received 1; allowed: a whole number, 2 or more"),
+        ({"pairs": 5, "neighbours": 2}, "pairs and neighbours"),
         ({"scale": "big"}, "allowed are paper, trace"),
         ({"a": 0}, "positive"),
         ({"eps": -1}, "eps"),
         ({"eps": 1e-9, "b": 2}, "b = 1"),
         ({"top": 0}, "top: received 0"),
         ({"top": 1.5}, "top: received 1.5; allowed: a whole number"),
-        ({"sample": 2.5}, "sample: received 2.5; allowed: a whole number"),
+        ({"pairs": 2.5}, "pairs: received 2.5; allowed: a whole number"),
+        ({"sample": 5}, r"sample=, .* it is pairs=N now"),
+        ({"table": "x"}, r"table=, .* it is socm_table\(clouds, path\) now"),
+        ({"pears": 5}, r"pears=, which is not one of its arguments\. See help"),
         ({"neighbours": 1.5}, "neighbours: received 1.5; allowed: a whole number"),
-        ({"sample": 2, "seed": 0.5}, "seed: received 0.5"),
+        ({"pairs": 2, "seed": 0.5}, "seed: received 0.5"),
         ({"a": "1"}, "a = '1', b = 1.0"),
         ({"eps": "0"}, "eps = '0'"),
     ],
@@ -310,3 +315,71 @@ def test_bad_corpora(clouds):
         socm(clouds).worst(1.5)
     with pytest.raises(InputError, match="one pair is always exact"):
         socm_pair(clouds[0], clouds[1], formula=SocmFormula(eps=1e-9))
+
+
+def test_the_number_of_pairs_is_known_before_they_are_compared(clouds):
+    other = random_clouds(5, [3, 8], 16, dtype="float32")
+    assert pair_count(clouds) == socm(clouds).count
+    assert pair_count(clouds, other) == 24
+    assert pair_count(clouds, pairs=7) == socm(clouds, pairs=7).count == 7
+    assert pair_count(clouds, pairs=[(0, 1)]) == 1
+    assert pair_count(clouds, neighbours=2) is None
+
+
+def test_reduced_factors_are_made_once_and_change_nothing(clouds):
+    caches = reduced_caches(clouds)
+    for choice in ({"pairs": 20, "seed": 3}, {"neighbours": 2}, {"pairs": [(0, 1)], "scale": "trace"}, {}):
+        assert socm_reduced(clouds, caches, **choice).mean == socm(clouds, **choice).mean
+
+
+# -- what a file gives back ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"pairs": 40}, {"keep": 0, "top": 7}, {"neighbours": 2, "scale": "trace"}])
+def test_a_saved_result_answers_as_the_first_did(clouds, options, tmp_path):
+    result = socm(clouds, **options)
+    result.save(tmp_path / "r.json")
+    loaded = SocmResult.load(tmp_path / "r.json")
+    assert loaded.to_dict(threshold=0.1) == result.to_dict(threshold=0.1)
+    assert loaded.worst(7) == result.worst(7)
+    assert loaded.left is None
+    if result.pairs is not None:
+        assert loaded.to_table().equals(result.to_table())
+
+
+def test_without_its_clouds_a_result_lists_the_pairs_that_it_kept(clouds):
+    loaded = SocmResult.from_dict(socm(clouds, top=2).to_dict(arrays=True))
+    assert len(loaded.worst(2)) == 2
+    with pytest.raises(InputError, match="1 to 2; for more, compute with top=3"):
+        loaded.worst(3)
+
+
+def test_the_summary_alone_has_the_mean_and_the_worst_pairs(clouds):
+    result = socm(clouds)
+    again = SocmResult.from_dict(result.to_dict())
+    assert (again.mean, again.interval, again.worst(3)) == (result.mean, result.interval, result.worst(3))
+    assert again.to_dict()["mean"] == result.mean
+    with pytest.raises(InputError, match="restored from its summary"):
+        again.quantile(0.5)
+
+
+def test_the_worst_pairs_by_search_are_a_result_too(clouds):
+    found = worst_pairs(clouds, 3)
+    assert type(found).from_dict(found.to_dict()) == found
+    assert found.to_table().column_names[:6] == ["i", "j", "id_i", "id_j", "d_mu", "d_sigma"]
+    assert found.provenance["settings"]["scale"] == "paper"
+
+
+def test_the_figure_shows_the_two_distances(clouds):
+    result = socm(clouds)
+    (trace,) = result.figure().data
+    assert sorted(trace.x) == sorted(result.pairs.mean_distance)
+    assert sorted(trace.y) == sorted(result.pairs.covariance_distance)
+    assert len(socm(clouds, keep=0, top=7).figure().data[0].x) == 7
+
+
+def test_one_pair_has_the_names_of_the_table_in_its_file():
+    pair = socm_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]])
+    assert pair.to_dict()["d_sigma"] == pair.covariance_distance
+    assert type(pair).from_dict(pair.to_dict()) == pair
+    assert repr(pair) == "SocmPair(mean distance 0, covariance distance 0.25, socm 0.25, bures 1)"

@@ -12,7 +12,7 @@ from poolscope.metrics.socm.measure import socm
 def test_sample_has_both_intervals_and_the_regression_estimate():
     clouds = random_clouds(6, [5, 9, 14, 7, 11, 20, 3, 30] * 10, 24)
     exact = socm(clouds)
-    result = socm(clouds, sample=400, seed=1)
+    result = socm(clouds, pairs=400, seed=1)
     assert result.count == 400
     assert (result.pairs.i < result.pairs.j).all()
     assert "corpus" in result.corpus_interval.answers
@@ -22,10 +22,10 @@ def test_sample_has_both_intervals_and_the_regression_estimate():
     assert width / (tight.high - tight.low) > 2
     hits = 0
     for seed in range(40):
-        interval = socm(clouds, sample=150, seed=seed).regression.interval
+        interval = socm(clouds, pairs=150, seed=seed).regression.interval
         hits += interval.low <= exact.mean <= interval.high
     assert hits >= 34  # 38 expected at 95 %; fewer than 34 has a chance below 2 %
-    assert socm(clouds, sample=400, seed=1).mean == result.mean
+    assert socm(clouds, pairs=400, seed=1).mean == result.mean
 
 
 def skewed(random: np.random.Generator, texts: int) -> TokenClouds:
@@ -43,7 +43,7 @@ def test_regression_interval_covers_from_small_samples_of_a_skewed_corpus():
     clouds = skewed(np.random.default_rng(5), 60)
     exact, hits = socm(clouds).mean, 0
     for seed in range(100):
-        interval = socm(clouds, sample=50, seed=seed).regression.interval
+        interval = socm(clouds, pairs=50, seed=seed).regression.interval
         hits += interval.low <= exact <= interval.high
     assert hits >= 86  # 93 expected; with one error for all pairs it was 62
 
@@ -64,6 +64,6 @@ def test_crossed_sample_regression_covers_the_crossed_mean():
     exact = socm(left, right).mean
     hits = 0
     for seed in range(40):
-        interval = socm(left, right, sample=200, seed=seed).regression.interval
+        interval = socm(left, right, pairs=200, seed=seed).regression.interval
         hits += interval.low <= exact <= interval.high
     assert hits >= 34

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poolscope.metrics.socm.tally import Largest, LogHistogram
+from poolscope.metrics.socm.result import Largest, LogHistogram
 
 
 def test_histogram_quantiles_and_shares_are_within_its_resolution():

@@ -10,8 +10,7 @@ from tests.token_data import WORDS, WordEncoder, sentences
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.tokens import sample as text_sample
-from poolscope.metrics.tokens.keys import TokenKeys
-from poolscope.metrics.tokens.measure import token_statistics
+from poolscope.metrics.tokens.measure import TokenKeys, token_statistics
 from poolscope.metrics.tokens.moments import TokenMoments
 from poolscope.metrics.tokens.summary import summarise
 

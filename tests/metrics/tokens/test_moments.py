@@ -9,9 +9,16 @@ import pytest
 
 from poolscope import files
 from poolscope.errors import InputError, StoreError
-from poolscope.metrics.tokens import state as token_state
-from poolscope.metrics.tokens.moments import POOLED, KeyTable, TokenMoments, special_key
-from poolscope.metrics.tokens.state import is_state, load_state, save_state
+from poolscope.metrics.tokens import moments as token_state
+from poolscope.metrics.tokens.moments import (
+    POOLED,
+    KeyTable,
+    TokenMoments,
+    is_state,
+    load_state,
+    save_state,
+    special_key,
+)
 from poolscope.metrics.tokens.summary import summarise
 
 SOURCE = {"model": {"name": "m"}, "options": {}, "grouping": "token type", "special": [0]}

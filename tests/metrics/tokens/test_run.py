@@ -22,11 +22,10 @@ from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.declaration import Declaration
 from poolscope.encoders.transformers import wrap_loaded
 from poolscope.errors import InputError, StoreError
+from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens import moments as token_moments
-from poolscope.metrics.tokens import run as token_run
 from poolscope.metrics.tokens import sample as text_sample
-from poolscope.metrics.tokens.keys import most_frequent
-from poolscope.metrics.tokens.measure import token_statistics
+from poolscope.metrics.tokens.measure import most_frequent, token_statistics
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts.files import COLOURS, GREY, short_name, style, translucent
 from poolscope.errors import InputError, require
 from poolscope.metrics.layers.result import LayersResult
 
@@ -53,10 +53,8 @@ def _measured(name: str, *, dash: str = "solid", label: str = "") -> Callable[[L
 def _socm(result: LayersResult) -> list[Curve]:
     if result.socm is None:
         return []
-    nothing = [np.nan] * len(result.socm)
-    low = [nan if state.low is None else state.low for state, nan in zip(result.socm, nothing, strict=True)]
-    high = [nan if state.high is None else state.high for state, nan in zip(result.socm, nothing, strict=True)]
-    return [Curve(np.arange(len(result.socm)), [state.mean for state in result.socm], low, high)]
+    mean, low, high = np.array([(s.mean, s.low, s.high) for s in result.socm], dtype=np.float64).T  # no interval: NaN
+    return [Curve(np.arange(len(result.socm)), mean, low, high)]
 
 
 def _frequency(result: LayersResult) -> list[Curve]:
@@ -144,7 +142,8 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
     row, column = cell[0] + 1, cell[1] + 1
     axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])
     floor = 10.0 ** axis["range"][0] if panel.log and axis else -np.inf
-    for result, name, colour in zip(results, _names(results), _colours(len(results)), strict=True):
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(results))]
+    for result, name, colour in zip(results, _names(results), colours, strict=True):
         for curve in panel.curves(result):
             for trace in _traces(curve, name, colour, result.states, floor=floor, legend=legend):
                 figure.add_trace(trace, row, column)
@@ -204,10 +203,6 @@ def _names(results: Sequence[LayersResult]) -> list[str]:
     ]
 
 
-def _colours(count: int) -> list[str]:
-    return [COLOURS[k % len(COLOURS)] for k in range(count)]
-
-
 def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, floor: float, legend: bool) -> list[Any]:
     """The band of the interval, cut at the floor of the panel, and the line over it."""
     go = require("plotly.graph_objects", "report")
@@ -218,7 +213,7 @@ def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, flo
         y=np.maximum(np.concatenate([high, low[::-1]]), floor),
         mode="lines",
         fill="toself",
-        fillcolor=f"rgba{(*_rgb(colour), 0.18)}",
+        fillcolor=translucent(colour, 0.18),
         line={"width": 0},
         hoverinfo="skip",
         showlegend=False,
@@ -239,7 +234,3 @@ def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, flo
         "<extra></extra>",
     )
     return [band, line] if np.isfinite(low).any() else [line]
-
-
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

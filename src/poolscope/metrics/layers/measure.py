@@ -6,24 +6,51 @@ length collapse by Zhou et al. (ACL 2025).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from types import TracebackType
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import OpenModel
+from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
+from poolscope.clouds import TokenClouds
 from poolscope.encoders import Progress
 from poolscope.encoders.base import check_texts
-from poolscope.errors import InputError
-from poolscope.metrics.layers.result import LayersResult
-from poolscope.metrics.layers.socm import StateClouds
-from poolscope.metrics.layers.tally import BatchTally, LayerTally
+from poolscope.errors import DegenerateCloudError, InputError
+from poolscope.metrics.layers.anatomy import (
+    CloudMoments,
+    LayerSums,
+    centred_attention,
+    cloud_moments,
+    contraction,
+    squared_norms,
+    within_text_cosines,
+)
+from poolscope.metrics.layers.result import LayersResult, StateSocm
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.selection import AllPairs
+from poolscope.numbers.moments import text_moments
+from poolscope.numbers.singular import largest_singular_values
 from poolscope.results import provenance
+
+Array = NDArray[np.float64]
 
 # Texts whose pairs are compared in every state: 4,950 pairs a state.
 SOCM_TEXTS = 100
+# Distance from 1 to the next number; numpy does not know bfloat16.
+_PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# What rounding may add to d_Σ.
+_ROUNDING = 1e-9
 
 
 def layers(
@@ -38,11 +65,41 @@ def layers(
 ) -> LayersResult:
     """λ, r, C, concentration ratio, cosine, σₐ, high-frequency growth and SOCM of every layer, from one pass.
 
-    `model` is a transformer as `as_encoder` takes it (a name, a folder, a SentenceTransformer, or a pair (model,
-    tokenizer)) and `options` are the fields of `EncoderOptions`. SOCM compares all pairs of at most `socm_texts` texts,
-    drawn at random (`seed`); 0 leaves it out. Of a batch one layer is in memory at a time (on a CPU one batch a core is
-    under way), and the clouds that SOCM needs lie in a temporary folder. With a prompt that the pooling leaves out, the
-    states are the pooled tokens, and what happens inside a layer is measured over all tokens that attend to each other.
+    Of a batch one layer is in memory at a time (on a CPU one batch a core is under way), and the clouds that SOCM needs
+    lie in a temporary folder. With a prompt that the pooling leaves out, the states are the pooled tokens, and what
+    happens inside a layer is measured over all tokens that attend to each other.
+
+    Parameters
+    ----------
+    model
+        A transformer on torch, as `as_encoder` takes it: a name, a folder, a SentenceTransformer, or a pair (model,
+        tokenizer).
+    texts : list of str
+        The texts.
+    ids : list of str, optional
+        One a text, for the table; their positions if left out.
+    socm_texts : int
+        SOCM compares all pairs of at most so many texts, drawn at random; 0 leaves it out.
+    seed : int
+        Of that draw.
+    progress : callable, optional
+        Called with the number of texts and tokens just done.
+    **options
+        The fields of `EncoderOptions`, such as `max_length`.
+
+    Returns
+    -------
+    LayersResult
+        Every quantity per text and layer, its mean with an interval, the checks of both theorems.
+
+    Examples
+    --------
+    >>> result = layers("builtin:minilm", ["A man bites a dog.", "Dogs are often bitten by men."])
+    >>> result
+    LayersResult(sentence-transformers/all-MiniLM-L6-v2: 2 texts, 6 layers, post-norm)
+    >>> result.means("concentration_ratio").mean.shape      # of the states 0 to 6
+    (7,)
+
     """
     texts = check_texts(texts)
     names = tuple(str(k) for k in range(len(texts))) if ids is None else tuple(ids)
@@ -60,7 +117,7 @@ def layers(
         for done in opened.run(texts, partial(BatchTally, tally), parallel=True, progress=progress):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
-        socm = None if clouds is None else clouds.socm(tally.states)
+        by_state = None if clouds is None else clouds.socm(tally.states)
     origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
@@ -74,6 +131,208 @@ def layers(
         value_norms=tally.sums.value_norms,
         pre_norm=tuple(site.pre_norm for site in opened.sites),
         post_norm=tuple(site.post_norm for site in opened.sites),
-        socm=socm,
+        socm=by_state,
         provenance={**origin, "model": opened.card.to_dict()},
     )
+
+
+# -- collecting the numbers of every text and layer while the batches go by ----------------------------------------
+
+
+class LayerTally:
+    """Numbers per text and layer, filled in batch by batch; clouds go to `clouds` on the way, if given.
+
+    Batches may be filled in by several threads at once: they hold different texts, and so write to different rows.
+    """
+
+    def __init__(self, opened: OpenModel, ids: Sequence[str], clouds: StateClouds | None) -> None:
+        projections = [site.projections for site in opened.sites]
+        texts, depth, heads = len(ids), len(projections), max(p.heads for p in projections)
+        self.states = (*(str(k) for k in range(depth + 1)), *(["output"] if opened.final_norm else []))
+        self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
+        self.ids = ids
+        self.clouds = clouds
+        self.ratio, self.cosine = (np.empty((texts, len(self.states))) for _ in range(2))
+        self.sums = LayerSums(
+            spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
+            mean_square={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
+            contraction=np.full((texts, depth, heads), np.nan),
+            sigma=np.full((texts, depth, heads), np.nan),
+            norms=_by_head([p.norms for p in projections], heads),
+            value_norms=_by_head([p.value_norms for p in projections], heads),
+            linear=np.array([not site.post_norm for site in opened.sites]),
+            precision=_PRECISION[opened.card.dtype],
+        )
+
+    def values(self) -> dict[str, Array]:
+        """All quantities by name."""
+        return {
+            "concentration_ratio": self.ratio,
+            "cosine": self.cosine,
+            "lambda": self.sums.contraction,
+            "sigma_a": self.sums.sigma,
+            **self.sums.quantities(),
+        }
+
+
+class BatchTally:
+    """Fills in one batch: `add` is given its layers one after the other."""
+
+    def __init__(self, tally: LayerTally, batch: TextBatch) -> None:
+        self._tally = tally
+        self._batch = batch
+        self._offsets = _offsets(batch.mask)
+        self._input: CloudMoments | None = None
+        tally.lengths[batch.positions], tally.truncated[batch.positions] = batch.lengths, batch.truncated
+
+    def add(self, layer: LayerCapture) -> None:
+        """Everything that is measured of one layer."""
+        if self._input is None:
+            rows = token_rows(layer.H, self._batch.mask)
+            self._input = cloud_moments(rows, self._offsets)
+            self._add_state(0, rows, self._input)
+        rows = token_rows(layer.X, self._batch.mask)
+        output = cloud_moments(rows, self._offsets)
+        self._add_moments(layer, {id(layer.H): self._input, id(layer.X): output})
+        self._add_attention(layer)
+        self._add_state(layer.number, rows, output)
+        self._input = output  # the next layer's H
+
+    def add_output(self, rows: NDArray[Any]) -> None:
+        """The pooled tokens as the model hands them out, after its final norm."""
+        moments = cloud_moments(rows, _offsets(self._batch.pooled))
+        self._add_cloud(len(self._tally.states) - 1, rows, moments)
+
+    def _add_state(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+        """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
+        kept = self._batch.pooled[self._batch.mask]
+        if not kept.all():
+            rows = rows[kept]
+            moments = cloud_moments(rows, _offsets(self._batch.pooled))
+        self._add_cloud(state, rows, moments)
+
+    def _add_cloud(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+        at, offsets = self._batch.positions, _offsets(self._batch.pooled)
+        self._check_mean(moments, f"state {state}")
+        self._tally.ratio[at, state] = moments.ratio
+        self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
+        if self._tally.clouds is not None:
+            self._tally.clouds.add(state, rows, np.diff(offsets), at)
+
+    def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
+        for letter, tensor in _pieces(layer):
+            if id(tensor) not in known:  # U is often H, and Z the output of W_O
+                known[id(tensor)] = cloud_moments(token_rows(tensor, self._batch.mask), self._offsets)
+            moments, at = known[id(tensor)], np.s_[self._batch.positions, layer.number - 1]
+            self._tally.sums.spread[letter][at] = moments.spread
+            self._tally.sums.mean_square[letter][at] = moments.mean_square
+        self._check_mean(known[id(layer.Y)], f"Y of layer {layer.number}")
+
+    def _add_attention(self, layer: LayerCapture) -> None:
+        norms, sums, weights = layer.site.projections.norms, self._tally.sums, weights_to_numpy(layer.A)
+        for row, (position, n) in enumerate(zip(self._batch.positions, self._batch.lengths, strict=True)):
+            centred = centred_attention(weights[row], int(n))
+            at = np.s_[position, layer.number - 1, : len(norms)]
+            sums.contraction[at] = contraction(norms, squared_norms(centred), int(n))
+            sums.sigma[at] = largest_singular_values(centred)
+
+    def _check_mean(self, moments: CloudMoments, where: str) -> None:
+        zero = np.flatnonzero(moments.mean_square == 0)
+        if len(zero):
+            text = self._tally.ids[self._batch.positions[int(zero[0])]]
+            raise DegenerateCloudError(
+                f"text '{text}': the mean of its tokens is the zero vector ({where}), so its concentration ratio is "
+                f"not defined. Leave this text out."
+            )
+
+
+def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:
+    yield from zip("HUBZYX", (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X), strict=True)
+
+
+def _offsets(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
+
+
+def _by_head(norms: Sequence[Array], heads: int) -> Array:
+    """One row a layer; NaN where a layer has fewer heads than the widest."""
+    return np.stack([np.pad(row, (0, heads - len(row)), constant_values=np.nan) for row in norms])
+
+
+# -- SOCM of every state ------------------------------------------------------------------------------------------
+
+
+class StateClouds:
+    """The clouds of at most `count` of the texts, one Arrow file a state, written batch by batch.
+
+    The files are gone when the context ends.
+    """
+
+    def __init__(self, ids: Sequence[str], count: int, *, seed: int) -> None:
+        self._ids = ids
+        self._chosen = np.zeros(len(ids), dtype=bool)
+        self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
+        self._folder = TemporaryDirectory(prefix="poolscope-layers-")
+        self._writers: dict[int, Any] = {}
+        self._lock = Lock()
+
+    def __enter__(self) -> StateClouds:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        self._folder.cleanup()
+
+    def add(self, state: int, rows: NDArray[Any], lengths: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+        """The clouds of some texts in one state, end to end; those that were not drawn are left aside."""
+        drawn = self._chosen[positions]
+        if not drawn.any():
+            return
+        offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
+        kept = rows[np.repeat(drawn, lengths)]
+        table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
+        with self._lock:  # batches come from several threads
+            if state not in self._writers:
+                self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
+            self._writers[state].write_table(table)
+
+    def socm(self, states: Sequence[str]) -> tuple[StateSocm, ...]:
+        """SOCM by state over all pairs of the texts that were drawn."""
+        self._close()
+        return tuple(_measure(TokenClouds.open(self._path(k)), name) for k, name in enumerate(states))
+
+    def _path(self, state: int) -> Path:
+        return Path(self._folder.name) / f"state-{state}.arrow"
+
+    def _close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+
+def _measure(clouds: TokenClouds, state: str) -> StateSocm:
+    result = socm(clouds, keep=AllPairs(clouds).count)
+    assert result.pairs is not None  # all were kept
+    traces = text_moments(clouds).traces
+    trace_sum = traces[result.pairs.i] + traces[result.pairs.j]
+    share, violations = _theorem_2(result.pairs.covariance_distance, trace_sum / 4)
+    relative = SocmFormula(scale="trace").covariance_distance(4 * result.pairs.covariance_distance, trace_sum)
+    return StateSocm(
+        state=state,
+        pairs=result.count,
+        estimate=result.estimate,
+        mean_distance=result.mean_distance,
+        covariance_distance=result.covariance_distance,
+        above_trace=result.trace_check.share,
+        covariance_distance_over_trace=float(relative.mean()),
+        largest_share=share,
+        violations=violations,
+    )
+
+
+def _theorem_2(covariance_distance: Array, bound: Array) -> tuple[float, int]:
+    """Theorem 2 on every pair: the largest d_Σ relative to (tr Σ₁ + tr Σ₂)/4, and how many pairs exceed it."""
+    share = np.divide(covariance_distance, bound, out=np.zeros_like(bound), where=bound > 0)
+    return float(share.max()), int((covariance_distance > bound * (1 + _ROUNDING) + _ROUNDING).sum())

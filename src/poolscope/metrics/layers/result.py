@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
-from poolscope.files import atomic_path, write_json
-from poolscope.results import plain
+from poolscope.numbers.intervals import Estimate
+from poolscope.results import Result, bulk, key, origin, with_provenance
 
 Array = NDArray[np.float64]
 
@@ -70,24 +67,42 @@ class Means:
 
 @dataclass(frozen=True)
 class StateSocm:
-    """SOCM of one state: mean over pairs with its interval, and theorem 2 on every pair.
+    """SOCM of one state: mean over pairs with its interval, the means of d_μ and d_Σ, and theorem 2 on every pair.
 
     SOCM and d_Σ stay below 1 only while tr Σ ≤ 2: `above_trace` is the share of the texts that break this, and
-    `mean_d_sigma_trace` the mean of BW²/(tr Σ₁ + tr Σ₂), which is in [0, 1] always. Theorem 2: d_Σ ≤ (tr Σ₁ + tr Σ₂)/4.
-    `largest_share` is the largest d_Σ over that bound; `violations` counts the pairs above it by more than rounding.
+    `covariance_distance_over_trace` the mean of BW²/(tr Σ₁ + tr Σ₂), which is in [0, 1] always. Theorem 2:
+    d_Σ ≤ (tr Σ₁ + tr Σ₂)/4. `largest_share` is the largest d_Σ over that bound; `violations` counts the pairs above it
+    by more than rounding.
     """
 
     state: str
     pairs: int
-    mean: float
-    low: float | None
-    high: float | None
-    mean_d_mu: float
-    mean_d_sigma: float
+    estimate: Estimate
+    mean_distance: float = field(metadata=key("mean_d_mu"))
+    covariance_distance: float = field(metadata=key("mean_d_sigma"))
     above_trace: float
-    mean_d_sigma_trace: float
+    covariance_distance_over_trace: float = field(metadata=key("mean_d_sigma_trace"))
     largest_share: float
     violations: int
+
+    @property
+    def mean(self) -> float:
+        """Mean SOCM over the pairs."""
+        return self.estimate.known
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval of the mean; None where there are too few texts for one."""
+        return None if self.estimate.interval is None else self.estimate.interval.low
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval of the mean."""
+        return None if self.estimate.interval is None else self.estimate.interval.high
+
+    def derived(self) -> dict[str, float | None]:
+        """The mean and its interval by names of their own."""
+        return {"mean": self.mean, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -109,8 +124,8 @@ class Theorem1Check:
     proven_smallest_slack: float | None
 
 
-@dataclass(frozen=True)
-class LayersResult:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LayersResult(Result):
     """The anatomy of a model's layers on some texts.
 
     `values[name]` holds one array a quantity (see QUANTITIES): texts × states, × layers, or × layers × heads. `states`
@@ -121,17 +136,17 @@ class LayersResult:
     """
 
     model: str
-    ids: tuple[str, ...]
-    lengths: NDArray[np.int64]
-    truncated: NDArray[np.int64]
     states: tuple[str, ...]
-    values: Mapping[str, Array] = field(repr=False)
     norms: Array = field(repr=False)
     value_norms: Array = field(repr=False)
     pre_norm: tuple[bool, ...]
     post_norm: tuple[bool, ...]
     socm: tuple[StateSocm, ...] | None = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
+    ids: tuple[str, ...] = bulk(required=True)
+    lengths: NDArray[np.int64] = bulk(required=True)
+    truncated: NDArray[np.int64] = bulk(required=True)
+    values: Mapping[str, Array] = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
 
     def __repr__(self) -> str:
         kind = "post-norm" if not any(self.pre_norm) else "pre-norm"
@@ -195,42 +210,29 @@ class LayersResult:
             columns[name] = pa.array(aligned.reshape(-1), pa.float64(), from_pandas=True)
             if quantity.over == "heads":
                 columns[f"{name}_by_head"] = _lists(self._at_states(self.values[name]))
-        table = pa.table(columns)
-        return table.replace_schema_metadata({b"poolscope": json.dumps(plain(self.provenance)).encode()})
+        return with_provenance(pa.table(columns), self.provenance)
 
-    def save_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_table()` as Parquet, atomically."""
-        table = self.to_table()
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Means with intervals, norms, SOCM by state, the checks of both theorems: everything but the single texts."""
+    def derived(self) -> dict[str, Any]:
+        """Counts of texts, means with intervals and the checks of theorem 1."""
         return {
-            "model": self.model,
             "texts": len(self.ids),
-            "tokens": int(self.lengths.sum()),
-            "one_token_texts": int((self.lengths == 1).sum()),
-            "constant_texts": int(self.constant.sum()),
-            "texts_truncated": int((self.truncated > 0).sum()),
-            "tokens_truncated": int(self.truncated.sum()),
-            "states": list(self.states),
-            "pre_norm": list(self.pre_norm),
-            "post_norm": list(self.post_norm),
+            "tokens": self.lengths.sum(),
+            "one_token_texts": (self.lengths == 1).sum(),
+            "constant_texts": self.constant.sum(),
+            "texts_truncated": (self.truncated > 0).sum(),
+            "tokens_truncated": self.truncated.sum(),
             "means": {
-                name: {"symbol": quantity.symbol, "over": quantity.over, **plain(self.means(name))}
+                name: {"symbol": quantity.symbol, "over": quantity.over, **vars(self.means(name))}
                 for name, quantity in QUANTITIES.items()
             },
-            "norms": plain(self.norms),
-            "value_norms": plain(self.value_norms),
-            "theorem_1": plain(self.theorem_1()),
-            "socm": plain(self.socm),
-            "provenance": plain(self.provenance),
+            "theorem_1": self.theorem_1(),
         }
 
-    def save_json(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_dict()` as JSON, atomically."""
-        write_json(path, self.to_dict())
+    def figure(self) -> Any:
+        """All panels by layer on one sheet."""
+        from poolscope.metrics.layers.figure import layers_sheet
+
+        return layers_sheet(self)
 
     def _at_states(self, values: Array) -> Array:
         """Values by layer moved to the state that the layer gives; NaN for state 0, and for a norm after the last."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
+from poolscope.results import cells
 
 Index = NDArray[np.int64]
 
@@ -53,8 +55,8 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
 
     A bin with fewer than `min_texts` texts is merged with the next longer one, the last with the one before it.
 
-    >>> found = length_bins(np.array([3, 60, 70, 130, 140]), min_texts=2)
-    >>> found.labels, found.counts.tolist(), found.merged
+    >>> by_bin = length_bins(np.array([3, 60, 70, 130, 140]), min_texts=2)
+    >>> by_bin.labels, by_bin.counts.tolist(), by_bin.merged
     (('0–100', '100–150'), [3, 2], ('0–50, 50–100 → 0–100',))
     """
     if min_texts < 1:
@@ -124,3 +126,13 @@ def _merge(edges: Sequence[float], counts: Index, min_texts: int) -> tuple[list[
 
 def _label(low: float, high: float) -> str:
     return f"{low:g}–{high:g}"
+
+
+def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """Records of one kind (of bins, places, lengths) as rows of a table: the same columns in all, `label` as `bin`."""
+    rows = []
+    for record in records:
+        values = {part.name: getattr(record, part.name) for part in fields(record)}
+        rows.append(cells({"bin" if name == "label" else name: value for name, value in values.items()}))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in columns} for row in rows]

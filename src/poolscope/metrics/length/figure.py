@@ -14,12 +14,10 @@ from poolscope.errors import InputError, require
 if TYPE_CHECKING:
     from poolscope.metrics.length.labels import LengthLabels
     from poolscope.metrics.length.mechanism import LengthMechanism
-    from poolscope.metrics.length.nulls import LengthNulls
-    from poolscope.metrics.length.position import PositionProbe
-    from poolscope.metrics.length.probes import LengthProbe
+    from poolscope.metrics.length.probes import LengthNulls, LengthProbe
+    from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
-    from poolscope.metrics.length.result import LengthProfile
-    from poolscope.metrics.length.retrieval import LengthRetrieval
+    from poolscope.metrics.length.search import LengthRetrieval, PositionProbe
     from poolscope.numbers.intervals import Estimate
 
 _WIDTH, _HEIGHT, _COLUMNS = 460, 340, 3
@@ -125,10 +123,10 @@ def _profile_panels(profile: LengthProfile) -> list[Panel]:
 
 
 def _mechanism_panels(mechanism: LengthMechanism) -> list[Panel]:
-    labels = [row.label for row in mechanism.rows]
+    labels = [row.label for row in mechanism.bins]
 
     def series(name: str, legend: str, colour: int = 0, dash: str = "solid") -> Series:
-        return Series(legend, labels, [getattr(row, name) for row in mechanism.rows], colour, dash)
+        return Series(legend, labels, [getattr(row, name) for row in mechanism.bins], colour, dash)
 
     panels = [
         Panel(
@@ -171,9 +169,9 @@ def _null_panels(nulls: LengthNulls) -> list[Panel]:
 def _probe_panels(probes: Sequence[LengthProbe]) -> list[Panel]:
     panels = []
     for probe in probes:
-        tokens = [row.tokens for row in probe.rows]
-        series = [Series("measured", tokens, [row.cosine for row in probe.rows])]
-        averaged = [row.averaged for row in probe.rows if row.averaged is not None]
+        tokens = [row.tokens for row in probe.steps]
+        series = [Series("measured", tokens, [row.cosine for row in probe.steps])]
+        averaged = [row.averaged for row in probe.steps if row.averaged is not None]
         if averaged:
             series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
         panels.append(Panel(probe.meaning, _TOKENS, "mean pairwise cosine", series, log=True))
@@ -181,13 +179,13 @@ def _probe_panels(probes: Sequence[LengthProbe]) -> list[Panel]:
 
 
 def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:
-    labels = [row.label for row in retrieval.rows]
+    labels = [row.label for row in retrieval.bins]
     quality = [
-        Series(name, labels, [getattr(row, part) for row in retrieval.rows], colour)
+        Series(name, labels, [getattr(row, part) for row in retrieval.bins], colour)
         for colour, (part, name) in enumerate((("hit", "hit rate"), ("ndcg", "nDCG"), ("mrr", "MRR")))
     ]
     k, across = retrieval.k, "tokens of the document"
-    shares = [Series("observed / expected", labels, [row.ratio for row in retrieval.rows])]
+    shares = [Series("observed / expected", labels, [row.ratio for row in retrieval.bins])]
     return [
         Panel("Which answers are found?", across, f"quality at {k}", quality),
         Panel("Which documents crowd the top?", across, f"share of the first {k} / expected", shares, reference=1.0),
@@ -195,32 +193,32 @@ def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:
 
 
 def _position_panels(probe: PositionProbe) -> list[Panel]:
-    places = [row.position for row in probe.rows]
+    places = [row.position for row in probe.places]
     across = "place of the segment (0: start, 1: end)"
     return [
         Panel(
             "Is the answer still near?",
             across,
             "cosine with the query",
-            [Series("measured", places, [row.similarity for row in probe.rows])],
+            [Series("measured", places, [row.similarity for row in probe.places])],
         ),
         Panel(
             "Is it still found?",
             across,
             f"mean rank of {probe.among:.0f}",
-            [Series("measured", places, [row.rank for row in probe.rows])],
+            [Series("measured", places, [row.rank for row in probe.places])],
         ),
     ]
 
 
 def _label_panels(labels: LengthLabels) -> list[Panel]:
-    names = [row.label for row in labels.rows]
+    names = [row.label for row in labels.bins]
     return [
         Panel(
-            "Are labels told?", _TOKENS, "accuracy", [Series("measured", names, [row.accuracy for row in labels.rows])]
+            "Are labels told?", _TOKENS, "accuracy", [Series("measured", names, [row.accuracy for row in labels.bins])]
         ),
         Panel(
-            "How sure?", _TOKENS, "entropy in bits", [Series("measured", names, [row.entropy for row in labels.rows])]
+            "How sure?", _TOKENS, "entropy in bits", [Series("measured", names, [row.entropy for row in labels.bins])]
         ),
     ]
 
@@ -283,9 +281,9 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
 
 def _trace(series: Series) -> Any:
     go = require("plotly.graph_objects", "report")
-    values = np.array([_number(found.value) for found in series.values])
+    values = np.array([_number(value.value) for value in series.values])
     ends = [
-        (None, None) if found.interval is None else (found.interval.low, found.interval.high) for found in series.values
+        (None, None) if value.interval is None else (value.interval.low, value.interval.high) for value in series.values
     ]
     low, high = (np.array([_number(end) for end in side]) for side in zip(*ends, strict=True))
     return go.Scatter(
@@ -314,13 +312,13 @@ def _trace(series: Series) -> Any:
 def _floor_trace(series: Series) -> Any:
     """The range that chance gives, as a grey band; None where nothing was shuffled."""
     go = require("plotly.graph_objects", "report")
-    shown = [(x, found) for x, found in zip(series.x, series.values, strict=True) if found.floor is not None]
+    shown = [(x, value) for x, value in zip(series.x, series.values, strict=True) if value.floor is not None]
     if not shown:
         return None
     places = [x for x, _ in shown]
     return go.Scatter(
         x=[*places, *places[::-1]],
-        y=[*(found.floor_high for _, found in shown), *(found.floor_low for _, found in shown[::-1])],
+        y=[*(value.floor_high for _, value in shown), *(value.floor_low for _, value in shown[::-1])],
         mode="lines",
         fill="toself",
         fillcolor="rgba(102, 102, 102, 0.25)",

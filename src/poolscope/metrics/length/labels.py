@@ -12,17 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, require
-from poolscope.metrics.length.bins import MIN_TEXTS, length_bins
-from poolscope.metrics.length.result import estimate_cells
-from poolscope.metrics.length.statistics import Array, difference_of_means, mean_estimate
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
+from poolscope.numbers.intervals import Array, Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import plain
+from poolscope.results import Result
 from poolscope.texts.tally import is_missing
-from poolscope.verdicts import Verdict
 
 FOLDS = 5
-_WATCH = 0.05
 _MOST_ITERATIONS = 2000
 
 
@@ -36,8 +32,8 @@ class LabelRow:
     entropy: Estimate
 
 
-@dataclass(frozen=True)
-class LengthLabels:
+@dataclass(frozen=True, repr=False)
+class LengthLabels(Result):
     """Accuracy and entropy by length, from predictions of texts that the regression did not see.
 
     `dropped` texts have no label, or one with fewer texts than folds. `difference` is the accuracy of the longest bin
@@ -49,56 +45,20 @@ class LengthLabels:
     dropped: int
     folds: int
     accuracy: Estimate
-    rows: tuple[LabelRow, ...]
+    bins: tuple[LabelRow, ...]
     difference: Estimate
     converged: bool
     notes: tuple[str, ...]
 
-    @property
-    def verdict(self) -> Verdict:
-        """`watch` if labels of long texts are told less well, by 0.05 or more.
-
-        The labels of long and short texts may differ too, so that this alone never says `repair`.
-        """
-        value, interval = self.difference.value, self.difference.interval
-        if value is None:
-            return Verdict(
-                "ok", "There is one length bin only: accuracy cannot be compared by length.", evidence=self.notes
-            )
-        first, last = self.rows[0], self.rows[-1]
-        words = f"accuracy {first.accuracy.value:.2f} at {first.label}, {last.accuracy.value:.2f} at {last.label}"
-        worse = interval is not None and interval.high < 0
-        if worse:
-            sentence = f"Labels of long texts are harder to tell: {words}."
-        elif interval is not None and interval.low > 0:
-            sentence = f"Labels of long texts are easier to tell: {words}."
-        else:
-            sentence = (
-                f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
-                f"{value:+.2f}{_brackets(interval)}."
-            )
-        return Verdict("watch" if worse and value <= -_WATCH else "ok", sentence, value, interval, 0.0, self.notes)
-
-    def table(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One row a bin."""
-        return [
-            {
-                "bin": row.label,
-                "texts": row.texts,
-                **estimate_cells("accuracy", row.accuracy),
-                **estimate_cells("entropy", row.entropy),
-            }
-            for row in self.rows
-        ]
+        return table_rows(self.bins)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only."""
-        content: dict[str, Any] = plain(self)
-        return {**content, "verdict": self.verdict.to_dict()}
+    def figure(self) -> Any:
+        """Accuracy and entropy by bin."""
+        from poolscope.metrics.length.figure import labels_figure
 
-
-def _brackets(interval: Interval | None) -> str:
-    return "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
+        return labels_figure(self)
 
 
 def labels_by_length(
@@ -117,7 +77,7 @@ def labels_by_length(
     texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
     """
     units = unit_rows(vectors, "vectors")
-    found = as_lengths(lengths, len(units), "lengths")
+    counted = as_lengths(lengths, len(units), "lengths")
     if len(labels) != len(units):
         raise InputError(f"labels: received {len(labels)} for {len(units)} vectors; one a vector is needed.")
     if folds < 2:
@@ -135,9 +95,9 @@ def labels_by_length(
             f"labels: received {len(names)} different ones, of which {frequent} have {folds} texts or more; at "
             f"least two are needed. Use coarser labels, more texts or fewer folds."
         )
-    units, found, numbers = units[kept], found[kept], numbers[kept]
+    units, counted, numbers = units[kept], counted[kept], numbers[kept]
     right, entropy, converged = _predict(units, numbers, folds=folds, seed=seed)
-    by_bin = length_bins(found, bins, min_texts=min_texts)
+    by_bin = length_bins(counted, bins, min_texts=min_texts)
     first = numbers == np.bincount(numbers).argmax()
     rows = []
     for number, label in enumerate(by_bin.labels):
@@ -160,7 +120,7 @@ def labels_by_length(
         dropped=int((~kept).sum()),
         folds=folds,
         accuracy=mean_estimate(right),
-        rows=tuple(rows),
+        bins=tuple(rows),
         difference=Estimate(None) if single else difference_of_means(right[last], right[by_bin.of == 0]),
         converged=converged,
         notes=tuple(notes),

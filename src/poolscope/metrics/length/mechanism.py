@@ -1,23 +1,217 @@
-"""Why long texts look alike, by length bin: the attention of the last layer, the deviations of the tokens, the words.
+"""Why long texts look alike, from one pass over them: last-layer attention, deviations of the tokens, the words.
 
 σₐ and its bound: Zhou et al. (ACL 2025). On real models σₐ was seen to grow with the length while ‖PA‖_F²/(n − 1)
-shrinks, so both stand beside the bound, and the result says where the bound fails.
+shrinks, so both stand beside the bound, and the result says where the bound fails. No token outlives its batch.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from poolscope.errors import InputError
-from poolscope.metrics.length.passes import AttentionNumbers, MeasuredTexts
-from poolscope.metrics.length.result import LengthProfile, estimate_cells
-from poolscope.metrics.length.statistics import Array, bin_line, grouped_cosines, mean_estimate
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_numpy
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
+from poolscope.encoders.base import check_texts
+from poolscope.encoders.capabilities import word_table
+from poolscope.encoders.pooling import TextPooling
+from poolscope.errors import InputError, ModelError
+from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
+from poolscope.metrics.length.bins import table_rows
+from poolscope.metrics.length.profile import LengthProfile, bin_slope
+from poolscope.numbers.cosines import grouped_cosines
+from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import plain
+from poolscope.numbers.singular import largest_singular_values
+from poolscope.results import Result
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+# Tokens whose input embeddings are looked up at once.
+_LOOKUP = 2**16
+
+
+@dataclass(frozen=True)
+class AttentionNumbers:
+    """The attention of the last layer, per text and head (texts × heads); NaN for a text of one token.
+
+    sigma_a: ‖PA‖₂; frobenius: ‖PA‖_F²/(n − 1); score_variance: variance of the attention scores within a row, mean over
+    rows; bound: the published bound of σₐ for that length and variance.
+    """
+
+    sigma_a: Array
+    frobenius: Array
+    score_variance: Array
+    bound: Array
+
+
+@dataclass(frozen=True)
+class MeasuredTexts:
+    """What one pass gives for every text.
+
+    vectors (N × d): one a text, pooled as the model declares (`pooling_notes`; none for the mean); lengths: tokens that
+    attend to each other; truncated: tokens cut off; spread and mean_square: S(X) and ‖μ(X)‖² of the pooled tokens;
+    words (N × d'): plain averages of the input word embeddings, special tokens left out. `attention` and `words` are
+    None where the model does not show them; `notes` says why.
+    """
+
+    card: ModelCard
+    vectors: Array = field(repr=False)
+    lengths: Index = field(repr=False)
+    truncated: Index = field(repr=False)
+    spread: Array = field(repr=False)
+    mean_square: Array = field(repr=False)
+    attention: AttentionNumbers | None = field(default=None, repr=False)
+    words: Array | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+    pooling_notes: tuple[str, ...] = ()
+
+
+def measure_texts(
+    model: Any, texts: Sequence[str], *, progress: Progress | None = None, **options: Any
+) -> MeasuredTexts:
+    """Vectors, lengths, spreads, last-layer attention and averages of input embeddings, from one pass.
+
+    `model` is anything `as_encoder` takes. A model whose attention cannot be watched (ONNX, static tables, functions,
+    ready clouds) is encoded as usual, and the result says what is missing.
+    """
+    checked = check_texts(texts)
+    encoder = as_encoder(model, **options)
+    try:
+        opened = OpenModel(encoder)
+    except ModelError as error:
+        measured = _of_clouds(encoder, encoder.encode(checked, progress=progress)[-1])
+        return replace(measured, notes=(f"The attention was not measured. {error}", *measured.notes))
+    return _of_passes(opened, checked, progress)
+
+
+def score_bound(n: int, score_variance: Array) -> Array:
+    """The published bound of σₐ, √(n / (2√(1 + e^{−2σ²})·(n − 1)^{3/2} + 1)), σ² the variance of the scores.
+
+    It rests on log-normal approximations and falls with n; measured values may lie above it.
+
+    >>> score_bound(10, np.array([0.0, 100.0])).round(4).tolist()
+    [0.3595, 0.4264]
+    """
+    return np.asarray(np.sqrt(n / (2 * np.sqrt(1 + np.exp(-2 * score_variance)) * (n - 1) ** 1.5 + 1)))
+
+
+def score_variances(A: NDArray[Any]) -> Array:
+    """Variance of the attention scores within a row, mean over rows, of every head (heads × n × n → heads).
+
+    Scores are known from the weights up to a number a row, log A = s − log Σ eˢ, which does not change their variance.
+    Entries of weight 0 (masked, or too small for the type) have no score and are left out.
+
+    >>> float(score_variances(np.array([[[0.5, 0.5], [0.5, 0.5]]]))[0])
+    0.0
+    """
+    seen = A > 0
+    scores = np.log(A, where=seen, out=np.zeros(A.shape))
+    count = seen.sum(axis=-1)
+    mean = scores.sum(axis=-1) / np.maximum(count, 1)
+    squares = (np.where(seen, scores - mean[..., None], 0.0) ** 2).sum(axis=-1)
+    rows = count > 1
+    variance = np.where(rows, squares / np.maximum(count - 1, 1), 0.0).sum(axis=-1)
+    return np.asarray(np.divide(variance, rows.sum(axis=-1), out=np.full(len(A), np.nan), where=rows.any(axis=-1)))
+
+
+def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | None) -> MeasuredTexts:
+    heads = opened.sites[-1].projections.heads
+    attention = AttentionNumbers(*(np.full((len(texts), heads), np.nan) for _ in range(4)))
+    spread, mean_square = np.empty(len(texts)), np.empty(len(texts))
+    lengths, truncated = (np.zeros(len(texts), dtype=np.int64) for _ in range(2))
+    vectors, pooling = np.empty((len(texts), opened.card.dimension)), TextPooling(opened.card)
+    with threadpool_limits(1, user_api="blas"):  # the batches share out the cores
+        for done in opened.run(
+            texts, lambda batch: _LastLayer(batch, attention), layers=[-1], parallel=True, progress=progress
+        ):
+            at = done.texts.positions
+            offsets = np.concatenate([[0], np.cumsum(done.texts.pooled.sum(axis=1))]).astype(np.int64)
+            moments = cloud_moments(done.output, offsets)
+            spread[at], mean_square[at] = moments.spread, moments.mean_square
+            vectors[at] = pooling.vectors(done.output, offsets)
+            lengths[at], truncated[at] = done.texts.lengths, done.texts.truncated
+    return MeasuredTexts(
+        card=opened.card,
+        vectors=vectors,
+        lengths=lengths,
+        truncated=truncated,
+        spread=spread,
+        mean_square=mean_square,
+        attention=attention,
+        words=_word_averages(opened, texts),
+        pooling_notes=pooling.notes,
+    )
+
+
+class _LastLayer:
+    """Takes the attention of one batch to pieces as soon as its last layer ends."""
+
+    def __init__(self, batch: TextBatch, numbers: AttentionNumbers) -> None:
+        self._batch = batch
+        self._numbers = numbers
+
+    def add(self, layer: LayerCapture) -> None:
+        weights, numbers = weights_to_numpy(layer.A), self._numbers
+        for row, (position, n) in enumerate(zip(self._batch.positions, self._batch.lengths, strict=True)):
+            if n == 1:  # a single token has no deviations
+                continue
+            centred = centred_attention(weights[row], int(n))
+            numbers.sigma_a[position] = largest_singular_values(centred)
+            numbers.frobenius[position] = squared_norms(centred) / (n - 1)
+            variance = score_variances(weights[row, :, :n, :n])
+            numbers.score_variance[position] = variance
+            numbers.bound[position] = score_bound(int(n), variance)
+
+
+def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
+    """Plain averages of the input word embeddings; special tokens count only where a text has no others."""
+    table = word_table(opened.encoder)
+    tokens = opened.encoder.plan(texts).tokens
+    special = np.isin(tokens.ids, list(opened.encoder.vocabulary.special_ids))
+    owner = np.repeat(np.arange(len(texts)), tokens.lengths)
+    alone = np.bincount(owner[~special], minlength=len(texts)) == 0
+    kept = ~special | alone[owner]
+    ids, owner = tokens.ids[kept], owner[kept]
+    sums = np.zeros((len(texts), table.shape[1]))
+    for start in range(0, len(ids), _LOOKUP):
+        part = np.s_[start : start + _LOOKUP]
+        first = np.flatnonzero(np.diff(owner[part], prepend=-1))
+        sums[owner[part][first]] += np.add.reduceat(table[ids[part]], first, dtype=np.float64)
+    return sums / np.bincount(owner, minlength=len(texts))[:, None]
+
+
+def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
+    """The same from ready clouds, without attention; a static table is its own input embedding."""
+    pooling, parts = TextPooling(encoder.card), []
+    for block in clouds.blocks():
+        moments = cloud_moments(block.tokens, block.offsets)
+        parts.append((pooling.vectors(block.tokens, block.offsets), moments.spread, moments.mean_square))
+    vectors, spread, mean_square = (np.concatenate(part) for part in zip(*parts, strict=True))
+    static = encoder.card.kind == "static"
+    notes = () if static else ("The model shows no table of input word embeddings to average.",)
+    return MeasuredTexts(
+        card=encoder.card,
+        vectors=vectors,
+        lengths=clouds.lengths,
+        truncated=clouds.truncated.astype(np.int64),
+        spread=spread,
+        mean_square=mean_square,
+        words=vectors if static else None,
+        notes=notes,
+        pooling_notes=pooling.notes,
+    )
+
+
+# -- by bin -------------------------------------------------------------------------------------------------------
+
+_NOTHING = Estimate(None)
 
 
 @dataclass(frozen=True)
@@ -41,73 +235,66 @@ class MechanismRow:
     words: Estimate
 
 
-_NOTHING = Estimate(None)
-
-
-@dataclass(frozen=True)
-class LengthMechanism:
+@dataclass(frozen=True, repr=False)
+class LengthMechanism(Result):
     """The mechanism by bin, and the slope of the cosine for averages of input embeddings beside that of the model."""
 
-    rows: tuple[MechanismRow, ...]
-    model_slope: float | None
-    words_slope: float | None
-    words_interval: Interval | None
+    bins: tuple[MechanismRow, ...]
+    model_slope: Estimate
+    words_slope: Estimate
     notes: tuple[str, ...]
 
-    def table(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One row a bin: value, low and high of everything."""
-        names = [name for name in MechanismRow.__dataclass_fields__ if name not in ("label", "texts")]
-        return [
-            {
-                "bin": row.label,
-                "texts": row.texts,
-                **{cell: value for name in names for cell, value in estimate_cells(name, getattr(row, name)).items()},
-            }
-            for row in self.rows
-        ]
+        return table_rows(self.bins)
+
+    def derived(self) -> dict[str, Any]:
+        """What was measured, in words."""
+        return {"sentences": list(self.sentences())}
+
+    def figure(self) -> Any:
+        """σₐ beside its bound, what attention leaves, deviations of the tokens, and averages of input embeddings."""
+        from poolscope.metrics.length.figure import mechanism_figure
+
+        return mechanism_figure(self)
 
     def sentences(self) -> tuple[str, ...]:
         """What was measured, in words."""
-        found = []
-        seen = [row for row in self.rows if row.sigma_a.value is not None]
+        words = []
+        seen = [row for row in self.bins if row.sigma_a.value is not None]
         if len(seen) > 1:
             first, last = seen[0], seen[-1]
-            found.append(
+            words.append(
                 f"Last layer, {first.label} → {last.label}: σₐ {_change(first.sigma_a, last.sigma_a)} (bound "
                 f"{_change(first.bound, last.bound)}), ‖PA‖²/(n − 1) {_change(first.frobenius, last.frobenius)}."
             )
             fails = np.average([row.bound_fails.value or 0.0 for row in seen], weights=[row.texts for row in seen])
-            found.append(
+            words.append(
                 f"The published bound of σₐ fails for {fails:.0%} of texts × heads."
                 if fails > 0
                 else "The published bound of σₐ holds for every text and head."
             )
-        if self.words_slope is not None and self.model_slope is not None:
-            found.append(
-                f"Plain averages of the input word embeddings have the slope {self.words_slope:+.3f} per doubling, the "
-                f"model's vectors {self.model_slope:+.3f}."
+        if self.words_slope.value is not None and self.model_slope.value is not None:
+            words.append(
+                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+.3f} per "
+                f"doubling, the model's vectors {self.model_slope.value:+.3f}."
             )
-        return (*found, *self.notes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only."""
-        content: dict[str, Any] = plain(self)
-        return {**content, "sentences": list(self.sentences())}
+        return (*words, *self.notes)
 
 
 def length_mechanism(measured: MeasuredTexts, profile: LengthProfile) -> LengthMechanism:
     """What a pass saw, by the bins of the profile of the same texts."""
     groups, count = profile.assignment, len(profile.bins)
-    if len(groups) != len(measured.lengths):
+    if groups is None or len(groups) != len(measured.lengths):
         raise InputError(
-            f"received a profile of {len(groups)} texts and a pass over {len(measured.lengths)}; both must be of the "
-            f"same texts. Make the profile from the vectors of the pass."
+            f"received a profile of {0 if groups is None else len(groups)} texts and a pass over "
+            f"{len(measured.lengths)}; both must be of the same texts. Make the profile from the vectors of the pass."
         )
-    words, line = [_NOTHING] * count, None
+    words, words_slope = [_NOTHING] * count, _NOTHING
     if measured.words is not None:
         cosines = grouped_cosines(unit_rows(measured.words, "averages of input embeddings"), groups, count)
         words = [cosine.estimate for cosine in cosines]
-        line = bin_line(cosines, np.log2(np.maximum(measured.lengths, 1)), groups)
+        words_slope = bin_slope(cosines, np.log2(np.maximum(measured.lengths, 1)), groups)
     rows = []
     for number, row in enumerate(profile.bins):
         member = groups == number
@@ -122,25 +309,18 @@ def length_mechanism(measured: MeasuredTexts, profile: LengthProfile) -> LengthM
                 words=words[number],
             )
         )
-    seen = line is not None and not np.isnan(line.slope)
-    return LengthMechanism(
-        rows=tuple(rows),
-        model_slope=profile.slope,
-        words_slope=line.slope if seen and line is not None else None,
-        words_interval=line.interval if seen and line is not None else None,
-        notes=measured.notes,
-    )
+    return LengthMechanism(tuple(rows), profile.slope, words_slope, measured.notes)
 
 
-def _attention(numbers: AttentionNumbers | None, member: Array) -> dict[str, Estimate]:
+def _attention(measured: AttentionNumbers | None, member: NDArray[np.bool_]) -> dict[str, Estimate]:
     names = ("sigma_a", "bound", "frobenius", "score_variance", "bound_fails")
-    if numbers is None:
+    if measured is None:
         return dict.fromkeys(names, _NOTHING)
-    values = {name: getattr(numbers, name)[member] for name in names[:-1]}
+    values = {name: getattr(measured, name)[member] for name in names[:-1]}
     values["bound_fails"] = np.where(
         np.isnan(values["sigma_a"]), np.nan, (values["sigma_a"] > values["bound"]).astype(np.float64)
     )
-    return {name: mean_estimate(_over_heads(found)) for name, found in values.items()}
+    return {name: mean_estimate(_over_heads(numbers)) for name, numbers in values.items()}
 
 
 def _over_heads(values: Array) -> Array:

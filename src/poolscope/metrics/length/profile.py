@@ -7,6 +7,7 @@ statistic with the lengths shuffled among the texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,26 +15,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins
-from poolscope.metrics.length.result import BinProfile, LengthProfile
-from poolscope.metrics.length.statistics import (
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
+from poolscope.numbers.cosines import (
     Array,
+    Index,
+    PairCosine,
     Units,
-    bin_line,
     cosine_deviation,
     effective_rank,
     group_sums,
     grouped_cosines,
-    leave_one_out_interval,
-    line_slopes,
     mean_cosines,
-    mean_estimate,
     pair_cosine,
     rank_estimate,
 )
-from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.results import plain, provenance
+from poolscope.results import Result, bulk, origin, plain, provenance
 
 SHUFFLES = 200
 NEIGHBOURS = 10
@@ -41,11 +39,70 @@ NEIGHBOURS = 10
 _RANK_TEXTS = 128
 _RANK_DRAWS = 20
 
-# A rise of the mean cosine, from the shortest to the longest tenth of the texts, in standard deviations of the cosine
-# over all pairs. A quarter of one moves a fixed cut-off visibly; a whole one makes an unrelated pair of long texts look
-# like the better sixth of all pairs.
-WATCH_RISE = 0.25
-REPAIR_RISE = 1.0
+
+@dataclass(frozen=True)
+class BinProfile:
+    """One bin: which lengths, how many texts, their geometric mean length, and its statistics with their floors.
+
+    cosine: mean over pairs of texts; distance: mean ‖e − c‖ from the centre c of all unit vectors; norm: mean length of
+    the vectors as they were given; effective_rank: of as many texts in every bin; same_bin_neighbours: share of the
+    nearest neighbours that are in the same bin.
+    """
+
+    label: str
+    low: float
+    high: float
+    texts: int
+    mean_length: float
+    cosine: Estimate
+    distance: Estimate
+    norm: Estimate
+    effective_rank: Estimate
+    same_bin_neighbours: Estimate
+
+
+@dataclass(frozen=True, repr=False)
+class LengthProfile(Result):
+    """Do long texts look alike? Statistics by length bin, and the slope per doubling.
+
+    `slope`: change of the mean pairwise cosine per doubling of the length, the least-squares line through the bins
+    weighted by their texts, with its interval over texts and as floor the slopes of shuffled lengths (no value where
+    there is a single bin, or all lengths are the same). `doublings` is log₂ of the length of the longest tenth over
+    that of the shortest (quantiles 0.9 and 0.1); `cosine_deviation` the standard deviation of the cosine over all
+    pairs; `assignment` the bin of every text.
+    """
+
+    bins: tuple[BinProfile, ...]
+    texts: int
+    dimension: int
+    unit: str
+    notes: tuple[str, ...]
+    mean_cosine: float
+    cosine_deviation: float
+    doublings: float
+    slope: Estimate
+    assignment: NDArray[np.int64] | None = bulk()
+    provenance: Mapping[str, Any] = origin()
+
+    def __repr__(self) -> str:
+        slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+.4f} per doubling"
+        return f"LengthProfile({self.texts:,} texts in {len(self.bins)} bins, {slope})"
+
+    def rise(self, slope: float) -> float:
+        """What a slope adds up to from the shortest to the longest tenth of the texts, in standard deviations of the
+        cosine over all pairs; 0 where all pairs have one cosine.
+        """
+        return slope * self.doublings / self.cosine_deviation if self.cosine_deviation > 0 else 0.0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin: the value, interval (low, high) and floor of every statistic."""
+        return table_rows(self.bins)
+
+    def figure(self) -> Any:
+        """Cosine, distance from the centre, norm, effective rank and neighbours by bin; grey is chance."""
+        from poolscope.metrics.length.figure import length_figure
+
+        return length_figure(self)
 
 
 def length_profile(
@@ -58,23 +115,45 @@ def length_profile(
     neighbours: int = NEIGHBOURS,
     seed: int = 0,
     unit: str = "tokens",
-    watch: float = WATCH_RISE,
-    repair: float = REPAIR_RISE,
 ) -> LengthProfile:
     """Mean pairwise cosine, distance from the centre, norm, effective rank and neighbours by length bin; the slope.
 
-    vectors (N × d) of any embedding model, lengths (N) in `unit`. `bins`: None for widths of 50, a number of quantile
-    bins, or edges; bins with fewer than `min_texts` are merged and named. The slope is the change of the mean pairwise
-    cosine per doubling of the length. `watch` and `repair` are rises in standard deviations of the pair cosine (see
-    `LengthProfile.rise`). No N × N matrix is kept.
+    No N × N matrix is kept. What the numbers mean says `poolscope.length_verdicts`.
 
+    Parameters
+    ----------
+    vectors
+        The vectors of the texts (N × d), of any embedding model.
+    lengths
+        The length of each text (N), in `unit`.
+    bins
+        None for widths of 50, a number of quantile bins, or edges.
+    min_texts
+        Bins with fewer texts are merged with a neighbour, and named in the notes.
+    shuffles
+        How often the lengths are shuffled among the texts for the floors.
+    neighbours
+        Nearest neighbours of each text that are looked at.
+    seed
+        Of the shuffles and of the texts behind an effective rank.
+    unit
+        What the lengths count, for titles and sentences.
+
+    Returns
+    -------
+    LengthProfile
+        Every statistic of every bin with interval and floor; `slope` is the change of the mean pairwise cosine per
+        doubling of the length.
+
+    Examples
+    --------
     >>> random = np.random.default_rng(0)
     >>> lengths = random.integers(10, 200, size=400)
     >>> noise = random.standard_normal((400, 8))
-    >>> length_profile(noise, lengths).verdict.level
-    'ok'
-    >>> length_profile(noise + np.log2(lengths)[:, None] - 3, lengths).verdict.level
-    'repair'
+    >>> alike = length_profile(noise + np.log2(lengths)[:, None] - 3, lengths)
+    >>> alike.slope.interval.low > alike.slope.floor_high
+    True
+
     """
     given = np.asarray(vectors)
     if given.dtype.kind not in "fiu":
@@ -90,41 +169,36 @@ def length_profile(
         raise InputError(f"shuffles: received {shuffles}; at least 20 are needed to tell an effect from chance.")
     if neighbours < 1:
         raise InputError(f"neighbours: received {neighbours}; allowed: 1 and more neighbours of every text.")
-    found = length_bins(counts, bins, min_texts=min_texts)
+    by_bin = length_bins(counts, bins, min_texts=min_texts)
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
-    shuffled = np.stack([found.of[random.permutation(len(units))] for _ in range(shuffles)])
-    measured = _Measured(units, np.linalg.norm(given.astype(np.float64), axis=1), found, shuffled)
-    line = bin_line(measured.cosines, logs, found.of)
-    sizes = found.counts.astype(np.float64)
-    places = np.bincount(found.of, logs, len(found)) / np.maximum(sizes, 1)
+    shuffled = np.stack([by_bin.of[random.permutation(len(units))] for _ in range(shuffles)])
+    measured = _Measured(units, np.linalg.norm(given.astype(np.float64), axis=1), by_bin, shuffled)
+    sizes = by_bin.counts.astype(np.float64)
+    places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
+    slope = bin_slope(measured.cosines, logs, by_bin.of)
     chance = line_slopes(measured.shuffled_cosines, places, sizes)
-    rows = measured.rows(places, neighbours=min(neighbours, len(units) - 2), random=random)
     low, high = np.quantile(logs, [0.1, 0.9])
-    sloped = not np.isnan(line.slope)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     return LengthProfile(
-        bins=rows,
+        bins=measured.rows(places, neighbours=min(neighbours, len(units) - 2), random=random),
         texts=len(units),
         dimension=units.shape[1],
         unit=unit,
-        notes=(*found.notes(), *measured.notes()),
+        notes=(*by_bin.notes(), *measured.notes()),
         mean_cosine=pair_cosine(units).value,
         cosine_deviation=cosine_deviation(units),
         doublings=float(high - low),
-        slope=line.slope if sloped else None,
-        slope_interval=line.interval if sloped else None,
-        slope_floor=float(np.quantile(chance, 0.975)) if sloped else None,
-        thresholds=(watch, repair),
-        assignment=found.of,
+        slope=with_floor(slope, chance),
+        assignment=by_bin.of,
         provenance=_origin(settings),
     )
 
 
 def _origin(settings: Mapping[str, Any]) -> dict[str, Any]:
-    found = provenance(settings=plain(settings))
-    del found["clouds"]  # there are none: vectors may come from anywhere
-    return found
+    content = provenance(settings=plain(settings))
+    del content["clouds"]  # there are none: vectors may come from anywhere
+    return content
 
 
 class _Measured:
@@ -184,11 +258,11 @@ class _Measured:
 
     def _neighbour_chance(self, nearest: NDArray[np.int64]) -> Array:
         """Share of neighbours in the same bin after every shuffle: who is near whom stays, the bins are dealt anew."""
-        found = np.empty((len(self.shuffled), len(self.bins)))
+        shares = np.empty((len(self.shuffled), len(self.bins)))
         for row, of in enumerate(self.shuffled):
-            share = (of[nearest] == of[:, None]).mean(axis=1)
-            found[row] = np.bincount(of, share, len(self.bins)) / np.maximum(self.bins.counts, 1)
-        return found
+            own = (of[nearest] == of[:, None]).mean(axis=1)
+            shares[row] = np.bincount(of, own, len(self.bins)) / np.maximum(self.bins.counts, 1)
+        return shares
 
     def _ranks(self, random: np.random.Generator) -> list[Estimate]:
         """Effective rank of as many texts in every bin, and of as many texts of any length."""
@@ -196,14 +270,14 @@ class _Measured:
         size = min(_RANK_TEXTS, int(enough.min()))
         draws = [random.choice(len(self.units), size, replace=False) for _ in range(_RANK_DRAWS)]
         chance = np.array([effective_rank(self.units[drawn]) for drawn in draws])
-        found = []
+        ranks = []
         for number, count in enumerate(self.bins.counts):
             if count < size or size < 3:
-                found.append(Estimate(None))
+                ranks.append(Estimate(None))
                 continue
             drawn = random.choice(np.flatnonzero(self.bins.of == number), size, replace=False)
-            found.append(with_floor(rank_estimate(self.units[drawn]), chance))
-        return found
+            ranks.append(with_floor(rank_estimate(self.units[drawn]), chance))
+        return ranks
 
 
 def neighbour_shares(nearest: NDArray[np.int64], of: NDArray[np.int64], bins: int) -> list[Estimate]:
@@ -212,8 +286,8 @@ def neighbour_shares(nearest: NDArray[np.int64], of: NDArray[np.int64], bins: in
     The interval leaves out one text at a time: itself, and from the neighbours of the others, whose next nearest takes
     its place. A text is a neighbour of many, so that the shares of single texts are no independent draws.
 
-    >>> found = neighbour_shares(np.array([[1, 2], [0, 2], [3, 1], [2, 1]]), np.array([0, 0, 1, 1]), 2)
-    >>> [share.value for share in found]
+    >>> shares = neighbour_shares(np.array([[1, 2], [0, 2], [3, 1], [2, 1]]), np.array([0, 0, 1, 1]), 2)
+    >>> [share.value for share in shares]
     [1.0, 1.0]
     """
     own = of[nearest] == of[:, None]
@@ -227,20 +301,63 @@ def neighbour_shares(nearest: NDArray[np.int64], of: NDArray[np.int64], bins: in
     here = np.arange(len(of))
     without[here, of] -= counts
     left[here, of] -= 1
-    found = []
+    shares = []
     for number, size in enumerate(sizes):
         if size == 0:
-            found.append(Estimate(None))
+            shares.append(Estimate(None))
             continue
         value = float(sums[number] / (size * k))
         spared = without[:, number] / (np.maximum(left[:, number], 1) * k)
-        found.append(Estimate(value, leave_one_out_interval(value, spared) if size > 1 else None))
-    return found
+        shares.append(Estimate(value, leave_one_out_interval(value, spared) if size > 1 else None))
+    return shares
 
 
-def with_floor(estimate: Estimate, chance: Array) -> Estimate:
-    """The estimate beside what chance gives: mean and central 95 % over the shuffles."""
-    if estimate.value is None or not np.isfinite(chance).all():
-        return estimate
-    low, high = np.quantile(chance, [0.025, 0.975])
-    return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
+# -- the slope ----------------------------------------------------------------------------------------------------
+
+
+def bin_slope(cosines: Sequence[PairCosine], log_lengths: Array, groups: Index) -> Estimate:
+    """Slope of the line through the mean cosine of every bin over its mean log₂ length, bins weighted by their texts.
+
+    Without text i only the bin of i changes (its weight, mean length and mean cosine), so that the slopes without each
+    text in turn cost one step a text. Bins with fewer than three texts, which have no cosine without one, are left out.
+    No value where all lengths are the same.
+    """
+    sizes = np.bincount(groups, minlength=len(cosines)).astype(np.float64)
+    used = np.flatnonzero(sizes >= 3)
+    if len(used) < 2:
+        return Estimate(None)
+    kept = np.isin(groups, used)
+    own, x = groups[kept], log_lengths[kept]
+    places = np.bincount(groups, log_lengths, len(cosines)) / np.maximum(sizes, 1)
+    heights = np.array([cosine.value for cosine in cosines])
+    moments = _line_moments(sizes[used], places[used], heights[used]).sum(axis=1)
+    without_cosine = np.empty(len(x))
+    for group in used:
+        without_cosine[own == group] = cosines[int(group)].without
+    before = _line_moments(sizes[own], places[own], heights[own])
+    after = _line_moments(sizes[own] - 1, (sizes[own] * places[own] - x) / (sizes[own] - 1), without_cosine)
+    slope = float(_slope(moments))
+    if np.isnan(slope):
+        return Estimate(None)
+    return Estimate(slope, leave_one_out_interval(slope, _slope(moments[:, None] - before + after)))
+
+
+def line_slopes(cosines: Array, log_lengths: Array, sizes: Array) -> Array:
+    """Slopes of the same line for several sets of mean cosines (a × bins) at the same mean log₂ lengths (bins)."""
+    used = sizes >= 3
+    if used.sum() < 2:
+        return np.full(len(cosines), np.nan)
+    heights = cosines[:, used]
+    weights, places = (np.broadcast_to(values[used], heights.shape) for values in (sizes, log_lengths))
+    return _slope(_line_moments(weights, places, heights).sum(axis=2))
+
+
+def _line_moments(weight: Array, x: Array, y: Array) -> Array:
+    return np.stack([weight, weight * x, weight * y, weight * x * x, weight * x * y])
+
+
+def _slope(moments: Array) -> Array:
+    weight, wx, wy, wxx, wxy = moments
+    spread = weight * wxx - wx * wx
+    flat = spread <= 1e-12 * np.maximum(weight * wxx, 1e-300)
+    return np.asarray(np.where(flat, np.nan, (weight * wxy - wx * wy) / np.where(flat, 1.0, spread)))

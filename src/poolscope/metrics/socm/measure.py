@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
-from poolscope.metrics.socm.regression import socm_regression
-from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck, columns_of, table_metadata
+from poolscope.metrics.socm.result import PAIR_SCHEMA, Largest, LogHistogram, PairColumns, SocmResult, TraceCheck
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     AllPairs,
@@ -27,22 +26,27 @@ from poolscope.metrics.socm.selection import (
     nearest,
     sampled,
 )
-from poolscope.metrics.socm.tally import Largest, LogHistogram
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
+    Estimate,
     Interval,
+    RegressionEstimate,
     corpus_interval,
     dyadic_interval,
     jackknife_interval,
+    regression_estimate,
 )
-from poolscope.numbers.moments import TextMoments, text_moments
-from poolscope.results import provenance
+from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
+from poolscope.results import provenance, with_provenance
 
 Array = NDArray[np.float64]
+Corpus = tuple[TokenClouds, TextMoments]
 
 # Pairs kept in memory (40 bytes each) before the result falls back to a histogram and the worst pairs.
 KEEP_PAIRS = 5_000_000
+
+_RENAMED = {"sample": "pairs=N", "table": "socm_table(clouds, path)"}
 
 
 def socm(
@@ -51,7 +55,6 @@ def socm(
     *,
     pairs: Any = None,
     neighbours: int | None = None,
-    sample: int | None = None,
     seed: int = 0,
     scale: str = "paper",
     a: float = 1.0,
@@ -59,79 +62,180 @@ def socm(
     eps: float = 0.0,
     top: int = 100,
     keep: int = KEEP_PAIRS,
-    table: str | os.PathLike[str] | None = None,
     progress: Callable[[int], None] | None = None,
-    reduced: tuple[ReducedCache, ReducedCache] | None = None,
+    **renamed: Any,
 ) -> SocmResult:
     """SOCM = (1 − d_μ)^a · d_Σ^b of pairs of texts: high where the means agree while the token clouds differ.
 
-    Which pairs: all pairs of `clouds`; with `other`, every text of one with every text of the other; `pairs`, a list of
-    (i, j); `neighbours`, each text with its k nearest by mean vector; `sample`, that many random pairs (`seed`).
-    `scale`, `a`, `b`, `eps`: see `SocmFormula`. At most `keep` pairs stay in memory; beyond, the mean and its interval
-    are still exact, quantiles are good to 0.01 %, and the `top` worst pairs are kept. `table` writes every pair to a
-    Parquet file as it comes. `progress` is called with the number of pairs just done. Who asks for several lists of
-    pairs of the same clouds passes `reduced`, the `poolscope.numbers.bures.pairs.reduced_caches` of them, to all calls.
+    Without a choice of pairs, all pairs of `clouds` are compared; with `other`, every text of one with every text of
+    the other.
 
+    Parameters
+    ----------
+    clouds : TokenClouds
+        The token clouds of at least two texts.
+    other : TokenClouds, optional
+        Clouds of other texts from the same model and layer, to compare with.
+    pairs : int or list of (int, int), optional
+        A number: that many random pairs, with intervals for this corpus too. Or the pairs themselves, as positions.
+    neighbours : int, optional
+        Each text with so many nearest texts by mean vector. Excludes `pairs`.
+    seed : int
+        Of the random pairs.
+    scale, a, b, eps
+        Of the formula; see `SocmFormula`.
+    top : int
+        How many of the worst pairs are kept with their texts.
+    keep : int
+        At most so many pairs stay in memory. Beyond, the mean and its interval are still exact, quantiles are good to
+        0.01 %, and the `top` worst pairs are kept; `socm_table` writes every pair as it comes.
+    progress : callable, optional
+        Called with the number of pairs just done.
+    **renamed
+        Nothing: an argument that has another name now is refused, and the new name told.
+
+    Returns
+    -------
+    SocmResult
+        The mean with its interval, the distribution, the worst pairs.
+
+    Examples
+    --------
     >>> clouds = TokenClouds.from_arrays([[[1, 1], [1, -1]], [[1, 2], [1, -2]], [[1, 0], [1, 0]]])
     >>> round(socm(clouds).mean, 6)           # (1/4 + 1/4 + 1)/3
     0.5
+    >>> socm(clouds, pairs=[(0, 1)]).count, socm(clouds, pairs=50).count
+    (1, 50)
+
     """
-    formula = SocmFormula(scale=scale, a=a, b=b, eps=eps)
+    if renamed:
+        name = next(iter(renamed))
+        new = f"; it is {_RENAMED[name]} now" if name in _RENAMED else ""
+        raise InputError(f"socm: received {name}=, which is not one of its arguments{new}. See help(poolscope.socm).")
+    return _measure(
+        clouds,
+        other,
+        pairs=pairs,
+        neighbours=neighbours,
+        seed=seed,
+        formula=SocmFormula(scale=scale, a=a, b=b, eps=eps),
+        top=top,
+        keep=keep,
+        progress=progress,
+    )
+
+
+def socm_table(
+    clouds: TokenClouds, path: str | os.PathLike[str], other: TokenClouds | None = None, **options: Any
+) -> SocmResult:
+    """`socm`, and every pair in a Parquet file, written as it comes: for more pairs than memory holds.
+
+    Parameters
+    ----------
+    clouds, other
+        As `socm` takes them.
+    path : path
+        The file, written whole or not at all: columns i, j, d_mu, d_sigma, socm, and the provenance as metadata.
+    **options
+        As `socm` takes them.
+
+    Returns
+    -------
+    SocmResult
+        The same as that of `socm`.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow.parquet
+    >>> clouds = TokenClouds.from_arrays([[[1, 1], [1, -1]], [[1, 2], [1, -2]], [[1, 0], [1, 0]]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result = socm_table(clouds, f"{folder}/pairs.parquet", keep=0)
+    ...     pyarrow.parquet.read_table(f"{folder}/pairs.parquet")["socm"].to_numpy().round(6).tolist()
+    [0.25, 0.25, 1.0]
+
+    """
+    return _with_options(clouds, other, options, path=path)
+
+
+def socm_reduced(clouds: TokenClouds, reduced: tuple[ReducedCache, ReducedCache], **options: Any) -> SocmResult:
+    """`socm` for who asks for several lists of pairs of the same clouds: the reduced factors are made once.
+
+    `reduced`: `poolscope.numbers.bures.pairs.reduced_caches(clouds)`, the same for all calls.
+    """
+    return _with_options(clouds, None, options, reduced=reduced)
+
+
+def pair_count(
+    clouds: TokenClouds, other: TokenClouds | None = None, *, pairs: Any = None, neighbours: int | None = None
+) -> int | None:
+    """How many pairs `socm` will compute for this choice, or None where that is known only later (neighbours)."""
+    if pairs is not None:
+        return int(pairs) if np.ndim(pairs) == 0 else len(pairs)
+    if neighbours is not None:
+        return None
+    return CrossedPairs(clouds, other).count if other is not None else AllPairs(clouds).count
+
+
+def _with_options(clouds: TokenClouds, other: TokenClouds | None, options: dict[str, Any], **inner: Any) -> SocmResult:
+    """What `socm` does with these options, and what only the package asks for."""
+    formula = SocmFormula(**{name: options.pop(name) for name in ("scale", "a", "b", "eps") if name in options})
+    return _measure(clouds, other, formula=formula, **options, **inner)
+
+
+def _measure(
+    clouds: TokenClouds,
+    other: TokenClouds | None,
+    *,
+    formula: SocmFormula,
+    pairs: Any = None,
+    neighbours: int | None = None,
+    seed: int = 0,
+    top: int = 100,
+    keep: int = KEEP_PAIRS,
+    progress: Callable[[int], None] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    reduced: tuple[ReducedCache, ReducedCache] | None = None,
+) -> SocmResult:
     top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
     _check_corpora(clouds, right)
     moments = text_moments(clouds)
-    right_moments = moments if right is clouds else text_moments(right)
-    selection = _select(clouds, right, pairs, neighbours, sample, seed, moments, right_moments)
+    corpora = (clouds, moments), (right, moments if right is clouds else text_moments(right))
+    selection = _select(*corpora, pairs, neighbours, seed)
     if reduced is not None and isinstance(selection, ListedPairs):
         selection = replace(selection, reduced=reduced)
-    settings = {**formula.to_dict(), "pairs": selection.kind, "sample": sample, "neighbours": neighbours}
-    settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None or eps else "compiled"}
+    drawn = selection.count if pairs is not None and np.ndim(pairs) == 0 else None
+    settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
+    compiled = native.kernel() is not None and not formula.eps
+    settings |= {"seed": seed if drawn else None, "kernel": "compiled" if compiled else "numpy"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
-
-    tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not eps)
-    with _table_writer(table, origin) as write:
-        for numbers, found in selection.distances(eps=eps):
-            d_sigma = formula.covariance_distance(found.bures, found.trace_sum)
-            columns = PairColumns(
-                found.i, found.j, found.mean_distance, d_sigma, formula.score(found.mean_distance, d_sigma)
-            )
-            tally.add(numbers, columns, found.overlap)
+    tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not formula.eps)
+    with _table_writer(path, origin) as write:
+        for numbers, distances in selection.distances(eps=formula.eps):
+            covariance_distance = formula.covariance_distance(distances.bures, distances.trace_sum)
+            score = formula.score(distances.mean_distance, covariance_distance)
+            columns = PairColumns(distances.i, distances.j, distances.mean_distance, covariance_distance, score)
+            tally.add(numbers, columns, distances.overlap)
             write(columns)
             if progress is not None:
-                progress(len(found))
-    kept = tally.columns()
-    estimate = None
-    if sample is not None and kept is not None:
-        estimate = socm_regression(kept, tally.overlap, (clouds, moments), (right, right_moments))
+                progress(len(distances))
+    kept, count = tally.columns(), selection.count
     return SocmResult(
         kind=selection.kind,
-        count=selection.count,
-        mean=tally.total / selection.count,
-        interval=tally.interval(),
-        corpus_interval=None if sample is None or kept is None else corpus_interval(kept.socm, positive=not eps),
-        regression=estimate,
-        mean_d_mu=tally.total_d_mu / selection.count,
-        mean_d_sigma=tally.total_d_sigma / selection.count,
-        trace_check=_trace_check(clouds, right, moments, right_moments),
+        count=count,
+        estimate=Estimate(tally.total / count, tally.interval()),
+        corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
+        regression=socm_regression(kept, tally.overlap, *corpora) if kept is not None and drawn else None,
+        mean_distance=tally.total_mean_distance / count,
+        covariance_distance=tally.total_covariance_distance / count,
+        trace_check=_trace_check(*corpora),
         provenance=origin,
         pairs=kept,
-        top=tally.worst(),
-        distribution=tally.distribution,
+        top=tally.worst().described(clouds, right),
+        distribution=tally.distribution if kept is None else None,
         left=clouds,
         right=right,
     )
-
-
-def pair_count(
-    clouds: TokenClouds, other: TokenClouds | None, pairs: Any, neighbours: int | None, sample: int | None
-) -> int | None:
-    """How many pairs `socm` will compute for this choice, or None where that is known only later (neighbours)."""
-    if pairs is not None:
-        return len(pairs)
-    if sample is not None or neighbours is not None:
-        return sample
-    return CrossedPairs(clouds, other).count if other is not None else AllPairs(clouds).count
 
 
 class _Tally:
@@ -145,21 +249,22 @@ class _Tally:
         self._kept = np.empty((4, selection.count if self._keep else 0))
         self._largest = Largest(top)
         self.distribution = LogHistogram()
-        self.total = self.total_d_mu = self.total_d_sigma = 0.0
+        self.total = self.total_mean_distance = self.total_covariance_distance = 0.0
         self._sums = [np.zeros(len(selection.left)), np.zeros(len(selection.right) if self._crossed else 0)]
 
     def add(self, numbers: NDArray[np.int64], columns: PairColumns, overlap: Array) -> None:
         self.total += float(columns.socm.sum())
-        self.total_d_mu += float(columns.d_mu.sum())
-        self.total_d_sigma += float(columns.d_sigma.sum())
+        self.total_mean_distance += float(columns.mean_distance.sum())
+        self.total_covariance_distance += float(columns.covariance_distance.sum())
         left, right = self._sums[0], self._sums[1 if self._crossed else 0]
         left += np.bincount(columns.i, columns.socm, minlength=len(left))
         right += np.bincount(columns.j, columns.socm, minlength=len(right))
+        distances = (columns.mean_distance, columns.covariance_distance)
         if self._keep:
-            self._kept[:, numbers] = columns.d_mu, columns.d_sigma, columns.socm, overlap
+            self._kept[:, numbers] = *distances, columns.socm, overlap
         else:
             self.distribution.add(columns.socm)
-            self._largest.add(columns.socm, columns.i, columns.j, columns.d_mu, columns.d_sigma)
+            self._largest.add(columns.socm, columns.i, columns.j, *distances)
 
     def columns(self) -> PairColumns | None:
         return PairColumns(*self._selection.indices(), *self._kept[:3]) if self._keep else None
@@ -171,9 +276,7 @@ class _Tally:
 
     def worst(self) -> PairColumns:
         kept = self.columns()
-        if kept is not None:
-            return kept.ranked(self._largest.size)
-        return columns_of(self._largest)
+        return self._largest.pairs() if kept is None else kept.ranked(self._largest.size)
 
     def interval(self) -> Interval | None:
         """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""
@@ -198,34 +301,22 @@ def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:
         raise InputError("received one text; SOCM compares pairs, so at least two texts are needed.")
 
 
-def _select(
-    left: TokenClouds,
-    right: TokenClouds,
-    pairs: Any,
-    neighbours: int | None,
-    sample: int | None,
-    seed: int,
-    left_moments: TextMoments,
-    right_moments: TextMoments,
-) -> PairSelection:
-    asked = [
-        name for name, value in (("pairs", pairs), ("neighbours", neighbours), ("sample", sample)) if value is not None
-    ]
-    if len(asked) > 1:
-        raise InputError(f"received {' and '.join(asked)}; they exclude each other. Pass one of them, or none.")
+def _select(left: Corpus, right: Corpus, pairs: Any, neighbours: int | None, seed: int) -> PairSelection:
+    if pairs is not None and neighbours is not None:
+        raise InputError("received pairs and neighbours; they exclude each other. Pass one of them, or none.")
+    if pairs is not None and np.ndim(pairs) == 0:
+        return sampled(left[0], right[0], pairs, seed)
     if pairs is not None:
-        return listed(left, right, pairs)
+        return listed(left[0], right[0], pairs)
     if neighbours is not None:
-        return nearest(left, right, neighbours, left_moments, right_moments)
-    if sample is not None:
-        return sampled(left, right, sample, seed)
-    return AllPairs(left) if left is right else CrossedPairs(left, right)
+        return nearest(left[0], right[0], neighbours, left[1], right[1])
+    return AllPairs(left[0]) if left[0] is right[0] else CrossedPairs(left[0], right[0])
 
 
-def _trace_check(left: TokenClouds, right: TokenClouds, moments: TextMoments, right_moments: TextMoments) -> TraceCheck:
-    same = left is right
-    traces = moments.traces if same else np.concatenate([moments.traces, right_moments.traces])
-    lengths = left.lengths if same else np.concatenate([left.lengths, right.lengths])
+def _trace_check(left: Corpus, right: Corpus) -> TraceCheck:
+    corpora = [left] if left[0] is right[0] else [left, right]
+    traces = np.concatenate([moments.traces for _, moments in corpora])
+    lengths = np.concatenate([clouds.lengths for clouds, _ in corpora])
     return TraceCheck(len(traces), int((traces > 2).sum()), float(traces.max()), int((lengths == 1).sum()))
 
 
@@ -235,6 +326,81 @@ def _table_writer(path: Any, origin: dict[str, Any]) -> Iterator[Callable[[PairC
     if path is None:
         yield lambda columns: None
         return
-    schema = PAIR_SCHEMA.with_metadata(table_metadata(origin))
+    schema = with_provenance(PAIR_SCHEMA.empty_table(), origin).schema
     with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         yield lambda columns: writer.write_table(columns.to_table().cast(schema))
+
+
+# -- the mean over all pairs, from some of them -------------------------------------------------------------------
+#
+# Every covariate is a sum of products f(i)·g(j), or an inner product of two matrices, so its mean over all pairs
+# follows from sums over texts, without going through the pairs:
+#
+# - (1 − d_μ)·f(i)·g(j), with 1 − d_μ = (1 + u·v)/2 for unit means u, v, and f, g from 1, the trace, its root and the
+#   logarithm of the length;
+# - the overlap tr Σ₁Σ₂ of the covariances, which says most about how near the two clouds are. Its mean needs one pooled
+#   covariance for the whole corpus.
+
+# Which two of the features of `_features` make a term.
+_TERMS = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]
+
+# Rows of factors that are multiplied together.
+_ROWS = 8192
+
+
+def socm_regression(pairs: PairColumns, overlap: Array, left: Corpus, right: Corpus) -> RegressionEstimate | None:
+    """Estimate the mean SOCM over all pairs (of one corpus if left and right are the same) from sampled pairs."""
+    features = _features(*left), _features(*right)
+    columns = [_term(pairs, features, left, right, *term) for term in _TERMS]
+    columns.append((overlap, _mean_overlap(left, right)))
+    covariates, means = zip(*columns, strict=True)
+    return regression_estimate(pairs.socm, np.stack(covariates, axis=1), np.array(means))
+
+
+def _features(clouds: TokenClouds, moments: TextMoments) -> list[Array]:
+    return [np.ones(len(clouds)), moments.traces, np.sqrt(moments.traces), np.log(clouds.lengths)]
+
+
+def _term(
+    pairs: PairColumns, features: tuple[list[Array], list[Array]], left: Corpus, right: Corpus, p: int, q: int
+) -> tuple[Array, float]:
+    """(1 − d_μ)·(f_p(i) g_q(j) + f_q(i) g_p(j))/2 of the sampled pairs, and its mean over all pairs."""
+    u, v = left[1].unit_means, right[1].unit_means
+    orders = [(features[0][p], features[1][q]), (features[0][q], features[1][p])]
+    values = (1 - pairs.mean_distance) * sum(f[pairs.i] * g[pairs.j] for f, g in orders) / 2
+    total = float(sum(f.sum() * g.sum() + (f @ u) @ (g @ v) for f, g in orders)) / 4
+    # Pairs of a text with itself, where 1 − d_μ = 1, are in the total and not among the pairs.
+    with_itself = float(features[0][p] @ features[0][q])
+    return values, _pair_mean(total, with_itself, left, right)
+
+
+def _mean_overlap(left: Corpus, right: Corpus) -> float:
+    """Mean of tr ΣᵢΣⱼ over all pairs, from the sums of the covariances."""
+    pooled, own = _pooled_covariance(left[0])
+    other = pooled if left[0] is right[0] else _pooled_covariance(right[0])[0]
+    return _pair_mean(float((pooled * other).sum()), own, left, right)
+
+
+def _pooled_covariance(clouds: TokenClouds) -> tuple[Array, float]:
+    """Sum of the covariances (d × d) of all texts, scaled to unit mean, and the sum of their squared norms."""
+    pooled, own = np.zeros((clouds.dimension, clouds.dimension)), 0.0
+    waiting: list[NDArray[np.float32]] = []
+    for k, cloud in enumerate(clouds):
+        _, (exact,), _ = unit_mean_factors(np.asarray(cloud, dtype=np.float64)[None])
+        factor = exact.astype(np.float32)  # products in float32, as those of the sampled pairs
+        small = factor @ factor.T if len(factor) < clouds.dimension else factor.T @ factor
+        own += float(np.square(small, dtype=np.float64).sum())
+        waiting.append(factor)
+        # One product for many texts: adding d × d matrices text by text would take longer than multiplying.
+        if k == len(clouds) - 1 or sum(map(len, waiting)) > _ROWS:
+            rows = np.concatenate(waiting)
+            pooled += rows.T @ rows
+            waiting = []
+    return pooled, own
+
+
+def _pair_mean(total: float, with_itself: float, left: Corpus, right: Corpus) -> float:
+    """Mean over pairs from the sum over all (i, j); within one corpus without the pairs of a text with itself."""
+    if left[0] is right[0]:
+        return (total - with_itself) / (len(left[0]) * (len(left[0]) - 1))
+    return total / (len(left[0]) * len(right[0]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.errors import InputError
 from poolscope.numbers.bures.pair import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
+from poolscope.results import Result, key, origin, provenance
 
 Array = NDArray[np.float64]
 
@@ -66,14 +68,15 @@ class SocmFormula:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class SocmPair:
+@dataclass(frozen=True, repr=False)
+class SocmPair(Result):
     """The distances of one pair of clouds: d_μ, d_Σ on the scale of the formula, SOCM, and BW² as it is."""
 
-    mean_distance: float
-    covariance_distance: float
+    mean_distance: float = field(metadata=key("d_mu"))
+    covariance_distance: float = field(metadata=key("d_sigma"))
     socm: float
     bures: float
+    provenance: Mapping[str, Any] = origin()
 
     @property
     def squared_wasserstein(self) -> float:
@@ -94,8 +97,25 @@ def socm_pair(
     High SOCM means that the means agree while the clouds differ, so that mean pooling hides the difference. One-token
     clouds have zero covariance. A zero mean vector is an error.
 
+    Parameters
+    ----------
+    X, Y : matrix
+        One row a token, of numpy, torch or lists.
+    x_weights, y_weights : array, optional
+        Weights of the tokens, with which mean and covariance are taken; all alike if left out.
+    formula : SocmFormula, optional
+        Scale and exponents.
+
+    Returns
+    -------
+    SocmPair
+        The distances and the score.
+
+    Examples
+    --------
     >>> round(socm_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]]).socm, 12)     # d_mu = 0, BW² = (2 − 1)²
     0.25
+
     """
     formula = formula or SocmFormula()
     if formula.eps:
@@ -107,14 +127,15 @@ def socm_pair(
     mean_distance = np.array(float((u - v) @ (u - v)) / 4)
     covariance_distance = formula.covariance_distance(bures, trace_sum)
     socm = formula.score(mean_distance, covariance_distance)
-    return SocmPair(float(mean_distance), float(covariance_distance), float(socm), float(bures))
+    distances = (float(mean_distance), float(covariance_distance))
+    return SocmPair(*distances, float(socm), float(bures), provenance=provenance(settings=formula.to_dict()))
 
 
-def trace_scores(d_mu: Array, d_sigma: Array, trace_sum: Array) -> Array:
+def trace_scores(mean_distance: Array, covariance_distance: Array, trace_sum: Array) -> Array:
     """SOCM on the scale "trace" of pairs whose d_μ and d_Σ (scale "paper") and sums of traces are known.
 
     >>> trace_scores(np.array([0.0]), np.array([0.25]), np.array([5.0])).tolist()
     [0.2]
     """
     formula = SocmFormula(scale="trace")
-    return formula.score(d_mu, formula.covariance_distance(4 * d_sigma, trace_sum))
+    return formula.score(mean_distance, formula.covariance_distance(4 * covariance_distance, trace_sum))

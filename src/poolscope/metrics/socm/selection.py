@@ -62,8 +62,8 @@ class AllPairs:
         return len(self.left) * (len(self.left) - 1) // 2
 
     def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        for found in all_pairs(self.left, eps=eps):
-            yield found.i * (2 * len(self.left) - found.i - 3) // 2 + found.j - 1, found
+        for piece in all_pairs(self.left, eps=eps):
+            yield piece.i * (2 * len(self.left) - piece.i - 3) // 2 + piece.j - 1, piece
 
     def indices(self) -> tuple[Index, Index]:
         i, j = np.triu_indices(len(self.left), 1)
@@ -83,8 +83,8 @@ class CrossedPairs:
         return len(self.left) * len(self.right)
 
     def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        for found in all_pairs(self.left, self.right, eps=eps):
-            yield found.i * len(self.right) + found.j, found
+        for piece in all_pairs(self.left, self.right, eps=eps):
+            yield piece.i * len(self.right) + piece.j, piece
 
     def indices(self) -> tuple[Index, Index]:
         i, j = np.divmod(np.arange(self.count), len(self.right))
@@ -136,8 +136,8 @@ def nearest(
     """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
     same, neighbours = left is right, whole_number(neighbours, "neighbours")
     among = None if same else right_moments.unit_means
-    found, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
-    pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), found.ravel()], axis=1)
+    top, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
+    pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), top.ravel()], axis=1)
     if same:  # two texts may be neighbours of each other: one pair
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)
     return ListedPairs(left, right, pairs, f"each text with its {neighbours} nearest neighbours")
@@ -145,7 +145,7 @@ def nearest(
 
 def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:
     """Independent uniform draws from all pairs (with replacement, so that the plain interval is right)."""
-    count, seed = whole_number(count, "sample", least=2), whole_number(seed, "seed", least=0)
+    count, seed = whole_number(count, "pairs", least=2), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
     i = random.integers(len(left), size=count)
     if left is not right:

@@ -9,20 +9,19 @@ these are evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.socm.result import PairColumns, WorstPair, columns_of, describe_pairs
+from poolscope.metrics.socm.result import Largest, WorstPairs
 from poolscope.metrics.socm.score import SocmFormula
-from poolscope.metrics.socm.tally import Largest
 from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import text_moments
+from poolscope.results import provenance
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -37,16 +36,6 @@ _PIECE = 4_000_000
 _WORTHWHILE = 0.2
 
 
-@dataclass(frozen=True)
-class WorstPairs:
-    """The k worst pairs, and how many of the `count` pairs had to be evaluated to be sure."""
-
-    pairs: list[WorstPair]
-    evaluated: int
-    count: int
-    columns: PairColumns = field(repr=False)
-
-
 def worst_pairs(
     clouds: TokenClouds,
     k: int = 100,
@@ -58,20 +47,44 @@ def worst_pairs(
 ) -> WorstPairs:
     """The k pairs of highest SOCM of a corpus: the same as `socm(clouds).worst(k)`, sooner.
 
-    Where the bounds prune too little to help, all pairs are computed instead; `evaluated` tells. `progress` is called
-    with the number of pairs just settled, by a bound or by their value.
+    Where the bounds prune too little to help, all pairs are computed instead; `evaluated` tells.
 
+    Parameters
+    ----------
+    clouds : TokenClouds
+        The token clouds of at least two texts.
+    k : int
+        How many pairs.
+    scale, a, b
+        Of the formula; see `SocmFormula`.
+    progress : callable, optional
+        Called with the number of pairs just settled, by a bound or by their value.
+
+    Returns
+    -------
+    WorstPairs
+        The pairs, the worst first, and how many had to be evaluated to be sure.
+
+    Examples
+    --------
     >>> clouds = TokenClouds.from_arrays([[[1, 1], [1, -1]], [[1, 2], [1, -2]], [[1, 0], [1, 0]]])
     >>> [(pair.i, pair.j) for pair in worst_pairs(clouds, 1).pairs]
     [(1, 2)]
+
     """
     count = len(clouds) * (len(clouds) - 1) // 2
     if not 1 <= (k := whole_number(k, "worst")) <= count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {count}, the number of pairs.")
-    search = _Search(clouds, SocmFormula(scale=scale, a=a, b=b), k, progress or (lambda settled: None))
+    formula = SocmFormula(scale=scale, a=a, b=b)
+    search = _Search(clouds, formula, k, progress or (lambda settled: None))
     search.run()
-    columns = columns_of(search.largest)
-    return WorstPairs(describe_pairs(columns, clouds, clouds), search.evaluated, count, columns)
+    settings = {"scale": scale, "a": a, "b": b, "pairs": "worst pairs by pruned search"}
+    return WorstPairs(
+        pairs=search.largest.pairs().described(clouds, clouds),
+        evaluated=search.evaluated,
+        count=count,
+        provenance=provenance(clouds, settings=settings),
+    )
 
 
 class _Search:
@@ -116,19 +129,19 @@ class _Search:
 
     def _evaluate_pairs(self, numbers: Index) -> None:
         pairs = np.stack(np.divmod(numbers, len(self._clouds)), axis=1)
-        self._evaluate(found for _, found in given_pairs(self._clouds, pairs, caches=self._caches))
+        self._evaluate(piece for _, piece in given_pairs(self._clouds, pairs, caches=self._caches))
 
     def _evaluate(self, pieces: Iterable[Distances]) -> None:
-        for found in pieces:
-            d_sigma = self._formula.covariance_distance(found.bures, found.trace_sum)
-            score = self._formula.score(found.mean_distance, d_sigma)
-            self.largest.add(score, found.i, found.j, found.mean_distance, d_sigma)
-            self.evaluated += len(found)
+        for piece in pieces:
+            covariance_distance = self._formula.covariance_distance(piece.bures, piece.trace_sum)
+            score = self._formula.score(piece.mean_distance, covariance_distance)
+            self.largest.add(score, piece.i, piece.j, piece.mean_distance, covariance_distance)
+            self.evaluated += len(piece)
 
     def _bounds(self, piece: Distances) -> Array:
         # Raised by the rounding of the bound and of the value that it is compared with.
-        d_sigma = self._formula.covariance_distance(piece.bures + 2 * piece.error, piece.trace_sum)
-        return self._formula.score(piece.mean_distance, d_sigma) * (1 + 1e-6)
+        highest = self._formula.covariance_distance(piece.bures + 2 * piece.error, piece.trace_sum)
+        return self._formula.score(piece.mean_distance, highest) * (1 + 1e-6)
 
     def _highest_free_bounds(self, count: int) -> Index:
         """The pairs of highest bound without a cross product, as numbers i·N + j, i < j."""

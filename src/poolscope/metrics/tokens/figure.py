@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
 from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
-    from poolscope.metrics.tokens.layer import LayerTokens
-    from poolscope.metrics.tokens.result import TokenStatistics
+    from poolscope.metrics.tokens.result import LayerTokens, TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
 _PARTS = {
@@ -94,11 +93,11 @@ def _left_out(results: Sequence[TokenStatistics], asked: Sequence[int] | None) -
     for result in results:
         layers = _asked(result, asked)
         shown = len(_shown(layers, of_several=len(results) > 1))
-        found = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
+        missing = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
         if result.coverage.counted > _MOST_POINTS:
-            found.append(f"the {_MOST_POINTS:,} most frequent of {result.coverage.counted:,} {result.grouping}s")
-        if found:
-            parts.append(f"{short_name(result.model)}: " * (len(results) > 1) + ", ".join(found))
+            missing.append(f"the {_MOST_POINTS:,} most frequent of {result.coverage.counted:,} {result.grouping}s")
+        if missing:
+            parts.append(f"{short_name(result.model)}: " * (len(results) > 1) + ", ".join(missing))
     return f"M against V shows {' · '.join(parts)}" if parts else ""
 
 
@@ -228,10 +227,7 @@ def _add_curves(
 
 
 def _whiskers(estimates: Sequence[Estimate]) -> dict[str, Any]:
-    """Error bars from the intervals; of no length where there is none."""
-    above = [0.0 if e.interval is None or e.value is None else e.interval.high - e.value for e in estimates]
-    below = [0.0 if e.interval is None or e.value is None else e.value - e.interval.low for e in estimates]
-    return {"array": above, "arrayminus": below, "thickness": 1.5, "width": 3}
+    return error_bars([estimate.value for estimate in estimates], [estimate.interval for estimate in estimates])
 
 
 # -- the sheet ----------------------------------------------------------------------------------------------------

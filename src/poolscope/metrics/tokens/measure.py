@@ -7,27 +7,41 @@ pieces, and of each piece only moments are kept: the memory is that of one piece
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
-from poolscope.encoders.base import Progress, TokenEncoder, check_layers, model_identity
+from poolscope.encoders.base import Progress, TokenEncoder, check_layers, check_texts, model_identity, not_a_text
 from poolscope.encoders.tokens import Vocabulary
-from poolscope.errors import InputError
-from poolscope.metrics.tokens.keys import TokenKeys, most_frequent, token_ids
-from poolscope.metrics.tokens.moments import TokenMoments
+from poolscope.errors import InputError, StoreError
+from poolscope.metrics.tokens.moments import TokenMoments, load_state, save_state, source_differences, special_key
 from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.metrics.tokens.run import TokenRun, count_first, items_of, open_moments
+from poolscope.metrics.tokens.sample import mark_of
 from poolscope.metrics.tokens.summary import summarise
+from poolscope.numbers.streaming import Index
 from poolscope.stores.store import Store, is_store
-from poolscope.stores.writer import SHARD_TEXTS
+from poolscope.stores.writer import SHARD_TEXTS, shard_sizes, spans
 
 MAX_TYPES = 10_000
 MIN_COUNT = 10
+_SAVE_SECONDS = 60.0  # between two savings of the state
+_USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
+_NO_LABEL, _END = object(), object()
+
+# A text and its label(s); `_NO_LABEL` where the groups are token types.
+Item = tuple[str, Any]
 
 
 def token_statistics(
@@ -46,17 +60,43 @@ def token_statistics(
 ) -> TokenStatistics:
     """Q, M and V of every token type in every layer, and what they add up to over the corpus.
 
-    `model` is anything `as_encoder` takes, with its `options`, and `texts` any iterable of texts; or `model` is a
-    store, clouds or a dictionary from layer to clouds, without texts. `layers`: all by default. `groups`: group by
-    these labels and not by type, one entry a text: a label for all its tokens, or a sequence with one for each. At most
-    `max_types` types are kept, the most frequent ones: they are counted first where the texts can be read twice; the
-    rest is pooled. `min_count`, `seed`: see `summarise`. `vocabulary` (a model) names the ids of clouds and tells which
-    are special. `state`: a file in which the run is saved every minute; the same call goes on where it stopped.
+    Parameters
+    ----------
+    model
+        Anything that `as_encoder` takes; or, without texts, a store, clouds or a dictionary from layer to clouds.
+    texts : iterable of str, optional
+        The texts, read once or, where they are a list, twice: the most frequent types are counted first.
+    layers : list of int, optional
+        Which layers, 0 being the embedding output; all if left out.
+    groups : iterable, optional
+        Group by these labels and not by type, one entry a text: a label for all its tokens, or one for each.
+    min_count : int
+        Correlations and the variation of Q are over the types with at least so many tokens.
+    max_types : int
+        At most so many types are kept, the most frequent ones; the rest is pooled.
+    vocabulary
+        A model that names the ids of clouds and tells which are special.
+    state : path, optional
+        A file in which the run is saved every minute; the same call goes on where it stopped.
+    seed : int
+        Of the bootstrap over types.
+    progress : callable, optional
+        Called with the number of texts and tokens just done.
+    **options
+        Of the encoder.
 
+    Returns
+    -------
+    TokenStatistics
+        One entry a layer, with the numbers of every type.
+
+    Examples
+    --------
     >>> clouds = TokenClouds.from_arrays([[[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0]]], token_ids=[[5, 9], [5]])
     >>> layer = token_statistics(clouds, min_count=1)[-1]
     >>> layer.types.norms_of_means.tolist(), layer.types.variances.tolist()
     ([4.0, 4.0], [1.0, 0.0])
+
     """
     if (stored := _as_clouds(model, layers)) is not None:
         if texts is not None or state is not None or options:
@@ -99,8 +139,8 @@ def _source(model: Any, options: Any, vocabulary: Vocabulary | None, groups: Any
     special = None if vocabulary is None else sorted(vocabulary.special_ids)
     grouping = "token type" if groups is None else "label"
     source = {"model": model_identity(model), "options": options, "grouping": grouping, "special": special}
-    found: dict[str, Any] = json.loads(json.dumps(source))  # as it is read back from a file
-    return found
+    stored: dict[str, Any] = json.loads(json.dumps(source))  # as it is read back from a file
+    return stored
 
 
 def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenClouds] | None:
@@ -131,6 +171,14 @@ def _from_store(store: Store, layers: Sequence[int] | None) -> dict[int, TokenCl
     return {number: store.clouds(held.get(number, number)) for number in sorted(wanted)}
 
 
+def token_moments(shard: TokenClouds, *, max_types: int = MAX_TYPES) -> TokenMoments:
+    """The running state of the tokens of some clouds, by type: a part of a measurement, which `merge` joins."""
+    stored = _as_clouds(shard, None)
+    if stored is None:
+        raise InputError(f"received {type(shard).__name__}; needed: clouds, or a dictionary from layer to clouds.")
+    return _from_clouds(stored, None, max_types, None)
+
+
 def _from_clouds(
     stored: dict[int, TokenClouds], groups: Iterable[Any] | None, max_types: int, vocabulary: Vocabulary | None
 ) -> TokenMoments:
@@ -157,3 +205,268 @@ def _as_vocabulary(given: Any) -> Vocabulary | None:
     if not isinstance(vocabulary, Vocabulary):
         raise InputError(f"vocabulary: received {type(given).__name__}, which has none; pass a model with a tokenizer.")
     return vocabulary
+
+
+# -- taking texts in, piece by piece, so that a run that dies can go on ---------------------------------------------
+
+
+def items_of(texts: Iterable[str], groups: Iterable[Any] | None) -> Iterator[Item]:
+    """Each text with its label(s)."""
+    pairs = ((text, _NO_LABEL) for text in texts) if groups is None else zip_longest(texts, groups, fillvalue=_END)
+    for position, (text, label) in enumerate(pairs):
+        if text is _END or label is _END:
+            short = "texts" if text is _END else "groups"
+            raise InputError(f"{short}: ended after {position} entries; texts and groups need one entry a text each.")
+        if not isinstance(text, str):
+            raise not_a_text(text, position)
+        yield text, label
+
+
+@dataclass
+class TokenRun:
+    """One pass: the encoder, the layers to ask it for (None: the only one it has), and where the tokens go.
+
+    `state` is the file in which the moments are saved every minute and at the end, however it comes.
+    """
+
+    encoder: TokenEncoder
+    layers: Sequence[int] | None
+    moments: TokenMoments
+    keys: TokenKeys
+    state: str | os.PathLike[str] | None = None
+    progress: Progress | None = None
+
+    def take(self, items: Iterator[Item]) -> None:
+        """Encode all texts and take in their tokens."""
+        self._saved, self._saved_at = self.moments.texts, time.monotonic()
+        for chunk in self._chunks(items):
+            self._take_chunk(chunk)  # in a call of its own, so that its clouds are gone before the next are made
+            if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+                self._save()
+        self._save()
+        if not self.moments.texts:
+            raise InputError("texts: received none; at least one text is needed.")
+
+    def _take_chunk(self, chunk: list[Item]) -> None:
+        try:
+            clouds = self.encoder.encode([text for text, _ in chunk], layers=self.layers, progress=self.progress)
+        except BaseException:  # Ctrl-C, a text that cannot be encoded, a device that fails: keep what is done
+            self._save()
+            raise
+        labels = None if chunk[0][1] is _NO_LABEL else [label for _, label in chunk]
+        self.keys.add(self.moments, clouds, labels)
+        self.moments.digest = _extended(self.moments.digest, chunk)
+
+    def skip_done(self, items: Iterator[Item]) -> None:
+        """Pass over the texts that an earlier run took in, and make sure that they are the same."""
+        done, digest, count = self.moments.texts, "", 0
+        while part := list(islice(items, min(SHARD_TEXTS, done - count))):
+            digest, count = _extended(digest, part), count + len(part)
+        if digest != self.moments.digest:
+            raise StoreError(
+                f"{self.state}: the saved run took in {done:,} texts, and the first {count:,} given now are not the "
+                f"same ones in the same order. Name another file, or pass the texts of that run (more may follow them)."
+            )
+        if self.progress is not None and count:
+            self.progress(count, 0)
+
+    def _chunks(self, items: Iterator[Item]) -> Iterator[list[Item]]:
+        """Runs of texts whose vectors of all layers fit into memory, cut as the shards of a store are.
+
+        The windows lie at the same places wherever a run was interrupted, so the rest is cut as it would have been.
+        """
+        card = self.encoder.card
+        bytes_a_token = 4 * (card.dimension or _USUAL_DIMENSION) * len(self.layers or [-1])
+        longest = getattr(self.encoder, "max_length", card.max_length)
+        while window := list(islice(items, SHARD_TEXTS - self.moments.texts % SHARD_TEXTS)):
+            texts = [text for text, _ in window]
+            sizes = shard_sizes(texts, shard_texts=SHARD_TEXTS, token_bytes=bytes_a_token, max_length=longest)
+            yield from (window[span] for span in spans(sizes))
+
+    def _save(self) -> None:
+        if self.state is not None and self.moments.texts > self._saved:
+            save_state(self.moments, self.state)
+            self._saved, self._saved_at = self.moments.texts, time.monotonic()
+
+
+def open_moments(
+    state: str | os.PathLike[str] | None, source: dict[str, Any], *, layers: Sequence[int] | None, max_types: int
+) -> TokenMoments:
+    """The moments of an earlier run of the same choices from its state, or new ones."""
+    if state is None or not Path(state).exists():
+        return TokenMoments(source, max_types)
+    moments = load_state(state)
+    stored = {**moments.source, "layers": sorted(moments.layers), "max_types": moments.max_types}
+    asked = {**source, "layers": [-1] if layers is None else list(layers), "max_types": max_types}
+    if differences := source_differences(stored, asked):
+        raise StoreError(
+            f"{state}: holds a run of other choices than those asked for (stored and asked):\n  "
+            + "\n  ".join(differences)
+            + "\nName another file, or ask for the same."
+        )
+    return moments
+
+
+def count_first(encoder: Any, texts: Any, vocabulary: Vocabulary | None, most: int) -> Index | None:
+    """The most frequent types, from tokenising alone; None where all fit, or the texts can be read only once."""
+    if vocabulary is None or vocabulary.size <= most or not hasattr(encoder, "plan") or not isinstance(texts, Sequence):
+        return None
+
+    checked = check_texts(texts)
+
+    def ids() -> Iterator[Index]:
+        for start in range(0, len(checked), SHARD_TEXTS):
+            plan = encoder.plan(checked[start : start + SHARD_TEXTS])
+            kept = np.ones(len(plan.tokens.ids), bool)
+            for position in range(plan.skip):  # the tokens of a prompt, which are left out of the clouds
+                kept[plan.tokens.offsets[:-1] + position] = False
+            yield plan.tokens.ids[kept]
+
+    return most_frequent(ids(), vocabulary.special_ids, most)
+
+
+def _extended(digest: str, chunk: Sequence[Item]) -> str:
+    """The digest of all texts and labels so far, after some more: the same however they are cut into chunks."""
+    for text, label in chunk:
+        labels = "" if label is _NO_LABEL else label_content(label)
+        entry = f"{digest}\n{len(text)}\n{text}\n{labels}"
+        digest = hashlib.sha256(entry.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest
+
+
+# -- the key of every token: its type, or a label that the caller gave ----------------------------------------------
+
+
+def token_ids(clouds: TokenClouds, start: int, stop: int) -> Index | None:
+    """Vocabulary ids of all tokens of the texts `start` to `stop`, end to end; None if a text lacks them."""
+    column = clouds.to_table().column("token_ids").slice(start, stop - start)
+    if column.null_count:
+        return None
+    return np.asarray(pc.list_flatten(column).to_numpy(), dtype=np.int64)
+
+
+def pieces(layers: Mapping[int, TokenClouds]) -> Iterator[tuple[int, int, dict[int, NDArray[Any]]]]:
+    """The texts in order, in runs whose tokens lie in one matrix in every layer: (start, stop, matrix by layer)."""
+    sets = list(layers.values())
+    if any(not np.array_equal(clouds.lengths, sets[0].lengths) for clouds in sets[1:]):
+        raise InputError(
+            f"the layers {list(layers)} hold clouds of other texts or of other lengths; all layers must be of the same "
+            f"tokens. Encode them in one call: encode(model, texts, layers=[…])."
+        )
+    blocks = {layer: list(clouds.blocks()) for layer, clouds in layers.items()}
+    starts = {layer: np.array([block.start for block in own]) for layer, own in blocks.items()}
+    bounds = np.unique(np.concatenate([*starts.values(), [len(sets[0])]]))
+    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        rows = {}
+        for layer, own in blocks.items():
+            block = own[int(np.searchsorted(starts[layer], start, side="right")) - 1]
+            rows[layer] = block.tokens[block.offsets[start - block.start] : block.offsets[stop - block.start]]
+        yield start, stop, rows
+
+
+class TokenKeys:
+    """Gives every token its key and every key its name (in `names`, which is that of the moments)."""
+
+    def __init__(self, names: dict[int, str], vocabulary: Vocabulary | None, *, by_label: bool) -> None:
+        self._names = names
+        self._vocabulary = vocabulary
+        self._special = np.array(sorted(vocabulary.special_ids) if vocabulary else [], np.int64)
+        self._numbers = {name: key for key, name in names.items() if key >= 0} if by_label else None
+
+    def add(self, moments: TokenMoments, layers: Mapping[int, TokenClouds], labels: Sequence[Any] | None) -> None:
+        """Take the tokens of clouds into the moments; `labels` has an entry a text where the groups are labels."""
+        first = next(iter(layers.values()))
+        for start, stop, rows in pieces(layers):
+            lengths = first.lengths[start:stop]
+            ids = token_ids(first, start, stop)
+            keys = self._types(ids) if labels is None else self._labels(labels[start:stop], lengths, ids)
+            self._name(keys)
+            moments.add(keys, rows)
+            marks = _marks(first, start, stop, rows[min(rows)], labels)
+            moments.sample.take(marks, lengths, keys, rows)
+        moments.texts += len(first)
+        moments.truncated_texts += int((first.truncated > 0).sum())
+        moments.truncated_tokens += int(first.truncated.sum())
+
+    def _types(self, ids: Index | None) -> Index:
+        if ids is None:
+            raise InputError(
+                "the clouds have no token ids, so the tokens cannot be grouped by type. Encode with a model that "
+                "poolscope loads, or pass groups: a label for each text, or one for each token."
+            )
+        return np.where(np.isin(ids, self._special), special_key(ids), ids)
+
+    def _labels(self, labels: Sequence[Any], lengths: Index, ids: Index | None) -> Index:
+        each = [_of_tokens(label, int(length)) for label, length in zip(labels, lengths, strict=True)]
+        distinct, member = np.unique(np.concatenate(each), return_inverse=True)
+        assert self._numbers is not None
+        numbers = [self._numbers.setdefault(str(name), len(self._numbers)) for name in distinct]
+        self._names.update(zip(numbers, map(str, distinct), strict=True))
+        keys = np.array(numbers, np.int64)[member]
+        return keys if ids is None else np.where(np.isin(ids, self._special), special_key(ids), keys)
+
+    def _name(self, keys: Index) -> None:
+        new = [key for key in np.unique(keys).tolist() if key not in self._names]
+        ids = [special_key(key) if key < 0 else key for key in new]
+        names = [f"#{k}" for k in ids] if self._vocabulary is None else self._vocabulary.names(ids)
+        self._names.update(zip(new, names, strict=True))
+
+
+def label_names(label: Any) -> str | list[str]:
+    """The name of the group of a whole text, or those of its tokens: of anything, what `str` makes of it.
+
+    >>> label_names(3), label_names(np.array(["DET", "NOUN"]))
+    ('3', ['DET', 'NOUN'])
+    """
+    listed = isinstance(label, Sequence) and not isinstance(label, str | bytes)
+    return [str(name) for name in label] if listed or np.ndim(label) else str(label)
+
+
+def _of_tokens(label: Any, length: int) -> NDArray[Any]:
+    """The label of each token of a text, from one label for all or one for each."""
+    names = label_names(label)
+    if isinstance(names, list) and len(names) != length:
+        raise InputError(
+            f"groups: received {len(names)} labels for a text of {length} tokens; allowed: one label for the text, or "
+            f"one for each token that the model keeps, special ones included. Check the tokenizer, or max_length."
+        )
+    return np.full(length, names)
+
+
+def _marks(clouds: TokenClouds, start: int, stop: int, rows: NDArray[Any], labels: Sequence[Any] | None) -> list[int]:
+    """The marks of texts by their content, labels included; by their vectors where the clouds have no texts."""
+    if clouds.texts is not None:
+        contents = [text.encode() for text in clouds.texts[start:stop]]
+    else:
+        parts = np.split(rows, np.cumsum(clouds.lengths[start : stop - 1]))
+        contents = [np.ascontiguousarray(part).tobytes() for part in parts]
+    if labels is not None:
+        labelled = zip(contents, labels[start:stop], strict=True)
+        contents = [b"%b\n%b" % (content, label_content(label).encode()) for content, label in labelled]
+    return [mark_of(content) for content in contents]
+
+
+def label_content(label: Any) -> str:
+    """One label, or those of the tokens of a text, as a string that tells them from all others.
+
+    >>> label_content("news"), label_content(np.array(["DET", "NOUN"]))
+    ('"news"', '["DET", "NOUN"]')
+    """
+    return json.dumps(label_names(label))
+
+
+def most_frequent(ids: Iterable[Index], special: Iterable[int], most: int) -> Index | None:
+    """The `most` ids that come most often, in rising order, special ones left out; None if there are no more than that.
+
+    >>> most_frequent([np.array([5, 7, 7]), np.array([7, 9, 5, 101, 101])], [101], 2).tolist()
+    [5, 7]
+    """
+    counts = np.zeros(0, np.int64)
+    for part in ids:
+        more = np.bincount(part, minlength=len(counts))
+        more[: len(counts)] += counts
+        counts = more
+    counts[[k for k in special if k < len(counts)]] = 0
+    if np.count_nonzero(counts) <= most:
+        return None
+    return np.sort(np.argsort(-counts, kind="stable")[:most]).astype(np.int64)

@@ -1,8 +1,7 @@
-"""The result of the token statistics: all layers, what they rest on, and ways to write them down."""
+"""The result of the token statistics: Q, M and V of every group by layer, what they add up to, how they go together."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +9,138 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from poolscope.errors import InputError
-from poolscope.files import atomic_path, write_json
-from poolscope.metrics.tokens.layer import GroupColumns, GroupNames, LayerTokens
-from poolscope.metrics.tokens.moments import TokenMoments
-from poolscope.numbers.correlation import MIN_ITEMS
-from poolscope.results import plain
+from poolscope.metrics.tokens.moments import TokenMoments, save_state
+from poolscope.numbers.correlation import MIN_ITEMS, Correlation
+from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.streaming import Decomposition
+from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
+
+Array = NDArray[np.float64]
+
+_PAIRS = ("mean_and_variance", "mean_and_frequency", "variance_and_frequency")
+
+
+@dataclass(frozen=True)
+class GroupNames:
+    """Groups of tokens, most frequent first: vocabulary id (or number of the label), name, number of tokens."""
+
+    ids: NDArray[np.int64]
+    names: tuple[str, ...]
+    counts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class GroupColumns:
+    """One entry a group, in the order of its `GroupNames`: Q = M + V for every group.
+
+    `mean_squares` Q: mean of ‖x‖² over the tokens of the group; `norms_of_means` M: ‖mean of x‖²; `variances` V: sum of
+    the variances of the dimensions.
+    """
+
+    mean_squares: Array
+    norms_of_means: Array
+    variances: Array
+
+    def corrected(self, counts: NDArray[np.int64]) -> tuple[Array, Array]:
+        """M and V without the bias of a small sample: M − V/(n − 1) and V·n/(n − 1); their sum is still Q.
+
+        The mean of n independent tokens is off by V/n in its squared norm, so rare groups seem to have a larger M. All
+        groups need two tokens or more; M can come out below 0.
+        """
+        shift = self.variances / (counts - 1)
+        return self.norms_of_means - shift, self.variances + shift
+
+
+@dataclass(frozen=True)
+class Associations:
+    """Correlations over the groups: of M with V, and of each with the logarithm of the number of tokens."""
+
+    mean_and_variance: Correlation
+    mean_and_frequency: Correlation
+    variance_and_frequency: Correlation
+
+
+def corpus_numbers(corpus: Decomposition, mean_cosine: float | None) -> dict[str, float | None]:
+    """The corpus-level numbers that have an interval over texts, by name."""
+    mean_share, within_share, between_share = corpus.shares
+    return {
+        "mean_square": corpus.mean_square,
+        "norm_of_mean": corpus.norm_of_mean,
+        "variance": corpus.variance,
+        "within": corpus.within,
+        "between": corpus.between,
+        "mean_share": mean_share,
+        "within_share": within_share,
+        "between_share": between_share,
+        "mean_cosine": mean_cosine,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTokens:
+    """One layer.
+
+    `corpus`: all ordinary tokens, with the groups as clusters; the pool of rare groups, if there is one, counts as one
+    cluster, so `corpus.within` may be too high by at most `within_excess` (and `corpus.between` too low by as much).
+    `mean_cosine`: mean cosine over all pairs of ordinary tokens, without the `zero_vectors`. `intervals`: those of the
+    numbers that `corpus_numbers` names, over texts (empty if one text is all there is); `estimate` has both. `types`
+    and `special`: columns for the groups of `TokenStatistics.types` and `.special`. The last three are over the groups
+    with at least `min_count` tokens: `variation`, the coefficient of variation of Q; `associations`, of M and V as
+    defined; `corrected`, the same with M and V freed of what few tokens do to them (see `GroupColumns.corrected`).
+    """
+
+    layer: int
+    corpus: Decomposition
+    within_excess: float
+    mean_cosine: float | None
+    zero_vectors: int
+    intervals: Mapping[str, Interval]
+    variation: Estimate = field(metadata=key("variation_estimate"))
+    associations: Associations
+    corrected: Associations
+    types: GroupColumns = bulk(required=True, key="type_columns")
+    special: GroupColumns = bulk(required=True, key="special_columns")
+
+    def estimate(self, name: str) -> Estimate:
+        """A corpus-level number (`mean_square`, `within_share`, …; see `corpus_numbers`) with its interval."""
+        numbers = corpus_numbers(self.corpus, self.mean_cosine)
+        if name not in numbers:
+            raise InputError(f"received the name {name!r}; allowed: {', '.join(numbers)}.")
+        return Estimate(numbers[name], self.intervals.get(name))
+
+    def derived(self) -> dict[str, Any]:
+        """The numbers of the layer by name, without those of single groups; intervals as `…_low` and `…_high`."""
+        result: dict[str, Any] = {"layer": self.layer, "tokens": self.corpus.count}
+        for name in corpus_numbers(self.corpus, self.mean_cosine):
+            result |= _flat(name, self.estimate(name))
+        return result | {
+            "within_excess": self.within_excess,
+            "residual": self.corpus.residual,
+            "zero_vectors": self.zero_vectors,
+            **_flat("variation", self.variation),
+            **_flat_associations("", self.associations),
+            **_flat_associations("corrected_", self.corrected),
+        }
+
+
+def _flat(name: str, estimate: Estimate) -> dict[str, float | None]:
+    interval = estimate.interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _flat_associations(prefix: str, associations: Associations) -> dict[str, float | None]:
+    result: dict[str, float | None] = {}
+    for pair in _PAIRS:
+        for kind in ("pearson", "spearman"):
+            result |= _flat(f"{prefix}{pair}_{kind}", getattr(getattr(associations, pair), kind))
+    return result
 
 
 @dataclass(frozen=True)
@@ -41,22 +165,23 @@ class Coverage:
     special_known: bool
 
 
-@dataclass(frozen=True)
-class TokenStatistics:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TokenStatistics(Result):
     """Norm and variance of token embeddings by layer and group (Yamagiwa and Shimodaira, arXiv 2409.11253).
 
     `types` are the kept groups (token types, or the labels that were given) and `special` the special tokens; every
-    layer has their Q, M and V. `moments` is the running state behind the numbers: it merges, and can be saved.
+    layer has their Q, M and V. `moments` is the running state behind the numbers: it merges, and can be saved; a
+    result that was loaded from a file has none.
     """
 
     grouping: str
     min_count: int
-    types: GroupNames
-    special: GroupNames
     layers: tuple[LayerTokens, ...]
     coverage: Coverage
-    provenance: Mapping[str, Any]
-    moments: TokenMoments = field(repr=False, compare=False)
+    types: GroupNames = bulk(required=True)
+    special: GroupNames = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
+    moments: TokenMoments | None = transient()
 
     def __repr__(self) -> str:
         plural = "" if len(self.layers) == 1 else "s"
@@ -67,30 +192,36 @@ class TokenStatistics:
 
     def __getitem__(self, layer: int) -> LayerTokens:
         """One layer by its number (0 = embedding output; negative from the end)."""
-        for found in self.layers:
-            if found.layer == layer:
-                return found
+        numbers = [own.layer for own in self.layers]
+        if layer in numbers:
+            return self.layers[numbers.index(layer)]
         if -len(self.layers) <= layer < 0:
             return self.layers[layer]
-        raise InputError(f"layer {layer} was asked for; measured: {[found.layer for found in self.layers]}.")
+        raise InputError(f"layer {layer} was asked for; measured: {numbers}.")
 
     @property
     def model(self) -> str:
         """Name of the model."""
-        return str((self.moments.source.get("model") or {}).get("name", "unknown model"))
+        return str((self.provenance["clouds"][0].get("model") or {}).get("name", "unknown model"))
 
     def merge(self, other: TokenStatistics) -> TokenStatistics:
         """The statistics of the tokens of both, as if measured in one pass (see `TokenMoments.merge`)."""
         from poolscope.metrics.tokens.summary import summarise
 
         seed = int(self.provenance["settings"]["seed"])
-        return summarise(self.moments.merge(other.moments), min_count=self.min_count, seed=seed)
+        return summarise(self._state().merge(other._state()), min_count=self.min_count, seed=seed)
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Save the running state, to be merged or continued later."""
-        from poolscope.metrics.tokens.state import save_state
+        save_state(self._state(), path)
 
-        save_state(self.moments, path)
+    def _state(self) -> TokenMoments:
+        if self.moments is None:
+            raise InputError(
+                "this result was loaded from a file, which keeps its numbers and not its running state. Merge and "
+                "continue the state that save_state wrote."
+            )
+        return self.moments
 
     def notes(self) -> list[str]:
         """What a reader of the numbers should know, in sentences."""
@@ -145,46 +276,33 @@ class TokenStatistics:
                         }
                     )
                 )
-        return pa.concat_tables(parts).replace_schema_metadata(self._metadata())
+        return with_provenance(pa.concat_tables(parts), self.provenance)
 
     def layer_table(self) -> pa.Table:
         """One row a layer: everything but the single groups."""
-        rows = [plain(layer.summary()) for layer in self.layers]
+        rows = [plain(layer.derived()) for layer in self.layers]
         floats = {name: pa.float64() for name in rows[0]}
         schema = pa.schema({**floats, "layer": pa.int32(), "tokens": pa.int64(), "zero_vectors": pa.int64()})
-        return pa.Table.from_pylist(rows, schema=schema.with_metadata(self._metadata()))
+        return with_provenance(pa.Table.from_pylist(rows, schema=schema), self.provenance)
 
-    def to_dict(self, *, groups: int = 50) -> dict[str, Any]:
+    def derived(self) -> dict[str, Any]:
+        """What a reader should know, and what the intervals are for."""
+        return {"notes": self.notes(), "intervals": self.interval_meanings()}
+
+    def to_dict(self, *, arrays: bool = False, groups: int = 50) -> dict[str, Any]:
         """Everything in plain types; of the groups the most frequent (`to_table` has all) and the special ones."""
-        shown = min(groups, len(self.types))
-        return {
-            "grouping": self.grouping,
-            "min_count": self.min_count,
-            "coverage": plain(self.coverage),
-            "notes": self.notes(),
-            "intervals": self.interval_meanings(),
-            "layers": [
-                {
-                    **plain(layer.summary()),
-                    "types": _rows(self.types, layer.types, shown),
-                    "special": _rows(self.special, layer.special, len(self.special)),
-                }
-                for layer in self.layers
-            ],
-            "provenance": plain(self.provenance),
-        }
+        content = super().to_dict(arrays=arrays)
+        if not arrays:
+            for layer, numbers in zip(self.layers, content["layers"], strict=True):
+                numbers["types"] = _rows(self.types, layer.types, min(groups, len(self.types)))
+                numbers["special"] = _rows(self.special, layer.special, len(self.special))
+        return content
 
-    def save_json(self, path: str | os.PathLike[str], *, groups: int = 50) -> None:
-        """Write `to_dict()` as JSON, atomically."""
-        write_json(path, self.to_dict(groups=groups))
+    def figure(self) -> Any:
+        """M against V, the shares of the mean squared norm, variation and correlations, on one sheet."""
+        from poolscope.metrics.tokens.figure import tokens_figure
 
-    def save_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_table()` as Parquet, atomically."""
-        from pyarrow import parquet
-
-        table = self.to_table()
-        with atomic_path(path) as temporary:
-            parquet.write_table(table, temporary)
+        return tokens_figure(self)
 
     def interval_meanings(self) -> dict[str, str]:
         """For what the intervals are, and how they were made; without the kinds of which there are none.
@@ -196,16 +314,13 @@ class TokenStatistics:
             "corpus": (layer.intervals.get("mean_square") for layer in self.layers),
             "variation": (layer.variation.interval for layer in self.layers),
             "correlations": (
-                found.spearman.interval
+                pair.spearman.interval
                 for layer in self.layers
-                for found in (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
+                for pair in (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
             ),
         }
-        first = {name: next((i for i in found if i is not None), None) for name, found in candidates.items()}
+        first = {name: next((i for i in each if i is not None), None) for name, each in candidates.items()}
         return {name: f"{i.level:.0%} for {i.answers}; {i.method}" for name, i in first.items() if i is not None}
-
-    def _metadata(self) -> dict[bytes, bytes]:
-        return {b"poolscope": json.dumps(plain(self.provenance)).encode()}
 
 
 def _rows(groups: GroupNames, columns: GroupColumns, shown: int) -> list[dict[str, Any]]:

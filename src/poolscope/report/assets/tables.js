@@ -3,7 +3,7 @@
 (function (poolscope) {
   const { element, whole, readable, number, numberWithInterval, corpusText, csv, download, fileName } = poolscope;
   const FIRST = 15; // rows shown before "show all"
-  const LEVELS = { ok: "OK", watch: "Watch", repair: "Repair" };
+  const LEVELS = { ok: "OK", unchecked: "Unchecked", watch: "Watch", repair: "Repair" };
   const DRAWING = "http://www.w3.org/2000/svg";
   const tables = [];
 

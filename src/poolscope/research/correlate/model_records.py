@@ -23,22 +23,12 @@ controlled for."""
 _NAME, _ALIASES, _FAMILY = "model", "aliases", "family"
 AUDIT_FILE = "audit.json"
 
-HEADLINES = (
-    "cut_off",
-    "anisotropy",
-    "wrong_pooling_keeps",
-    "share_cut",
-    "short_share",
-    "length_slope",
-    "position_drop",
-    "socm",
-    "socm_trace",
-    "socm_neighbours",
-    "concentration_ratio",
-    "hub_skewness",
-    "near_duplicates",
-)
-"""Of the numbers of an audit those that each say one thing: no counts, floors, gains of repairs, or the same again."""
+
+def headlines() -> tuple[str, ...]:
+    """Of the numbers of an audit those that each say one thing, as its questions declare them."""
+    from poolscope.auditing.question import QUESTIONS  # with every question, which only audits need
+
+    return tuple(number.name for question in QUESTIONS.values() for number in question.numbers if number.headline)
 
 
 @dataclass(frozen=True)
@@ -184,7 +174,7 @@ def read_audits(paths: Iterable[str | os.PathLike[str]]) -> ModelRecords:
     notes = (
         () if len(corpora) < 2 else (f"The audits are of {len(corpora)} corpora: part of a difference is the texts'.",)
     )
-    return ModelRecords(f"{len(audits)} audits", tuple(record for record, _ in audits), notes, headlines=HEADLINES)
+    return ModelRecords(f"{len(audits)} audits", tuple(record for record, _ in audits), notes, headlines=headlines())
 
 
 def _audit(path: Path) -> tuple[ModelRecord, str]:

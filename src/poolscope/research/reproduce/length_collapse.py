@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from poolscope.auditing.length_verdicts import length_verdicts
 from poolscope.charts.files import COLOURS, GREY, style
 from poolscope.encoders.base import TokenEncoder
 from poolscope.errors import require
 from poolscope.evaluation import RetrievalTask, compare_scores, evaluate
-from poolscope.metrics.length.mechanism import length_mechanism
-from poolscope.metrics.length.passes import measure_texts
+from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import repetition_probe
 from poolscope.metrics.length.profile import length_profile
 from poolscope.numbers.intervals import Estimate
@@ -124,7 +124,7 @@ def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask
         tables.bins += [{**place, **row} for row in bins]
         tables.slopes.append({**place, **slope})
         tables.probes += [
-            {**place, "times": row.times, "tokens": row.tokens, "cosine": row.cosine.value} for row in probe.rows
+            {**place, "times": row.times, "tokens": row.tokens, "cosine": row.cosine.value} for row in probe.steps
         ]
         scores = evaluate(Repair(temperature=tau).apply(encoder), task).scores
         reference = scores if reference is None else reference
@@ -143,13 +143,14 @@ def _profile(encoder: TokenEncoder, texts: Texts, tau: float) -> tuple[list[dict
         own = np.asarray(Repair(temperature=tau).apply(encoder).encode(texts.texts))
     profile = length_profile(own, measured.lengths)
     mechanism = length_mechanism(measured, profile)
-    rows = [{**left, **right} for left, right in zip(profile.table(), mechanism.table(), strict=True)]
-    slope = {
-        **cells({"slope": Estimate(profile.slope, profile.slope_interval, profile.slope_floor)}),
-        "words_slope": mechanism.words_slope,
-        "verdict": profile.verdict.sentence,
+    rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
+    numbers = {
+        **cells({"slope": profile.slope}),
+        "slope_floor": profile.slope.floor_high,
+        "words_slope": mechanism.words_slope.value,
+        "verdict": length_verdicts(profile)["length"].sentence,
     }
-    return rows, slope
+    return rows, numbers
 
 
 def _long_queries(task: RetrievalTask) -> Any:

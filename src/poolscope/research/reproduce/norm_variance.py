@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolscope.capture.norms import norm_layout
 from poolscope.encoders.base import TokenEncoder
 from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, variation_figure
 from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.metrics.tokens.norms import norm_layout
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.research.correlate.published import NORM_PAPER
 from poolscope.research.reproduce.experiment import Reproduction, ReproductionFolder, Request, attempt
@@ -89,7 +89,7 @@ def findings(name: str, layout: str, result: TokenStatistics) -> list[dict[str, 
     Middle layers are the middle third of those after the embeddings. A finding about a trend compares the first layer
     after the embeddings with the last.
     """
-    rows = [layer.summary() for layer in result.layers]
+    rows = [layer.derived() for layer in result.layers]
     inner = rows[1:] or rows
     middle = inner[len(inner) // 3 : len(inner) - len(inner) // 3] or inner
 

@@ -173,8 +173,8 @@ def _averages(exact: SocmResult, compatible: SocmResult) -> dict[str, Any]:
         "compatible": compatible.mean,
         **cells({"exact": Estimate(exact.mean, exact.interval)}),
         "pairs": exact.count,
-        "mean_d_mu": exact.mean_d_mu,
-        "mean_d_sigma": exact.mean_d_sigma,
+        "mean_d_mu": exact.mean_distance,
+        "mean_d_sigma": exact.covariance_distance,
         "share_trace_above_2": exact.trace_check.share,
     }
 

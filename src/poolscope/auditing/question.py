@@ -1,0 +1,346 @@
+"""A question of the audit is one object: its words, its metric, its thresholds, its judge, its tables and numbers.
+
+`QUESTIONS` is the table. The audit, its page, the comparison, the correlation and the documentation iterate over it. A
+new question is one file in `auditing/questions/` and one row there; a package outside poolscope adds one through
+`register`, from a module that an entry point of the group `poolscope.extensions` names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from poolscope.errors import InputError
+from poolscope.extensions import load_extensions
+from poolscope.numbers.intervals import Interval
+from poolscope.report import PairExplorer, ReportColumn, ReportTable
+from poolscope.results import Result, plain, restored
+from poolscope.verdicts import Basis, Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.result import Audit
+    from poolscope.auditing.subject import Subject
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One threshold: its name, its default, and why it has this value.
+
+    NAME_watch and NAME_repair belong together: `Thresholds.judge` goes by both.
+    """
+
+    name: str
+    value: float
+    why: str
+
+
+# How a difference is paired over what two audits both measured: its interval and how it was found; None where their
+# tables do not hold it.
+Pairing = Callable[["Audit", "Audit"], tuple[Interval | None, str] | None]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that answers hold under `name`, in plain words.
+
+    `headline`: it says one thing of its own, so that `correlate` looks at it (no counts, floors or gains of repairs).
+    `compared`: `compare` gives the difference of two audits, paired by `pair` where that can be; otherwise from both
+    intervals (NAME_interval beside the number), as if the audits had nothing in common.
+    """
+
+    name: str
+    words: str
+    headline: bool = False
+    compared: bool = True
+    pair: Pairing | None = None
+
+
+@dataclass(frozen=True)
+class TableView:
+    """How a table stands in the page: its title, how many of its rows, and its headings in plain words.
+
+    The Parquet file has all rows, and the CSV file all columns by their own names. Columns without a heading are not
+    shown; those of an interval (NAME_low and NAME_high) stand with their number. `below` names the column whose text
+    stands small below a cell, `pair` the columns of two ids; `chosen` takes the rows that are worth showing.
+    """
+
+    title: str
+    rows: int
+    headings: Mapping[str, str]
+    searchable: bool = False
+    below: Mapping[str, str] = field(default_factory=dict)
+    pair: tuple[str, str] | None = None
+    chosen: Callable[[pa.Table], pa.Table] | None = None
+
+    def shown(self, name: str, table: pa.Table) -> ReportTable:
+        """The first rows of the table called `name`; the title says where the others are."""
+        table = table if self.chosen is None else self.chosen(table)
+        rows = table.slice(0, self.rows)
+        more = len(table) > len(rows)
+        cells = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        return ReportTable(
+            f"{self.title} (the first {len(rows):,} of {len(table):,}; all in {name}.parquet)" if more else self.title,
+            rows.column_names,
+            [list(row) for row in cells],
+            searchable=self.searchable,
+            view=self.view(rows.column_names),
+            pair=self.pair,
+        )
+
+    def view(self, columns: Sequence[str]) -> list[ReportColumn]:
+        """The columns to show, of those that the table has."""
+        return [self._column(name, columns) for name in self.headings if name in columns]
+
+    def _column(self, name: str, columns: Sequence[str]) -> ReportColumn:
+        ends = ("low", "high") if name == "value" else (f"{name}_low", f"{name}_high")
+        low, high = ends if set(ends) <= set(columns) else (None, None)
+        below = self.below.get(name)
+        return ReportColumn(
+            name,
+            self.headings[name],
+            low=low,
+            high=high,
+            level="level" if name == "level" else None,
+            below=below if below in columns else None,
+        )
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+# Kinds of actions, from the cheapest to the dearest.
+KINDS = ("keep", "undecided", "configure", "merge", "repair", "re-chunk", "change")
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do about an answer: its kind (one of KINDS), the step in words, what to run, and what it costs.
+
+    `command` runs as it stands: a command line, or a call in Python where the audit was of objects in memory; None
+    where no command does the step.
+    """
+
+    kind: str
+    step: str
+    command: str | None
+    cost: str
+
+
+def _in_memory() -> Any:
+    """A mapping that only files of its own, or this process, hold."""
+    return field(default_factory=dict, repr=False, compare=False, metadata={"transient": True})
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(Result):
+    """One question and its answer; what a page shows of it is asked of it directly.
+
+    `numbers` are named once in a whole audit; `tables` go to Parquet; `draw` makes figures by name when they are asked
+    for, that of the answer under its key; `explorer` makes the pairs that the reader can look at. `action` is what the
+    answer asks for. `number_name` says what the number of the verdict is, and `number_format` how it is written. What
+    the question says of itself (number, title, words, page) is filled in by `Question.ask`.
+    """
+
+    key: str
+    verdict: Verdict
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    action: Action | None = None
+    number_name: str = ""
+    number_format: str | None = None
+    number: int = 0
+    title: str = ""
+    question: str = ""
+    page: str = ""
+    tables: Mapping[str, pa.Table] = _in_memory()
+    draw: Mapping[str, Callable[[], Any]] = _in_memory()
+    explorer: Callable[[], PairExplorer] | None = field(
+        default=None, repr=False, compare=False, metadata={"transient": True}
+    )
+
+    @property
+    def basis(self) -> Basis | None:
+        """What a level of `watch` or `repair` rests on."""
+        return self.verdict.basis
+
+    def headline(self) -> dict[str, Any]:
+        """Level, number, interval and floor."""
+        verdict = self.verdict
+        values = {"key": self.key, "level": verdict.level, "value": verdict.value, "floor": verdict.floor}
+        if verdict.interval is not None:
+            values |= {"low": verdict.interval.low, "high": verdict.interval.high}
+        return {**{name: value for name, value in values.items() if value is not None}, "sentence": verdict.sentence}
+
+    def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Plain types only, the verdict flat; of the tables their names."""
+        content = super().to_dict()
+        return {**content, **content.pop("verdict"), "tables": sorted(self.tables)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """The answer that `to_dict` described, also one of an older version; its tables are in files of their own."""
+        verdict: Verdict = restored(Verdict, content)
+        if verdict.value is None and verdict.sentence.startswith(NOT_APPLICABLE):
+            verdict = replace(verdict, level="unchecked")  # `ok` up to version 0.1
+        numbers = {
+            name: Interval(**value) if name.endswith("_interval") and value is not None else value
+            for name, value in dict(content["numbers"]).items()
+        }
+        question = QUESTIONS.get(content["key"])
+        words = {} if question is None else {"title": question.title, "number_format": question.number_format}
+        parts = {**words, **content, "result": "Answer", "verdict": plain(verdict), "numbers": numbers}
+        return super().from_dict(parts)
+
+    # -- what a page asks of a section ----------------------------------------------------------------------------
+
+    @property
+    def heading(self) -> str:
+        """Number and title."""
+        return f"{self.number}. {self.title}"
+
+    @property
+    def explained_by(self) -> str | None:
+        """The page of poolscope's documentation; None where a question from outside has one of its own."""
+        return None if self.link else self.page or None
+
+    @property
+    def link(self) -> str | None:
+        """The page of a question from outside, which stands elsewhere."""
+        return self.page if self.page.startswith(("http://", "https://")) else None
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Further sentences: none, the evidence stands in the verdict."""
+        return ()
+
+    def figure(self) -> Any:
+        """The figure (plotly); an error where there is nothing to draw."""
+        return self.draw[self.key]() if self.key in self.draw else super().figure()
+
+    def figures(self) -> list[tuple[str, Any]]:
+        """All figures, each with its name: that of the answer, and further ones."""
+        return [(name, draw()) for name, draw in self.draw.items()]
+
+    def drawn(self) -> list[tuple[str, Any]]:
+        """All figures with their names in the page."""
+        return [(self.title if name == self.key else name.capitalize(), figure) for name, figure in self.figures()]
+
+    def shown(self) -> list[ReportTable]:
+        """The tables that stand in the page."""
+        views = QUESTIONS[self.key].tables if self.key in QUESTIONS else {}
+        return [views[name].shown(name, table) for name, table in self.tables.items() if name in views and len(table)]
+
+
+NOT_APPLICABLE = "Not applicable, because "
+
+
+def unchecked(key: str, reason: str, **parts: Any) -> Answer:
+    """The defined answer where a question cannot be asked: `unchecked`, without a number, and why.
+
+    >>> unchecked("hubs", "there is one text only").verdict.sentence
+    'Not applicable, because there is one text only.'
+    """
+    return Answer(key, Verdict("unchecked", f"{NOT_APPLICABLE}{reason}."), **parts)
+
+
+# -- questions ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, in one file: what it asks in words, the page that explains it, and all that it knows.
+
+    `answer(subject)` measures, judges and gives an `Answer`; with `from_answers` it takes the answers so far too, and
+    is asked after all others. `judge(result, thresholds)` gives the verdict on what its metric measured, for commands
+    that measure without an audit. `metric` is its name in METRICS. `tables` are those that the page shows, `numbers`
+    those that are compared or correlated. `judged_on`: its number lies on the scale of the thresholds NAME_watch and
+    NAME_repair. `overlay` draws several audits in one figure (None where their tables do not hold it).
+    """
+
+    key: str
+    title: str
+    words: str
+    page: str
+    number_name: str
+    answer: Callable[..., Answer]
+    judge: Callable[..., Verdict] | None = None
+    metric: str | None = None
+    thresholds: Sequence[Threshold] = ()
+    numbers: Sequence[Number] = ()
+    tables: Mapping[str, TableView] = field(default_factory=dict)
+    number_format: str | None = None
+    judged_on: str | None = None
+    overlay: Callable[[Mapping[str, Audit]], Any | None] | None = None
+    from_answers: bool = False
+
+    def ask(self, subject: Subject, earlier: Sequence[Answer]) -> Answer:
+        """The answer for a subject, with what the question says of itself; an action only where one is needed."""
+        answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
+        needed = self.from_answers or answer.verdict.at_least("watch")
+        return replace(
+            answer,
+            key=self.key,
+            action=answer.action if needed else None,
+            number_name=answer.number_name or self.number_name,
+            number_format=answer.number_format or self.number_format,
+            number=len(earlier) + 1,
+            title=self.title,
+            question=self.words,
+            page=self.page,
+        )
+
+
+class QuestionTable(Mapping[str, Question]):
+    """The questions by key, in the order in which they are asked: those from answers last.
+
+    It fills itself when it is first read, so that a question's file can import this one.
+    """
+
+    def __init__(self) -> None:
+        self._questions: dict[str, Question] = {}
+        self._complete = False
+
+    def register(self, question: Question) -> Question:
+        """Add a question; a key stands once, and so does the name of a threshold and of a number."""
+        self._own()
+        if question.key in self._questions:
+            raise InputError(f"question {question.key!r} is in the table already. Give yours another key.")
+        for part in ("thresholds", "numbers"):
+            known = {entry.name for other in self._questions.values() for entry in getattr(other, part)}
+            if twice := sorted(known & {entry.name for entry in getattr(question, part)}):
+                raise InputError(
+                    f"question {question.key!r}: {part} {', '.join(twice)} are those of another question. Give yours "
+                    f"other names."
+                )
+        self._questions[question.key] = question
+        return question
+
+    def _own(self) -> None:
+        if not self._questions:
+            from poolscope.auditing.questions import OWN
+
+            self._questions = {question.key: question for question in OWN}
+
+    def _known(self) -> dict[str, Question]:
+        self._own()
+        if not self._complete:
+            self._complete = True  # before the extensions, which may read the table
+            load_extensions()
+        return dict(sorted(self._questions.items(), key=lambda item: item[1].from_answers))
+
+    def __getitem__(self, key: str) -> Question:
+        known = self._known()
+        if key not in known:
+            raise KeyError(key)
+        return known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+
+QUESTIONS = QuestionTable()
+register = QUESTIONS.register

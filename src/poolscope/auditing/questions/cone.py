@@ -1,0 +1,117 @@
+"""Is everything in one cone, and does removing the mean help on my data?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
+from poolscope.auditing.subject import Subject
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.auditing.trials import Trial, judged_by, mean_removal_trial
+from poolscope.evaluation import compare_scores
+from poolscope.metrics.cone import Cone, cone, cone_figure
+from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.result import Audit
+
+
+def answer(subject: Subject) -> Answer:
+    """How much the vectors share with their mean, and a trial without it."""
+    if len(subject.distinct) < 3:
+        return unchecked("cone", "a mean over pairs needs three different texts or more")
+    shared, trial = cone(subject.vectors[subject.distinct]), mean_removal_trial(subject)
+    mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
+    mean_cosines[subject.distinct] = shared.per_text
+    columns = {"mean_cosine": pa.array(mean_cosines, from_pandas=True), "concentration_ratio": subject.moments.traces}
+    return Answer(
+        "cone",
+        judge(shared, subject.thresholds, trial, notes=subject.repeats()),
+        {
+            "anisotropy": shared.mean_cosine.value,
+            "anisotropy_interval": shared.mean_cosine.interval,
+            "mean_norm": shared.mean_norm,
+            "split_half": None if trial.before is None else trial.before.value,
+            **trial.numbers("mean_removal"),
+        },
+        Action(
+            "repair",
+            "remove the mean of the corpus from queries and documents alike",
+            subject.command("tune"),
+            "no re-encoding: one projection a vector, of the index and of every query",
+        ),
+        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)},
+        draw={"cone": lambda: _figure(shared, trial)},
+    )
+
+
+def judge(shared: Cone, limits: Thresholds, trial: Trial, *, notes: tuple[str, ...] = ()) -> Verdict:
+    """A cone alone is nothing to repair: it counts where removing the mean won on held-out texts."""
+    judged = judged_by([trial], limits["cone_gain"]) if trial.gain > 0 else Verdict("ok")
+    where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
+    cosine = shared.mean_cosine
+    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence}"
+    evidence = (*trial.evidence, *notes)
+    return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
+
+
+def _figure(shared: Cone, trial: Trial) -> Any:
+    """In the title what removing the mean does to retrieval."""
+    before, after = trial.before, trial.after
+    if before is None or after is None:
+        return shared.figure()
+    return cone_figure(shared, note=f"{before.metric} {before.value:.3f}, without the mean {after.value:.3f}")
+
+
+# -- beside other audits ------------------------------------------------------------------------------------------
+
+
+def _pair_mean_cosine(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
+    """Mean cosine: a mean over pairs of texts, so texts are left out one at a time, in both at once."""
+    sides = [audit.column("texts", "mean_cosine") for audit in (first, second)]
+    if any(side is None for side in sides):
+        return None
+    change = sides[1] - sides[0]
+    change = change[~np.isnan(change)]  # texts that repeat an earlier one have none
+    count = len(change)
+    if count < 3:
+        return None
+    sums = change * (count - 1)
+    interval = jackknife_interval([sums], [count - 1], float(sums.sum() / 2), count * (count - 1) // 2)
+    return interval, "paired over texts (jackknife)"
+
+
+def _pair_split_half(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
+    """nDCG@10 of split-half self-retrieval, query by query."""
+    left, right = first.tables.get("mean_removal"), second.tables.get("mean_removal")
+    if left is None or right is None or not left["query"].equals(right["query"]):
+        return None
+    interval = compare_scores(*(side["before"].to_numpy() for side in (left, right))).interval
+    return interval, "paired over queries (bootstrap)"
+
+
+QUESTION = Question(
+    "cone",
+    title="One cone",
+    words="Is everything in one cone, and does removing the mean help on my data?",
+    page="scores.md#how-to-read-it",
+    number_name="mean cosine",
+    metric="cone",
+    answer=answer,
+    judge=judge,
+    thresholds=[
+        Threshold(
+            "cone_gain",
+            0.01,
+            "Points of nDCG@10 that removing the mean must win on held-out texts; published gains are of this size.",
+        )
+    ],
+    numbers=[
+        Number("anisotropy", "mean cosine of all pairs", headline=True, pair=_pair_mean_cosine),
+        Number("split_half", "split-half retrieval, nDCG@10", pair=_pair_split_half),
+    ],
+)

@@ -1,0 +1,286 @@
+"""Keep, repair, re-chunk or change the model: what first, what does it cost, how sure? Answered from all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from poolscope.auditing.question import (
+    KINDS,
+    NOT_APPLICABLE,
+    QUESTIONS,
+    Action,
+    Answer,
+    Question,
+    TableView,
+)
+from poolscope.auditing.subject import Subject
+from poolscope.charts.files import GREY, style
+from poolscope.errors import require
+from poolscope.numbers.intervals import Interval
+from poolscope.verdicts import LEVEL_COLOURS, LEVELS, Basis, Level, Verdict, worst_level
+
+# So many answers to repair, and no single repair is likely to make the model right for these texts.
+CHANGE_FROM = 5
+
+# How sure a step is: what the level of its answer rests on, in words.
+CERTAINTY: Mapping[Basis, str] = {
+    "counted": "certain: counted over these texts",
+    "interval": "high: all of the 95 % interval lies beyond the threshold",
+    "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
+    "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
+    "beyond chance": "moderate: that there is an excess is beyond chance, its size is an estimate",
+    "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
+    "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
+    "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
+    "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
+    "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
+    "declared": "a sign: read from what the model declares, not measured",
+}
+_OF_KEEPING = "no number lies beyond its threshold"
+_OF_LITTLE = "none: most questions could not be asked"
+_OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of them none"
+
+
+def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
+    """What comes first of all that the answers ask for, with its command, cost and certainty."""
+    open_answers = ranked(answers)
+    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers)
+    asked, left = _asked(answers)
+    if _little(answers) and open_answers:
+        sentence = f"{sentence} {_how_little(answers)}"
+    evidence = (
+        f"{len(asked)} of {len(answers)} questions could be measured on these texts.",
+        *(f"{each.number}. {each.verdict.level}: {each.action.step}." for each in open_answers if each.action),
+        *(f"{each.number}. {each.verdict.sentence}" for each in left),
+    )
+    numbers = {"decision": action.kind, "decision_command": action.command, "decision_cost": action.cost}
+    drawn = standings(answers, subject.thresholds)
+    return Answer(
+        "decision",
+        Verdict(_level(answers), sentence, float(len(open_answers)), None, None, evidence),
+        {**numbers, "certainty": sure},
+        action,
+        tables={"actions": _table(open_answers)},
+        draw={"decision": lambda: standings_figure(drawn)} if drawn else {},
+    )
+
+
+def _level(answers: Sequence[Answer]) -> Level:
+    """That of the most serious answer; one that could not be asked only counts where most could not."""
+    level = worst_level([each.verdict for each in answers])
+    return level if level != "unchecked" or _little(answers) else "ok"
+
+
+def ranked(answers: Sequence[Answer]) -> list[Answer]:
+    """The answers that ask for something: most serious first, then what is cheapest to do, then by number.
+
+    A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
+    as they are in all other numbers.
+    """
+
+    def place(each: Answer) -> tuple[int, int, int]:
+        kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
+        return -LEVELS.index(each.verdict.level), kind, each.number
+
+    return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
+
+
+def certainty(of: Answer) -> str:
+    """How sure the step of an answer is, in words."""
+    return _OF_KEEPING if of.basis is None else CERTAINTY[of.basis]
+
+
+def _asked(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+    """The answers with a number, and the others."""
+    asked = [each for each in answers if each.verdict.value is not None]
+    return asked, [each for each in answers if each.verdict.value is None]
+
+
+def _little(answers: Sequence[Answer]) -> bool:
+    """Could fewer than half of the questions be asked?"""
+    return 2 * len(_asked(answers)[0]) < len(answers)
+
+
+def _how_little(answers: Sequence[Answer]) -> str:
+    """How many questions could be asked, and why the first of the others could not."""
+    asked, left = _asked(answers)
+    why = left[0].verdict.sentence.removeprefix(NOT_APPLICABLE)
+    return (
+        f"Only {len(asked)} of {len(answers)} questions could be asked of these texts; number {left[0].number} could "
+        f"not, because {why}"
+    )
+
+
+def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str, str]:
+    texts = "this one text" if len(subject) == 1 else f"these {len(subject):,} texts"
+    if _little(answers):
+        action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
+        return action, f"Too little to tell, and nothing to repair found on {texts}. {_how_little(answers)}", _OF_LITTLE
+    action = Action("keep", "keep the model and the chunks", subject.command("audit", fail_on="watch"), "nothing")
+    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts}.", _OF_KEEPING
+
+
+def _first(open_answers: Sequence[Answer], asked: int) -> tuple[Action, str, str]:
+    """The first step: that of the first answer, or another model where many of those `asked` are to be repaired."""
+    first = open_answers[0]
+    action = first.action or Action("repair", "look at this answer", None, "not known")
+    broken = [each for each in open_answers if each.verdict.level == "repair"]
+    sure = certainty(first)
+    # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
+    if len(broken) >= CHANGE_FROM and action.kind not in ("configure", "merge"):
+        sure = _OF_CHANGE
+        action = Action(
+            "change",
+            f"try another model: {len(broken)} of {asked} answers ask for a repair",
+            None,
+            "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
+        )
+    verb = {
+        "configure": "Correct the runtime first",
+        "merge": "Clean the texts first",
+        "repair": "Repair first",
+        "re-chunk": "Re-chunk first",
+    }
+    head = verb.get(action.kind, "Change the model")
+    if first.verdict.level == "watch":
+        head = f"Keep the model, and watch one thing ({head.lower().removesuffix(' first')})"
+    return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.", sure
+
+
+def _table(open_answers: Sequence[Answer]) -> pa.Table:
+    kept = [each for each in open_answers if each.action is not None]
+    columns: dict[str, Any] = {
+        "question": pa.array([each.number for each in kept], pa.int64()),
+        "level": pa.array([each.verdict.level for each in kept], pa.string()),
+        "certainty": pa.array([certainty(each) for each in kept], pa.string()),
+    }
+    for name in ("kind", "step", "command", "cost"):
+        columns[name] = pa.array([getattr(each.action, name) for each in kept], pa.string())
+    return pa.table(columns)
+
+
+# -- where the numbers stand --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The number of an answer and what it is judged by: its floor (0 where there is none) and its thresholds."""
+
+    name: str
+    value: float
+    interval: Interval | None
+    floor: float
+    watch: float
+    repair: float | None
+    level: str
+
+    def place(self, number: float) -> float:
+        """On the common scale: 0 at the floor, 1 at the first threshold, 2 at the second, and in proportion between."""
+        if number <= self.watch or self.repair is None:
+            return (number - self.floor) / (self.watch - self.floor)
+        return 1 + (number - self.watch) / (self.repair - self.watch)
+
+
+def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list[Standing]:
+    """The answers whose number, floor and thresholds lie on one scale; trials or several numbers judge the others."""
+    rows = []
+    for each in answers:
+        verdict, name = each.verdict, QUESTIONS[each.key].judged_on
+        if name is None or verdict.value is None:
+            continue
+        floor = verdict.floor or 0.0
+        watch, repair = thresholds[f"{name}_watch"], thresholds.get(f"{name}_repair")
+        if floor < watch and (repair is None or watch < repair):
+            label = f"{each.number}. {each.number_name}"
+            rows.append(Standing(label, verdict.value, verdict.interval, floor, watch, repair, verdict.level))
+    return rows
+
+
+_LEAST, _MOST = -0.5, 3.0  # the ends of the common scale; what lies beyond is drawn as a triangle
+
+
+def standings_figure(standings: Sequence[Standing]) -> Any:
+    """Where the numbers lie between their floors and their thresholds: one row an answer, all on one scale."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for level, colour in LEVEL_COLOURS.items():
+        rows = [standing for standing in standings if standing.level == level]
+        if not rows:
+            continue
+        places = [row.place(row.value) for row in rows]
+        shown = [min(max(place, _LEAST), _MOST) for place in places]
+        ends = [
+            (x, x) if row.interval is None else _ends(row, row.interval) for row, x in zip(rows, shown, strict=True)
+        ]
+        figure.add_trace(
+            go.Scatter(
+                x=shown,
+                y=[row.name for row in rows],
+                mode="markers",
+                name=level,
+                marker={
+                    "color": colour,
+                    "size": 13,
+                    "symbol": [
+                        "triangle-right" if place > _MOST else "triangle-left" if place < _LEAST else "circle"
+                        for place in places
+                    ],
+                },
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [max(high - x, 0) for x, (_, high) in zip(shown, ends, strict=True)],
+                    "arrayminus": [max(x - low, 0) for x, (low, _) in zip(shown, ends, strict=True)],
+                    "color": colour,
+                    "thickness": 3,
+                    "width": 0,
+                },
+                customdata=[[row.value, row.floor, row.watch] for row in rows],
+                hovertemplate="%{y}: %{customdata[0]:.4g}<br>floor %{customdata[1]:.4g}, "
+                "first threshold %{customdata[2]:.4g}<extra></extra>",
+            )
+        )
+    for place in (0, 1, 2):
+        figure.add_vline(place, line={"color": GREY, "width": 1, "dash": "dash"}, layer="below")
+    title = "Numbers that thresholds judge, between floor and thresholds; bars: 95 % intervals"
+    figure = style(figure, title=title, width=860, height=200 + 40 * len(standings))
+    names = [standing.name for standing in standings]
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
+    marks = ["floor", "watch", "repair"]
+    figure.update_xaxes(tickvals=[0, 1, 2], ticktext=marks, range=[_LEAST - 0.1, _MOST + 0.1], showgrid=False)
+    return figure
+
+
+def _ends(row: Standing, interval: Interval) -> tuple[float, float]:
+    low, high = (min(max(row.place(end), _LEAST), _MOST) for end in (interval.low, interval.high))
+    return low, high
+
+
+QUESTION = Question(
+    "decision",
+    title="What first",
+    words="Keep, repair, re-chunk or change the model: what first, what does it cost, how sure?",
+    page="audit.md#what-comes-first-question-10",
+    number_name="answers that ask for something",
+    number_format=".0f",
+    answer=answer,
+    from_answers=True,
+    tables={
+        "actions": TableView(
+            "What to do, in order",
+            10,
+            {
+                "question": "Question",
+                "level": "Level",
+                "step": "Step",
+                "cost": "Cost",
+                "certainty": "How sure",
+            },
+            below={"step": "command"},
+        )
+    },
+)

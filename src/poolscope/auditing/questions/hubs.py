@@ -1,0 +1,234 @@
+"""Which chunks come back for everything, which never?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.subject import Subject
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
+from poolscope.numbers.intervals import Interval, percentile_interval
+from poolscope.verdicts import LEVELS, Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.result import Audit
+
+# Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
+_LEAST_TEXTS = 30
+_K = 10
+
+
+def answer(subject: Subject) -> Answer:
+    """How often each text is among the nearest of others, and the texts that equal another."""
+    if len(subject) < 2:
+        return unchecked("hubs", "one text has no neighbours")
+    limits = subject.thresholds
+    counted = hubs(subject.vectors, texts=subject.texts, duplicate_cosine=limits["duplicate_cosine"], seed=subject.seed)
+    tables = {"hubs": _hub_table(subject, counted), "duplicates": _group_table(subject, counted)}
+    # Equal texts are looked for among all, hubs perhaps in a draw of them.
+    equal = _texts_in(counted.twins) / len(subject)
+    numbers = {**_numbers(counted), "equal_texts": equal}
+    if len(subject) < _LEAST_TEXTS:
+        few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
+        return unchecked("hubs", few, numbers=numbers, tables=tables)
+    _, merge = _most_serious(counted, limits, equal)
+    return Answer(
+        "hubs",
+        judge(counted, limits, equal=equal),
+        numbers,
+        _merge_duplicates(counted) if merge else _look_at_hubs(counted),
+        tables=tables,
+        draw={"hubs": counted.figure},
+    )
+
+
+def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verdict:
+    """The most serious of hubs, antihubs and duplicates; `equal` is the share of all texts that equal another."""
+    sentence = (
+        f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the texts "
+        f"(by chance {counted.largest.floor:.1%}); {counted.antihubs.value:.0%} are never found "
+        f"(by chance {counted.antihubs.floor:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
+    )
+    twins, skewness = _texts_in(counted.twins), counted.skewness
+    evidence = (
+        f"{counted.texts:,} texts; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
+        f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
+        f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {len(counted.duplicates):,} groups.",
+        f"Equal but for letter case and blanks: {twins:,} texts in {len(counted.twins):,} groups.",
+    )
+    judged, _ = _most_serious(counted, limits, equal)
+    return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
+
+
+def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple[Verdict, bool]:
+    """The most serious of the three, and whether it is about duplicates, which make hubs.
+
+    Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
+    """
+    interval, floor = counted.skewness.interval, counted.skewness.floor
+    beyond = interval is not None and floor is not None and interval.low > floor
+    hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
+    hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
+    near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
+    each = (
+        Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near,
+        hub,
+        limits.judge("antihub", counted.antihubs.excess),
+    )
+    worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
+    return worst, worst is each[0]
+
+
+def _texts_in(groups: Any) -> int:
+    return sum(len(group) for group in groups)
+
+
+def _numbers(counted: HubResult) -> dict[str, Any]:
+    return {
+        "hub_skewness": counted.skewness.value,
+        "hub_skewness_interval": counted.skewness.interval,
+        "hub_skewness_floor": counted.skewness.floor,
+        "hub_largest": counted.largest.value,
+        "hub_largest_floor": counted.largest.floor,
+        "antihubs": counted.antihubs.value,
+        "antihubs_floor": counted.antihubs.floor,
+        "near_duplicates": counted.duplicate_share,
+        "twin_groups": len(counted.twins),
+    }
+
+
+def _merge_duplicates(counted: HubResult) -> Action:
+    equal, near = _texts_in(counted.twins), _texts_in(counted.duplicates)
+    step = f"merge the duplicates: {equal:,} texts are equal to another, {near:,} near-duplicates by their vectors"
+    return Action("merge", f"{step} (table duplicates)", None, "no encoding; the index shrinks")
+
+
+def _look_at_hubs(counted: HubResult) -> Action:
+    return Action(
+        "re-chunk",
+        "look at the first hubs: boilerplate chunks come back for everything (table hubs)",
+        None,
+        f"the work on {len(counted.first())} hub texts; encode those that change",
+    )
+
+
+def _hub_table(subject: Subject, counted: HubResult) -> pa.Table:
+    """Every text that was looked at, the first hub first."""
+    order = np.argsort(-counted.occurrences, kind="stable")
+    positions = counted.positions[order]
+    return pa.table(
+        {
+            "id": [subject.ids[k] for k in positions],
+            "times_found": counted.occurrences[order],
+            "nearest": [subject.ids[k] for k in counted.nearest[order]],
+            "nearest_cosine": counted.nearest_cosine[order],
+            "text": _texts(subject, positions),
+        }
+    )
+
+
+def _group_table(subject: Subject, counted: HubResult) -> pa.Table:
+    kinds = (("near-duplicates", counted.duplicates), ("equal texts", counted.twins))
+    rows = [(kind, number, k) for kind, groups in kinds for number, group in enumerate(groups) for k in group]
+    positions = [k for _, _, k in rows]
+    return pa.table(
+        {
+            "kind": pa.array([kind for kind, _, _ in rows], pa.string()),
+            "group": pa.array([number for _, number, _ in rows], pa.int64()),
+            "id": pa.array([subject.ids[k] for k in positions], pa.string()),
+            "text": _texts(subject, positions),
+        }
+    )
+
+
+def _texts(subject: Subject, positions: Any) -> pa.Array:
+    texts = subject.texts
+    return pa.array([None if texts is None else texts[k] for k in positions], pa.large_string())
+
+
+# -- beside other audits ------------------------------------------------------------------------------------------
+
+
+def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
+    """Skewness of the times found, both for the same drawn texts."""
+    sides = []
+    for audit in (first, second):
+        table = audit.tables.get("hubs")
+        if table is None:
+            return None
+        sides.append(table.sort_by("id"))
+    if not sides[0]["id"].equals(sides[1]["id"]) or len(sides[0]) < 3:
+        return None
+    draws = [skewness_draws(side["times_found"].to_numpy()) for side in sides]
+    return percentile_interval(draws[1] - draws[0]), "paired over texts (bootstrap)"
+
+
+def _overlay(audits: Mapping[str, Audit]) -> Any | None:
+    """How often texts are found, several audits in one figure."""
+    counts = {name: audit.column("hubs", "times_found") for name, audit in audits.items()}
+    known = {name: values for name, values in counts.items() if values is not None}
+    return hubs_figure(known, k=_K) if len(known) > 1 else None
+
+
+QUESTION = Question(
+    "hubs",
+    title="Hubs",
+    words="Which chunks come back for everything, which never?",
+    page="hubs.md",
+    number_name="skewness of the times found",
+    metric="hubs",
+    answer=answer,
+    judge=judge,
+    thresholds=[
+        Threshold(
+            "hub_watch", 0.1, "One text is among the ten nearest of so many more texts than by chance: of every tenth."
+        ),
+        Threshold(
+            "hub_repair", 0.3, "The same for every third text: one text takes a place in a third of all answers."
+        ),
+        Threshold(
+            "antihub_watch",
+            0.2,
+            "Share of texts that are never found, above that of Gaussian vectors of the same shape.",
+        ),
+        Threshold("duplicate_cosine", 0.99, "Two vectors this near are one to a ranking: their order is rounding."),
+        Threshold(
+            "duplicate_watch", 0.05, "Every twentieth text has a near-duplicate that takes its place in answers."
+        ),
+        Threshold(
+            "duplicate_repair", 0.3, "Almost every third text equals another: answers fill with copies of one text."
+        ),
+    ],
+    numbers=[
+        Number("hub_skewness", "skewness of the times found", headline=True, pair=_pair),
+        Number("near_duplicates", "texts with a near-duplicate", headline=True, compared=False),
+    ],
+    tables={
+        "hubs": TableView(
+            "Texts that come back most",
+            50,
+            {
+                "times_found": "Times found",
+                "text": "Text",
+                "nearest": "Its nearest text",
+                "nearest_cosine": "Cosine with it",
+            },
+            searchable=True,
+            below={"text": "id"},
+        ),
+        "duplicates": TableView(
+            "Near-duplicates and equal texts",
+            100,
+            {"kind": "Kind", "group": "Group", "text": "Text"},
+            searchable=True,
+            below={"text": "id"},
+        ),
+    },
+    overlay=_overlay,
+)

@@ -1,0 +1,266 @@
+"""Do long chunks all look alike; would a temperature or smaller chunks help?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
+from poolscope.metrics.length.labels import LengthLabels
+from poolscope.metrics.length.probes import LengthNulls, LengthProbe
+from poolscope.metrics.length.profile import LengthProfile, length_profile
+from poolscope.numbers.intervals import Interval
+from poolscope.verdicts import Basis, Level, Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.subject import Subject
+    from poolscope.auditing.thresholds import Thresholds
+
+THRESHOLDS: tuple[Threshold, ...] = (
+    Threshold(
+        "length_watch",
+        0.25,
+        "Rise of the mean cosine from the shortest to the longest tenth, in standard deviations of the cosine: enough "
+        "to move a fixed cut-off visibly.",
+    ),
+    Threshold(
+        "length_repair",
+        1.0,
+        "The same, where an unrelated pair of long texts scores like the better sixth of all pairs.",
+    ),
+    Threshold(
+        "length_gain",
+        0.01,
+        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out halves; without such a cure a "
+        "rise is watched, not repaired.",
+    ),
+    Threshold(
+        "labels_watch",
+        0.05,
+        "Loss of accuracy from the shortest bin to the longest (`length --labels`): one label in twenty is told wrong.",
+    ),
+)
+
+# Share of the rise that whole texts may exceed plain averages by, where averaging is said to explain it.
+NEGLIGIBLE_EXCESS = 0.25
+# Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
+_LONG, _QUANTILE_BINS = 100, 5
+# Chunks that are advised to be half as long as the longest tenth now, but no shorter than a sentence.
+_SMALLEST_CHUNK = 32
+
+
+def judge(
+    result: LengthProfile,
+    thresholds: Thresholds,
+    *,
+    nulls: LengthNulls | None = None,
+    probes: Sequence[LengthProbe] = (),
+    trials: Sequence[Trial] = (),
+) -> Verdict:
+    """Do long texts look more alike than short ones, beyond chance, by enough to matter, and is there a cure?
+
+    `watch` where the slope is above 0 and above its floor and the rise reaches the threshold. `repair` where, besides,
+    the whole interval of the rise lies beyond the second one and a cure has won on trial, unless plain averaging
+    explains the rise: whole documents exceed averages of their independently encoded chunks by less than a quarter of
+    it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
+    length of the chunks, takes nothing back.
+    """
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
+    if slope is None or interval is None or floor is None:
+        why = "all texts fall into one length bin" if len(result.bins) == 1 else "too few texts in the bins"
+        return Verdict("unchecked", f"Length cannot be judged here: {why}, so there is no slope to see.")
+    size, sentence = _size(result, slope, interval, floor, thresholds)
+    level: Level = size
+    basis: Basis | None = None
+    if size != "ok":
+        explained, words = (False, "") if nulls is None else _against_averaging(nulls)
+        judged = judged_by(trials, thresholds["length_gain"])
+        level, basis = judged.level if size == "repair" and not explained else "watch", judged.basis
+        sentence += words
+        if size == "repair" and not explained and not trials:
+            sentence += " No cure was tried, and without one it is watched."
+    advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]}" for trial in trials)
+    evidence = (
+        *_evidence(result),
+        *(() if nulls is None else nulls.sentences()),
+        *(probe.sentence() for probe in probes),
+        *(note for trial in trials for note in trial.evidence),
+    )
+    return Verdict(level, " ".join([sentence, *advice]), slope, interval, floor, evidence, basis)
+
+
+def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
+    """`watch` where labels of long texts are told less well, beyond chance and by enough.
+
+    The labels of long and short texts may differ too, so that this alone never says `repair`.
+    """
+    value, interval, notes = result.difference.value, result.difference.interval, result.notes
+    if value is None:
+        sentence = "There is one length bin only: accuracy cannot be compared by length."
+        return Verdict("unchecked", sentence, evidence=notes)
+    first, last = result.bins[0], result.bins[-1]
+    words = f"accuracy {first.accuracy.value:.2f} at {first.label}, {last.accuracy.value:.2f} at {last.label}"
+    if interval is not None and interval.high < 0:
+        judged = thresholds.judge("labels", -value, result.difference.scaled(-1).interval)
+        sentence = f"Labels of long texts are harder to tell: {words}."
+        return Verdict(judged.level, sentence, value, interval, 0.0, notes, judged.basis)
+    if interval is not None and interval.low > 0:
+        sentence = f"Labels of long texts are easier to tell: {words}."
+    else:
+        ends = "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
+        sentence = (
+            f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
+            f"{value:+.2f}{ends}."
+        )
+    return Verdict("ok", sentence, value, interval, 0.0, notes)
+
+
+def answer(subject: Subject) -> Answer:
+    """The profile of all different texts; where it rises, a trial of a temperature and of smaller chunks."""
+    distinct = subject.distinct
+    if len(distinct) < 3:
+        return unchecked("long", "a profile by length needs three different texts or more")
+    thresholds, lengths = subject.thresholds, subject.clouds.lengths[distinct]
+    profile = length_profile(
+        subject.raw_vectors[distinct],
+        lengths,
+        bins=None if np.quantile(lengths, 0.9) >= _LONG else _QUANTILE_BINS,
+        seed=subject.seed,
+    )
+    if profile.slope.value is None:
+        return unchecked("long", "all texts are of about one length, or too few to part by length")
+    rises = judge(profile, thresholds).level != "ok"
+    trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
+    verdict = judge(profile, thresholds, trials=trials)
+    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.repeats()))
+    numbers: dict[str, Any] = {
+        "length_slope": profile.slope.value,
+        "length_slope_interval": profile.slope.interval,
+        "length_slope_floor": profile.slope.floor_high,
+    }
+    tables: dict[str, pa.Table] = {"length": profile.to_table()}
+    for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
+        numbers |= trial.numbers(name)
+        tables |= trial.table(name, subject)
+    draw = {"long": profile.figure}
+    return Answer("long", verdict, numbers, _action(subject, trials), tables=tables, draw=draw)
+
+
+def _size(
+    result: LengthProfile, slope: float, interval: Interval, floor: float, thresholds: Thresholds
+) -> tuple[Level, str]:
+    """How much the cosine rises with the length: `ok` within chance or below the threshold; and in words."""
+    rise, certain = result.rise(slope), result.rise(interval.low)
+    if interval.high < 0:
+        words = f"they look less so ({slope:+.3f} per doubling)"
+        return "ok", f"Long texts do not look more alike than short ones; {words}."
+    if interval.low <= 0 or slope <= floor:
+        return "ok", f"Long texts look no more alike than short ones (slope {slope:+.3f} per doubling, within chance)."
+    small = slope < 0.0005  # in a narrow cone, where all cosines are near 1
+    grows = f"the mean cosine grows by {format(slope, '.1e' if small else '.3f')} per doubling of length"
+    size = f"{rise:.2g} standard deviations of the cosine from the shortest to the longest tenth"
+    if rise < thresholds["length_watch"]:
+        return "ok", f"Long texts look a little more alike: {grows}, only {size}."
+    return "repair" if certain >= thresholds[
+        "length_repair"
+    ] else "watch", f"Long texts look more alike: {grows}, {size}."
+
+
+def _against_averaging(nulls: LengthNulls) -> tuple[bool, str]:
+    """Does plain averaging explain the rise, in chunks of both lengths? And in words."""
+    last = nulls.last
+    rows = [last] if nulls.other is None else [last, nulls.other]
+    ends = [
+        (-np.inf, np.inf) if row.excess.interval is None else (row.excess.interval.low, row.excess.interval.high)
+        for row in rows
+    ]
+    lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
+    measured = " and ".join(
+        f"{row.excess.value:+.3f} {row.excess.interval} in chunks of {row.tokens // row.chunks}" for row in rows
+    )
+    measured = f"whole minus averaged {measured}, at {last.tokens} tokens"
+    if lowest > 0:
+        share = "" if nulls.explained is None else f", which explains {min(max(nulls.explained, 0), 1):.0%} of it"
+        return False, f" That is {last.excess.value:.3f} more than plain averaging gives{share}."
+    rise = (last.full.value or 0.0) - (nulls.averaging[0].full.value or 0.0)
+    if nulls.other is not None and highest < NEGLIGIBLE_EXCESS * max(rise, 0.0):
+        alike = "more alike than" if highest < 0 else "about as alike as"
+        return True, (
+            f" Plain averaging explains it: averages of independently encoded chunks are {alike} whole texts "
+            f"({measured}; less than {NEGLIGIBLE_EXCESS:.0%} of the rise of {rise:.3f}). Shorter chunks help; a repair "
+            f"of the model's attention has little to win here."
+        )
+    if highest < 0:
+        return False, (
+            f" Averages of independently encoded chunks are more alike than whole texts ({measured}). No chunk of "
+            f"another length fits, so whether plain averaging explains it hangs on this one."
+        )
+    if max(low for low, _ in ends) > min(high for _, high in ends):
+        return False, f" How much of it is plain averaging hangs on the length of the chunks ({measured})."
+    return False, f" It cannot be told from plain averaging on {nulls.documents} documents ({measured})."
+
+
+def _evidence(result: LengthProfile) -> tuple[str, ...]:
+    shown = [row for row in result.bins if row.cosine.value is not None]
+    if len(shown) < 2:
+        return result.notes
+    first, last = shown[0], shown[-1]
+    return (
+        f"Mean pairwise cosine {first.cosine.value:.3f} at {first.label} {result.unit}, {last.cosine.value:.3f} at "
+        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}.",
+        f"Mean distance from the centre {first.distance.value:.3f} and {last.distance.value:.3f}; lengths shuffled: "
+        f"{last.distance.floor:.3f}.",
+        *result.notes,
+    )
+
+
+def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
+    """What a trial has shown to help by enough; otherwise the command that looks further."""
+    least = subject.thresholds["length_gain"]
+    helps = {trial.name for trial in trials if trial.gain >= least}
+    if "smaller chunks" in helps:
+        cost = "cut the texts again and encode them all; the index grows"
+        lengths = subject.clouds.lengths
+        tokens = min(max(int(np.quantile(lengths, 0.9)) // 2, _SMALLEST_CHUNK), int(lengths.max()))
+        command = subject.rechunk_command(tokens=tokens)
+        return Action("re-chunk", "use smaller chunks: on trial they are found better", command, cost)
+    if helps:
+        cost = "encode all texts again with the temperature; no new model"
+        return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
+    cost = "nothing yet: neither a temperature nor smaller chunks has helped on trial"
+    return Action("repair", "look at the length profile before changing anything", subject.command("length"), cost)
+
+
+QUESTION = Question(
+    "long",
+    title="Long texts",
+    words="Do long chunks all look alike; would a temperature or smaller chunks help?",
+    page="length.md",
+    number_name="rise of the mean cosine per doubling of the length",
+    metric="length",
+    answer=answer,
+    judge=judge,
+    thresholds=THRESHOLDS,
+    numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
+    tables={
+        "length": TableView(
+            "Profile by length",
+            40,
+            {
+                "bin": "Tokens",
+                "texts": "Texts",
+                "cosine": "Mean cosine",
+                "cosine_floor": "Shuffled",
+                "distance": "Distance from the centre",
+                "norm": "Norm",
+                "effective_rank": "Effective rank",
+                "same_bin_neighbours": "Neighbours of equal length",
+            },
+        )
+    },
+)

@@ -1,0 +1,183 @@
+"""If the answer sits at the end of a chunk, is it still found?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.encoders.inputs import TokenInputs
+from poolscope.errors import InputError
+from poolscope.evaluation import split_half
+from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
+from poolscope.numbers.intervals import Estimate
+from poolscope.texts import Pairs, read_texts
+from poolscope.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.subject import Subject
+    from poolscope.auditing.thresholds import Thresholds
+
+THRESHOLDS: tuple[Threshold, ...] = (
+    Threshold(
+        "position_watch",
+        0.05,
+        "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
+    ),
+    Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
+)
+
+# The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
+_PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
+
+
+def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
+    """Does the similarity fall when the segment moves from the first place to the worst of the others?
+
+    The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
+    it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
+    """
+    start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
+    evidence = tuple(_place_sentence(result, row) for row in result.places)
+    loss = _loss(start, worst)
+    if loss.value is None:
+        sentence = (
+            f"Whether an answer is lost by its place cannot be judged here: its cosine with its query is "
+            f"{start.similarity.value:.3f} at the {_place(start.position)} already."
+        )
+        return Verdict("unchecked", sentence, evidence=evidence)
+    judged = _judged(worst, loss, thresholds)
+    return Verdict(
+        judged.level, _sentence(start, worst, loss.value), loss.value, loss.interval, 0.0, evidence, judged.basis
+    )
+
+
+def answer(subject: Subject) -> Answer:
+    """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
+    if not subject.takes_tokens:
+        static = subject.card.kind == "static"
+        return unchecked(
+            "position",
+            "the model is a table, in which a token is the same at every position"
+            if static
+            else "no transformer is at hand that takes tokens, so that no segment can be moved",
+        )
+    long = None if subject.texts is None else _long_pairs(subject)
+    if long is None:
+        return unchecked("position", "there are too few texts long enough to be cut into a question and an answer")
+    pairs, segment = long
+    result = position_probe(
+        subject.encoder, pairs, positions=(0.0, 1.0), queries=_PROBE_QUERIES, segment=segment, seed=subject.seed
+    )
+    start, end = result.places[0], result.places[-1]
+    verdict = judge(result, subject.thresholds)
+    if verdict.value is None:
+        return unchecked("position", "the answers are not similar to their questions even at the start")
+    notes = () if subject.pooling == "mean" else ("Measured on the mean of the tokens, which this model does not use.",)
+    numbers = {
+        "position_drop": verdict.value,
+        "position_drop_interval": verdict.interval,
+        "position_rank_start": start.rank.value,
+        "position_rank_end": end.rank.value,
+    }
+    action = Action(
+        "re-chunk",
+        "cut chunks so that what matters comes first, or use shorter chunks",
+        subject.command("length"),
+        "cut the texts again and encode them; no new model",
+    )
+    verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
+    tables, draw = {"position": result.to_table()}, {"position": result.figure}
+    return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
+
+
+def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdict:
+    if loss.value is None or loss.interval is None or loss.interval.low <= 0:
+        return Verdict("ok")
+    judged = thresholds.judge("position", loss.value, loss.interval)
+    rank = worst.rank_change.interval
+    return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")
+
+
+def _loss(start: SegmentRow, worst: SegmentRow) -> Estimate:
+    """Loss of similarity as a share of that at the first place; no value where there is no similarity to lose."""
+    base = start.similarity.value or 0.0
+    return worst.change.scaled(-1 / base) if base > 0 else Estimate(None)
+
+
+def _sentence(start: SegmentRow, worst: SegmentRow, loss: float) -> str:
+    change, first, where = worst.change, _place(start.position), _place(worst.position)
+    if change.interval is not None and change.interval.high < 0:
+        return (
+            f"An answer at the {where} of a long document is {loss:.0%} less similar to its query than at the {first} "
+            f"(cosine {change.value:+.3f} {change.interval})."
+        )
+    if change.interval is not None and change.interval.low > 0:
+        return (
+            f"An answer is nowhere less similar to its query than at the {first} of a long document (at the {where}, "
+            f"cosine {change.value:+.3f} {change.interval})."
+        )
+    return (
+        f"Answers at the {where} and at the {first} of a long document cannot be told apart by their similarity "
+        f"(cosine {change.value:+.3f}{'' if change.interval is None else f' {change.interval}'})."
+    )
+
+
+def _place_sentence(result: PositionProbe, row: SegmentRow) -> str:
+    return (
+        f"Segment at the {_place(row.position)}: cosine {row.similarity.value:.3f}, mean rank {row.rank.value:.1f} of "
+        f"{result.among:.0f}, first for {row.first.value:.0%}."
+    )
+
+
+def _place(position: float) -> str:
+    return {0.0: "start", 0.5: "middle", 1.0: "end"}.get(position, f"point {position:.0%}")
+
+
+def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
+    """Halves of the longest texts, and a segment that enough of their second halves can fill."""
+    texts, lengths = subject.texts or [], subject.clouds.lengths + subject.clouds.truncated
+    longest = np.sort(np.argsort(-lengths, kind="stable")[:_PROBE_TEXTS])
+    try:
+        halves = split_half([texts[k] for k in longest])
+        inputs = TokenInputs(subject.encoder)
+    except InputError:
+        return None
+    sizes = np.sort([len(row) for row in inputs.content(halves.documents)])[::-1]
+    room = min(inputs.limit or 512, 512) - inputs.added
+    wanted = min(_PROBE_QUERIES, len(sizes))
+    segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
+    if segment < _LEAST_SEGMENT or sizes[1:].sum() < room:  # the others fill the document around each segment
+        return None
+    sides = [read_texts(side) for side in (halves.queries, halves.documents)]
+    return Pairs(sides[0], sides[1], halves.relevant), segment
+
+
+QUESTION = Question(
+    "position",
+    title="Position",
+    words="If the answer sits at the end of a chunk, is it still found?",
+    page="length.md#who-wins-a-search-and-from-where",
+    number_name="loss from the start to the end",
+    metric="length",
+    answer=answer,
+    judge=judge,
+    thresholds=THRESHOLDS,
+    numbers=[Number("position_drop", "loss from the start to the end", headline=True)],
+    tables={
+        "position": TableView(
+            "Position of the answer",
+            10,
+            {
+                "position": "Place (0: start, 1: end)",
+                "similarity": "Cosine with the query",
+                "rank": "Mean rank",
+                "first": "Found first",
+                "change": "Change of the cosine",
+            },
+        )
+    },
+    judged_on="position",
+)

@@ -1,0 +1,180 @@
+"""How much text was cut off, and which documents became twins because of it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.subject import Subject
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.encoders.reports import TruncationReport, truncation_report
+from poolscope.errors import require
+from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
+from poolscope.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from poolscope.auditing.result import Audit
+
+
+def answer(subject: Subject) -> Answer:
+    """What the encoder cut off, counted over these texts."""
+    if subject.card.kind in ("arrays", "function"):
+        return unchecked(
+            "truncation", "the vectors were made elsewhere, and clouds do not tell what was cut off before"
+        )
+    report = truncation_report(subject.clouds)
+    interval = _population(subject) if report.cut_texts else None
+    lengths, cut, limit = subject.clouds.lengths, subject.clouds.truncated, subject.pooling_report.max_length
+    return Answer(
+        "truncation",
+        judge(report, subject.thresholds, interval, notes=_limit_notes(subject)),
+        {
+            "share_cut": report.share_lost,
+            "share_cut_interval": interval,
+            "texts_cut": report.cut_texts / report.texts,
+            "truncation_twins": _twins(report),
+        },
+        Action(
+            "re-chunk",
+            f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
+            subject.rechunk_command(),
+            f"encode {report.tokens_lost:,} more tokens "
+            f"({report.tokens_lost / max(report.tokens_kept, 1):.0%} of what was encoded); no new model",
+        ),
+        tables={"truncation": _table(subject, report)},
+        draw={"truncation": lambda: lengths_figure(lengths, cut, limit)},
+    )
+
+
+def judge(
+    report: TruncationReport, limits: Thresholds, interval: Interval | None = None, *, notes: tuple[str, ...] = ()
+) -> Verdict:
+    """The level goes by what was cut of these texts, which is counted; the interval is for others like them."""
+    judged, twins = limits.count("cut", report.share_lost), _twins(report)
+    if twins and twins >= limits["twins_repair"]:
+        judged = Verdict("repair", basis="counted")
+    elif twins and judged.level == "ok":
+        judged = Verdict("watch", basis="counted")
+    sentence = " ".join(report.notes())
+    return Verdict(judged.level, sentence, report.share_lost, interval, None, notes, judged.basis)
+
+
+def _twins(report: TruncationReport) -> float:
+    """Share of the texts that became equal to another."""
+    return sum(len(group) for group in report.identical) / report.texts
+
+
+def _population(subject: Subject) -> Interval | None:
+    """The share for the population of texts: a ratio of sums in every bootstrap draw, so within 0 and 1."""
+    if len(subject) < 2:
+        return None
+    cut = subject.clouds.truncated.astype(np.float64)
+    lost, total = bootstrap_sums(np.stack([cut, subject.clouds.lengths + cut], axis=1), seed=subject.seed).T
+    return percentile_interval(lost / total)
+
+
+def _limit_notes(subject: Subject) -> tuple[str, ...]:
+    positions, limit = subject.card.positions, subject.pooling_report.max_length
+    if positions is None or limit is None or positions <= limit:
+        return ()
+    return (f"The model has positions for {positions} tokens; it declares {limit}, as it was trained.",)
+
+
+def _table(subject: Subject, report: TruncationReport) -> pa.Table:
+    """Every text: tokens kept and cut, and its group of texts that became equal, counted from 1, if it has one."""
+    group = np.zeros(len(subject), np.int64)
+    for number, members in enumerate(report.identical, 1):
+        group[list(members)] = number
+    known = [int(k) or None for k in group]
+    columns = {"tokens": subject.clouds.lengths, "cut": subject.clouds.truncated, "twins": pa.array(known, pa.int64())}
+    return pa.table({"id": subject.ids, **columns})
+
+
+def _most_cut(table: pa.Table) -> pa.Table:
+    """The texts that lost something, most first."""
+    return table.filter(pc.greater(table["cut"], 0)).sort_by([("cut", "descending")])
+
+
+def lengths_figure(lengths: Any, truncated: Any, limit: int | None) -> Any:
+    """Texts by their full length on a log scale, and the limit of the model."""
+    go = require("plotly.graph_objects", "report")
+    full = np.asarray(lengths) + np.asarray(truncated)
+    edges = np.geomspace(1, max(float(full.max()), 2.0) * 1.01, 50)
+    figure = go.Figure()
+    for name, member, colour in (("whole", truncated == 0, COLOURS[0]), ("cut", truncated > 0, COLOURS[1])):
+        counts, _ = np.histogram(full[member], edges)
+        figure.add_trace(
+            go.Bar(
+                x=np.sqrt(edges[:-1] * edges[1:]),
+                y=counts,
+                width=np.diff(edges),
+                name=name,
+                marker={"color": colour},
+                hovertemplate="%{x:.0f} tokens: %{y} texts<extra></extra>",
+            )
+        )
+    if limit is not None:
+        figure.add_vline(limit, line={"color": GREY, "dash": "dash"})
+        # On a logarithmic axis the place of a text is given by its logarithm.
+        figure.add_annotation(
+            x=np.log10(limit), y=1, yref="paper", xanchor="left", text=f" limit {limit}", showarrow=False
+        )
+    title = f"Lengths of the texts; {int(np.sum(truncated)):,} tokens beyond the limit"
+    figure = style(figure, title=title, width=860, height=380)
+    figure.update_layout(barmode="stack")
+    figure.update_xaxes(title_text="tokens", type="log")
+    figure.update_yaxes(title_text="texts")
+    return figure
+
+
+def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
+    """Share of the tokens that was cut: both ratios of sums over the same drawn texts."""
+    columns = []
+    for audit in (first, second):
+        kept, cut = audit.column("truncation", "tokens"), audit.column("truncation", "cut")
+        if kept is None or len(kept) < 2:
+            return None
+        columns += [cut, kept + cut]
+    sums = bootstrap_sums(np.stack(columns, axis=1).astype(np.float64))
+    return percentile_interval(sums[:, 2] / sums[:, 3] - sums[:, 0] / sums[:, 1]), "paired over texts (bootstrap)"
+
+
+QUESTION = Question(
+    "truncation",
+    title="Cut off",
+    words="How much text was cut off, and which documents became twins because of it?",
+    page="encoders.md#what-was-cut-off",
+    number_name="tokens cut off",
+    number_format=".1%",
+    answer=answer,
+    judge=judge,
+    thresholds=[
+        Threshold(
+            "cut_watch", 0.01, "Share of the tokens that never reached the model: from 1 % on it is worth a look."
+        ),
+        Threshold(
+            "cut_repair", 0.1, "Every tenth token is lost: whole sections cannot be found, whatever the model is worth."
+        ),
+        Threshold(
+            "twins_repair",
+            0.01,
+            "Share of texts that truncation made equal to another text: no ranking can part them.",
+        ),
+    ],
+    numbers=[Number("share_cut", "share of the tokens cut off", headline=True, pair=_pair)],
+    tables={
+        "truncation": TableView(
+            "Texts that were cut",
+            100,
+            {"id": "Text", "tokens": "Tokens kept", "cut": "Tokens cut off", "twins": "Group of equal texts"},
+            searchable=True,
+            chosen=_most_cut,
+        )
+    },
+    judged_on="cut",
+)

@@ -1,0 +1,203 @@
+"""Which norms a transformer has and where: before or after the residual sum, LayerNorm or RMSNorm, gains and biases.
+
+Everything is found by watching one short pass. A layer is post-norm if what it passes on is what a norm gave; then all
+its norms are *post* but one that takes the layer's input. A norm that takes the output of a projection inside the
+layer is *branch*, or *query/key* before the attention; any other is *pre*. Kind, gain and bias are measured by calling
+the norm itself, so it does not matter how its weights are stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.capture.checks import equal
+from poolscope.capture.trace import Call, Trace, trace
+from poolscope.encoders import as_encoder
+from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.capabilities import attention_of, planner_of
+from poolscope.errors import ModelError
+from poolscope.results import Result, bulk, origin, plain, provenance
+
+Array = NDArray[np.float64]
+
+EMBEDDINGS, PRE, POST, BRANCH, QUERY_KEY, FINAL = "embeddings", "pre", "post", "branch", "query/key", "final"
+_LAYOUTS = {
+    frozenset({PRE}): "pre-norm",
+    frozenset({BRANCH}): "branch-norm",
+    frozenset({PRE, BRANCH}): "sandwich-norm",
+    frozenset(): "no norm",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm:
+    """One norm, y = gain ⊙ normalised(x) + bias.
+
+    `role`: where it stands (see the module); `layers`: the layers that call it (0: the embeddings; several if shared);
+    `kind`: "LayerNorm" (centres and scales), "RMSNorm" (scales only) or "affine" (neither). The measured `gain` (d) and
+    `bias` (d; zero where there is none).
+    """
+
+    name: str
+    role: str
+    layers: tuple[int, ...]
+    kind: str
+    gain: Array = bulk(required=True)
+    bias: Array = bulk(required=True)
+
+    def derived(self) -> dict[str, Any]:
+        """Size, and mean, standard deviation and range of gain and bias."""
+        numbers = {
+            f"{part}_{name}": float(statistic(values))
+            for part, values in (("gain", self.gain), ("bias", self.bias))
+            for name, statistic in (("mean", np.mean), ("std", np.std), ("min", np.min), ("max", np.max))
+        }
+        return {"size": len(self.gain), **numbers}
+
+
+@dataclass(frozen=True, repr=False)
+class NormLayout(Result):
+    """The norms of a model in the order of their first call, and the layout of its layers in one word.
+
+    `layout` is "post-norm", "pre-norm", "sandwich-norm" (before a branch and after it), "branch-norm" (after it only),
+    "no norm", or "mixed" where the layers differ.
+    """
+
+    model: str
+    layout: str
+    norms: tuple[Norm, ...]
+    provenance: Mapping[str, Any] = origin()
+
+    def __str__(self) -> str:
+        kinds = Counter(norm.kind for norm in self.norms)
+        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+        final = "" if any(norm.role == FINAL for norm in self.norms) else ", no final norm"
+        return f"{self.layout} ({counted}{final})"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a norm: place and kind, and mean, standard deviation and range of gain and bias."""
+        return [plain(norm) for norm in self.norms]
+
+
+def norm_layout(model: Any, **options: Any) -> NormLayout:
+    """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
+    encoder = as_encoder(model, **options)
+    network = attention_of(encoder)[0]
+    seen = _trace(encoder, network)
+    blocks = _blocks(seen, network)
+    if not blocks:
+        raise ModelError(
+            f"{encoder.card.name}: no layers were found in it; needed: attention in a list of blocks, as transformers "
+            f"has. Look at its modules by hand."
+        )
+    names = {id(module): name for name, module in network.named_modules()}
+    calls: dict[int, list[Call]] = {}
+    for call in seen.calls:
+        if is_norm(call.module) and call.input is not None:
+            calls.setdefault(id(call.module), []).append(call)
+    norms = []
+    for module, same in calls.items():
+        places = [_place(call, blocks, seen) for call in same]
+        layers = tuple(sorted({layer for _, layer in places}))
+        kind, gain, bias = probe(same[0].module, like=same[0].input)
+        norms.append(Norm(name=names[module], role=places[0][0], layers=layers, kind=kind, gain=gain, bias=bias))
+    card, layout = encoder.card, _layout(norms, len(blocks))
+    about = {**provenance(settings={}), "model": card.to_dict()}
+    return NormLayout(card.name, layout, tuple(norms), provenance=about)
+
+
+def is_norm(module: Any) -> bool:
+    """Whether a module is a norm: named so, without parts, with one gain for each dimension or none."""
+    weight = getattr(module, "weight", None)
+    named = "norm" in type(module).__name__.lower()
+    return named and not list(module.children()) and (weight is None or weight.ndim == 1)
+
+
+def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
+    """Kind, gain and bias of a norm, from what it does to a vector of ones and minus ones and to its negative.
+
+    like: a tensor that the norm takes; its last axis is the size of the norm.
+    """
+    import torch
+
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=like.shape[-1])
+    signs[:2] = 1.0, -1.0  # never all the same, so that centring leaves something
+
+    def run(vector: Array) -> Array:
+        # A batch of one text with one token: some norms count on three axes.
+        given = torch.as_tensor(vector, dtype=like.dtype, device=like.device).reshape(1, 1, -1)
+        with torch.inference_mode():
+            result: Array = module(given).double().cpu().numpy().reshape(-1)
+        return result
+
+    base = run(signs)
+    tolerance = 0.05 * float(np.abs(base).max())  # kinds differ by more than the values themselves, rounding by less
+    if np.abs(run(4 * signs) - base).max() > tolerance:
+        kind, normalised = "affine", signs
+    elif np.abs(run(signs + 2) - base).max() <= tolerance:
+        kind, normalised = "LayerNorm", (signs - signs.mean()) / signs.std()
+    else:
+        kind, normalised = "RMSNorm", signs
+    opposite = run(-signs)
+    return kind, (base - opposite) / (2 * normalised), (base + opposite) / 2
+
+
+def _trace(encoder: TokenEncoder, network: Any) -> Trace:
+    depth = -1 if encoder.card.layers is None else encoder.card.layers
+    with planner_of(encoder).workers([depth]) as workers:
+        return trace(network, workers[0], positions=encoder.card.positions)
+
+
+def _blocks(found: Trace, network: Any) -> list[tuple[Call, int]]:
+    """The call of each layer, and the moment of its attention: the outermost list element with one attention."""
+    import torch
+
+    lists = (module for module in network.modules() if isinstance(module, torch.nn.ModuleList))
+    elements = {id(element) for modules in lists for element in modules}
+    moments = [attention.moment for attention in found.attentions]
+    blocks = []
+    for attention in found.attentions:
+        around = (call for call in attention.stack if id(call.module) in elements)
+        block = next((call for call in around if sum(call.spans(moment) for moment in moments) == 1), None)
+        if block is not None:
+            blocks.append((block, attention.moment))
+    return blocks
+
+
+def _place(call: Call, blocks: list[tuple[Call, int]], found: Trace) -> tuple[str, int]:
+    """The role of a norm, and the layer it belongs to (0: before the layers; the last one for a final norm)."""
+    for number, (block, moment) in enumerate(blocks, start=1):
+        if not block.spans(call.start):
+            continue
+        inside = [other for other in found.calls if block.spans(other.start)]
+        projected = any(_projects(other) and _same(other.output, call.input, found) for other in inside)
+        if call.end < moment and (projected or call.input.shape[-1] != block.output.shape[-1]):
+            return QUERY_KEY, number
+        if projected:
+            return BRANCH, number
+        normed = any(is_norm(other.module) and _same(other.output, block.output, found) for other in inside)
+        return (POST if normed and not _same(call.input, block.input, found) else PRE), number
+    return (EMBEDDINGS, 0) if call.start < blocks[0][0].start else (FINAL, len(blocks))
+
+
+def _projects(call: Call) -> bool:
+    weight = getattr(call.module, "weight", None)
+    return weight is not None and weight.ndim == 2
+
+
+def _same(left: Any, right: Any, found: Trace) -> bool:
+    return left is not None and right is not None and left.shape == right.shape and equal(left, right, found.mask)
+
+
+def _layout(norms: list[Norm], depth: int) -> str:
+    words = set()
+    for layer in range(1, depth + 1):
+        roles = {norm.role for norm in norms if layer in norm.layers} - {QUERY_KEY, FINAL, EMBEDDINGS}
+        words.add("post-norm" if POST in roles else _LAYOUTS[frozenset(roles)])
+    return words.pop() if len(words) == 1 else "mixed"

@@ -1,0 +1,405 @@
+"""Who wins a search, and from where: quality by the length of the relevant document, and by the place of the answer.
+
+Users correct a bias towards short documents in both directions without measuring it (rescaling by √length, penalising
+log length). Here it is measured first: observed against expected shares, with the lengths shuffled as floor. And a
+relevant segment is moved within a long document, and its rank watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.clouds.vectors import as_lengths
+from poolscope.encoders import Progress, TokenEncoder
+from poolscope.encoders.inputs import Array, Ids, TokenInputs
+from poolscope.errors import InputError
+from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
+from poolscope.numbers.intervals import Estimate, bootstrap_estimate, difference_of_means, with_floor
+from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
+from poolscope.results import Result
+from poolscope.texts import Pairs
+
+SHUFFLES = 200
+FIFTH = 0.2
+QUERIES = 48
+MIN_QUERIES = 10
+POSITIONS = (0.0, 0.5, 1.0)
+_MOST_TOKENS = 512
+_LEAST_TOKENS = 4  # a quarter of them is the segment
+
+
+@dataclass(frozen=True)
+class RetrievalRow:
+    """One bin of document lengths: documents, queries whose relevant document is in it, their quality, its share.
+
+    hit, ndcg, mrr and rank are of one relevant document at a time, ranked among the documents that are not relevant to
+    its query: other relevant ones before it cost it nothing, and a perfect ranking scores 1. hit, ndcg and mrr are
+    within the first k. share is that of the bin among the first k answers that are not relevant, expected its share
+    among all documents that are not, ratio the one over the other.
+    """
+
+    label: str
+    documents: int
+    queries: int
+    hit: Estimate
+    ndcg: Estimate
+    mrr: Estimate
+    rank: Estimate
+    share: Estimate
+    expected: float
+    ratio: Estimate
+
+
+@dataclass(frozen=True, repr=False)
+class LengthRetrieval(Result):
+    """Retrieval by document length; `shortest` and `longest` are the fifths of the documents, rows like the bins.
+
+    `hit_gap` is the hit rate of the queries whose answer is in the shortest fifth minus that of the longest. `unjudged`
+    says why a bias cannot be judged here (all documents of one length, or no answer that is not relevant), and is empty
+    where it can.
+    """
+
+    k: int
+    queries: int
+    documents: int
+    bins: tuple[RetrievalRow, ...]
+    shortest: RetrievalRow
+    longest: RetrievalRow
+    hit_gap: Estimate
+    notes: tuple[str, ...]
+    unjudged: str = ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin, then the shortest and the longest fifth."""
+        fifths = [
+            replace(row, label=f"{name} fifth ({row.label})")
+            for name, row in (("shortest", self.shortest), ("longest", self.longest))
+        ]
+        return table_rows([*self.bins, *fifths])
+
+    def figure(self) -> Any:
+        """Quality by the length of the relevant document, and the share of each bin among the first places."""
+        from poolscope.metrics.length.figure import retrieval_figure
+
+        return retrieval_figure(self)
+
+
+def retrieval_by_length(
+    queries: ArrayLike,
+    documents: ArrayLike,
+    relevant: ArrayLike,
+    lengths: ArrayLike,
+    *,
+    bins: int | Sequence[float] | None = None,
+    min_texts: int = MIN_TEXTS,
+    k: int = 10,
+    truncated: ArrayLike | None = None,
+    shuffles: int = SHUFFLES,
+    seed: int = 0,
+) -> LengthRetrieval:
+    """Rank all documents for every query by cosine, and ask what the length of a document has to do with its place.
+
+    queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N) and, where
+    known, how many tokens were cut off each (`truncated`): the shortest and the longest fifth go by the whole length,
+    bins by what the model saw. Intervals are bootstraps over queries; floors come from shuffling the lengths among the
+    documents.
+    """
+    ranking = rank_documents(queries, documents, relevant, k=k)
+    count = len(np.asarray(documents))
+    seen = as_lengths(lengths, count, "lengths")
+    if count <= k:
+        raise InputError(f"documents: received {count} for the first k = {k} places; more documents than k are needed.")
+    by_bin = length_bins(seen, bins, min_texts=min_texts)
+    tally = _Tally(ranking, count, shuffles=shuffles, seed=seed)
+    whole = seen if truncated is None else seen + as_lengths(truncated, count, "truncated")
+    low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])
+    short, long = whole <= low, whole >= high
+    unjudged = ""
+    if (short & long).any():
+        unjudged = (
+            f"{(whole == low).mean():.0%} of the documents have one length, {low:g}, so that no fifth is the shortest"
+        )
+    elif not tally.answers:
+        unjudged = f"none of the first {k} places is taken by a document that is not relevant"
+    gap = difference_of_means(tally.hits(short), tally.hits(long), unit="queries")
+    return LengthRetrieval(
+        k=k,
+        queries=ranking.queries,
+        documents=count,
+        bins=tuple(tally.row(label, by_bin.of == number) for number, label in enumerate(by_bin.labels)),
+        shortest=tally.row(f"≤ {low:g}", short),
+        longest=tally.row(f"≥ {high:g}", long),
+        hit_gap=gap,
+        notes=by_bin.notes(),
+        unjudged=unjudged,
+    )
+
+
+class _Tally:
+    """Relevant documents, ranked among the others, and answers that are not relevant, to be counted by document set."""
+
+    def __init__(self, ranking: Ranking, documents: int, *, shuffles: int, seed: int) -> None:
+        self.ranking = ranking
+        self.k = ranking.top.shape[1]
+        self.documents = documents
+        self.rank = _rank_among_others(ranking)
+        judged = ranking.query * documents + ranking.document
+        keys = np.arange(ranking.queries)[:, None] * documents + ranking.top
+        self._wrong = ~np.isin(keys, judged)
+        self._per_query = np.bincount(ranking.query, minlength=ranking.queries)
+        random = np.random.default_rng(seed)
+        self._orders = [random.permutation(documents) for _ in range(shuffles)]
+
+    @property
+    def answers(self) -> int:
+        """How many of the first k places of all queries hold a document that is not relevant."""
+        return int(self._wrong.sum())
+
+    def hits(self, member: NDArray[np.bool_]) -> Array:
+        """Found within the first k, one number a query with a relevant document in the set."""
+        return self._by_query(member, (self.rank <= self.k).astype(np.float64))
+
+    def row(self, label: str, member: NDArray[np.bool_]) -> RetrievalRow:
+        """Everything of one set of documents."""
+        rank, near = self.rank, self.rank <= self.k
+        gain = np.where(near, 1 / np.log2(1 + rank), 0.0)
+        expected = self._expected(member)
+        shares = self._shares(member)
+        share = bootstrap_estimate(shares)
+        # Where all of the first k are relevant for every query, there is nothing to share out, and no chance to show.
+        orders = self._orders if len(shares) else []
+        chance = np.array([self._shares(member[order]).mean() for order in orders]) / (expected or np.nan)
+        return RetrievalRow(
+            label=label,
+            documents=int(member.sum()),
+            queries=len(self.hits(member)),
+            hit=bootstrap_estimate(self.hits(member)),
+            ndcg=bootstrap_estimate(self._by_query(member, gain)),
+            mrr=bootstrap_estimate(self._by_query(member, np.where(near, 1 / rank, 0.0))),
+            rank=bootstrap_estimate(self._by_query(member, rank)),
+            share=share,
+            expected=expected,
+            ratio=with_floor(share.scaled(1 / expected) if expected > 0 else Estimate(None), chance),
+        )
+
+    def _shares(self, member: NDArray[np.bool_]) -> Array:
+        """Share of the set among the answers that are not relevant, one number a query that has such answers."""
+        answers = self._wrong.sum(axis=1)
+        inside = (member[self.ranking.top] & self._wrong).sum(axis=1)
+        return np.asarray(inside[answers > 0] / answers[answers > 0])
+
+    def _expected(self, member: NDArray[np.bool_]) -> float:
+        """Its share among all documents that are not relevant, mean over the queries that have such; 0 for none."""
+        own = np.bincount(self.ranking.query, member[self.ranking.document], self.ranking.queries)
+        others = self.documents - self._per_query
+        counted = others > 0
+        return float(((member.sum() - own)[counted] / others[counted]).mean()) if counted.any() else 0.0
+
+    def _by_query(self, member: NDArray[np.bool_], values: Array) -> Array:
+        """Mean of the values of a query's relevant documents in the set; queries without one are left out."""
+        inside = member[self.ranking.document]
+        owners = self.ranking.query[inside]
+        counts = np.bincount(owners, minlength=self.ranking.queries)
+        sums = np.bincount(owners, values[inside], self.ranking.queries)
+        return np.asarray(sums[counts > 0] / counts[counts > 0])
+
+
+def _rank_among_others(ranking: Ranking) -> Array:
+    """The rank of each relevant document with the other relevant ones of its query left out."""
+    ranks = np.empty(len(ranking.rank))
+    order = np.lexsort((ranking.rank, ranking.query))
+    for start, stop in pairwise(np.searchsorted(ranking.query[order], np.arange(ranking.queries + 1))):
+        own = ranking.rank[order[start:stop]]
+        before, through = (np.searchsorted(own, own, side=side) for side in ("left", "right"))
+        ranks[order[start:stop]] = own - before - (through - before - 1) / 2
+    return ranks
+
+
+# -- position -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SegmentRow:
+    """The segment at one place (0: start, 1: end): cosine with its query, rank, share of queries that rank it first.
+
+    `change` is the difference of the cosine against the first place, query by query.
+    """
+
+    position: float
+    similarity: Estimate
+    rank: Estimate
+    first: Estimate
+    change: Estimate
+    rank_change: Estimate
+
+
+@dataclass(frozen=True, repr=False)
+class PositionProbe(Result):
+    """A relevant segment of `segment` tokens within documents of `tokens` tokens, otherwise filled with other texts.
+
+    The rank is among the same documents without any segment, one for every query; those that hold a document that is
+    relevant to the query are no foils for it. `among` is the mean number of documents that take part in a
+    ranking, the one with the segment included. Intervals are over queries.
+    """
+
+    queries: int
+    segment: int
+    tokens: int
+    among: float
+    places: tuple[SegmentRow, ...]
+    encoded_tokens: int
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a place."""
+        return table_rows(self.places)
+
+    def figure(self) -> Any:
+        """Cosine and rank of the segment by its place."""
+        from poolscope.metrics.length.figure import position_figure
+
+        return position_figure(self)
+
+
+def position_probe(
+    encoder: TokenEncoder,
+    pairs: Pairs,
+    *,
+    positions: Sequence[float] = POSITIONS,
+    queries: int = QUERIES,
+    segment: int | None = None,
+    query_encoder: TokenEncoder | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PositionProbe:
+    """Put the beginning of each query's document into a long document of other texts, at the start, middle and end.
+
+    `pairs` are queries with their documents; at most `queries` of them are drawn. The segment has `segment` tokens (a
+    quarter of the whole), the document as many as the model's limit allows, at most 512. The filler is the same at all
+    places. Queries are left out whose document is shorter than the segment, or whose other documents together are
+    shorter than the filler. Encodes queries × (places + 1) documents.
+    """
+    if len(positions) < 2 or any(not 0 <= place <= 1 for place in positions):
+        raise InputError(
+            f"positions: received {list(positions)}; needed are two or more between 0 (start) and 1 (end)."
+        )
+    inputs = TokenInputs(encoder)
+    total, size = _sizes(inputs, segment)
+    documents = inputs.content(pairs.documents.texts)
+    long = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
+    fill = _Filler(pairs, documents, total)
+    usable = [(q, d) for q, d in long if fill.suffices(q)]
+    if len(usable) < MIN_QUERIES:
+        raise InputError(
+            f"pairs: received {len(pairs)}, of which {len(long)} have a document of {size} tokens or more, and "
+            f"{len(usable)} of these {total:,} tokens or more in documents that are not relevant, to fill a document "
+            f"around it; at least {MIN_QUERIES} are needed. Give more or longer documents, a shorter segment, "
+            f"or a shorter max_length."
+        )
+    random = np.random.default_rng(seed)
+    if len(usable) > queries:
+        usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
+    filled = [fill(q, random) for q, _ in usable]
+    fillers = [filler for filler, _ in filled]
+    foreign = np.array([[fill.foreign(q, held) for _, held in filled] for q, _ in usable])
+    asking = TokenInputs(query_encoder or encoder)
+    questions = asking.content([pairs.queries[q] for q, _ in usable])
+    questions = [row[: (asking.limit or len(row)) - asking.added] for row in questions]
+    units = unit_rows(asking.encode(questions, progress=progress), "queries").astype(np.float64)
+    held = [
+        _inserted(filler, documents[d][:size], place)
+        for place in positions
+        for filler, (_, d) in zip(fillers, usable, strict=True)
+    ]
+    # All at once: batches of equal length, and no core waits between the places.
+    encoded = unit_rows(inputs.encode([*fillers, *held], progress=progress), "documents").astype(np.float64)
+    foils, *placed = np.split(encoded, len(positions) + 1)
+    rows: list[SegmentRow] = []
+    base: tuple[Array, Array] | None = None
+    for place, vectors in zip(positions, placed, strict=True):
+        similarity = np.einsum("ij,ij->i", units, vectors)
+        rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
+        base = base or (similarity, rank)
+        rows.append(_row(place, similarity, rank, base))
+    tokens = len(encoded) * (total + inputs.added) + sum(map(len, questions))
+    among = 1 + float(foreign.sum(axis=1).mean())
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
+
+
+def _sizes(inputs: TokenInputs, segment: int | None) -> tuple[int, int]:
+    """Tokens of a document and of its segment, without what the model adds."""
+    total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
+    if total < _LEAST_TOKENS:
+        raise InputError(
+            f"max_length: received a limit of {total + inputs.added} tokens, of which the model adds {inputs.added} "
+            f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
+            f"Raise the limit."
+        )
+    size = total // 4 if segment is None else segment
+    if not 0 < size < total:
+        raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
+    return total, size
+
+
+def _relevant(pairs: Pairs) -> dict[int, list[int]]:
+    """The documents of every query in their order; with labels, those that are relevant (label above 0)."""
+    documents: dict[int, list[int]] = {}
+    for row, (query, document) in enumerate(pairs.index.tolist()):
+        if pairs.labels is None or pairs.labels[row] > 0:
+            documents.setdefault(query, []).append(document)
+    return documents
+
+
+class _Filler:
+    """Text around a segment: so many tokens of documents that are not relevant to its query, in random order."""
+
+    def __init__(self, pairs: Pairs, documents: Sequence[Ids], size: int) -> None:
+        self._documents = documents
+        self._size = size
+        self._relevant = {query: set(documents) for query, documents in _relevant(pairs).items()}
+        self._tokens = sum(map(len, documents))
+
+    def suffices(self, query: int) -> bool:
+        """Have the documents that are not relevant to the query tokens enough together?"""
+        return self._tokens - sum(len(self._documents[k]) for k in self._relevant[query]) >= self._size
+
+    def __call__(self, query: int, random: np.random.Generator) -> tuple[Ids, set[int]]:
+        """The filler for a query for which there is enough, and the documents it is made of."""
+        parts: list[Ids] = []
+        used: set[int] = set()
+        held = 0
+        for other in random.permutation(len(self._documents)).tolist():
+            if held >= self._size:
+                break
+            if other not in self._relevant[query]:
+                parts.append(self._documents[other])
+                used.add(other)
+                held += len(self._documents[other])
+        return np.concatenate(parts)[: self._size], used
+
+    def foreign(self, query: int, used: set[int]) -> bool:
+        """Is nothing in a filler relevant to the query?"""
+        return self._relevant[query].isdisjoint(used)
+
+
+def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:
+    """The segment at a place of the filler, whose end is cut so that the length stays."""
+    rest = filler[: len(filler) - len(segment)]
+    at = round(place * len(rest))
+    return np.concatenate([rest[:at], segment, rest[at:]])
+
+
+def _row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array]) -> SegmentRow:
+    return SegmentRow(
+        position=place,
+        similarity=bootstrap_estimate(similarity),
+        rank=bootstrap_estimate(rank),
+        first=bootstrap_estimate((rank == 1).astype(np.float64)),
+        change=bootstrap_estimate(similarity - base[0]),
+        rank_change=bootstrap_estimate(rank - base[1]),
+    )

@@ -1,0 +1,156 @@
+"""Statistics of sets of unit vectors that need no N × N matrix, and their intervals by leaving out one text at a time.
+
+All vectors here have length 1, so that the sum over pairs of cosines comes from one sum of vectors:
+Σ_{i≠j} eᵢ·eⱼ = ‖Σ e‖² − m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.numbers.intervals import Estimate, leave_one_out_interval
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Units = NDArray[np.float32]
+
+# Groups of texts left out in turn where leaving out every single one would cost a decomposition each.
+_GROUPS = 20
+_ROWS = 4096  # vectors that are held in float64 at a time
+
+
+@dataclass(frozen=True)
+class PairCosine:
+    """Mean cosine over the pairs of a set of texts (NaN for fewer than two), and without each text in turn."""
+
+    value: float
+    without: Array
+
+    @property
+    def estimate(self) -> Estimate:
+        """With its interval."""
+        if not np.isfinite(self.value):
+            return Estimate(None)
+        return Estimate(self.value, leave_one_out_interval(self.value, self.without))
+
+    def minus(self, other: PairCosine) -> Estimate:
+        """The difference of two sets of vectors of the same texts, with its paired interval."""
+        value = self.value - other.value
+        return Estimate(value, leave_one_out_interval(value, self.without - other.without))
+
+
+def pair_cosine(unit: Units) -> PairCosine:
+    """(‖Σ e‖² − m)/(m(m − 1)) of m unit vectors.
+
+    >>> found = pair_cosine(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32))
+    >>> round(found.value, 6), found.without.tolist()
+    (0.333333, [0.0, 1.0, 0.0])
+    """
+    return grouped_cosines(unit, np.zeros(len(unit), dtype=np.int64), 1)[0]
+
+
+def grouped_cosines(unit: Units, groups: Index, count: int) -> list[PairCosine]:
+    """`pair_cosine` of every group of texts; `groups` gives the group of each text."""
+    sums = group_sums(unit, groups[None], count, dtype=np.float64)[0]
+    sizes = np.bincount(groups, minlength=count).astype(np.float64)
+    own = np.einsum("ij,ij->i", unit, sums[groups], dtype=np.float64)
+    totals = np.einsum("ij,ij->i", sums, sums)
+    found = []
+    for group in range(count):
+        m, total = sizes[group], totals[group]
+        rest = total - 2 * own[groups == group] + 1
+        found.append(PairCosine(float(_mean_cosine(total, m)), _mean_cosine(rest, m - 1)))
+    return found
+
+
+def mean_cosines(sums: Array, sizes: Array) -> Array:
+    """Mean cosines over pairs from sums (… × groups × d) and sizes (groups); NaN for fewer than two texts."""
+    return _mean_cosine(np.einsum("...ij,...ij->...i", sums, sums), sizes)
+
+
+def _mean_cosine(squares: Array, m: Array) -> Array:
+    """(‖Σ e‖² − m)/(m(m − 1)), NaN for fewer than two texts."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(m > 1, (squares - m) / (m * (m - 1)), np.nan))
+
+
+def group_sums(unit: NDArray[np.floating], assignments: Index, count: int, *, dtype: type = np.float32) -> Array:
+    """Sums of the vectors by group for several assignments (a × N) at once: a × count × d, in blocks of texts.
+
+    A product with a matrix of zeros and ones: for a few dozen groups faster than picking the rows apart.
+    """
+    times, texts = assignments.shape
+    total = np.zeros((times, count, unit.shape[1]))
+    step = max(1, min(4096, 2**24 // max(1, times * count)))
+    numbers = np.arange(count)
+    for start in range(0, texts, step):
+        block = np.s_[start : start + step]
+        members = (assignments[:, None, block] == numbers[:, None]).astype(dtype)
+        flat = members.reshape(times * count, -1) @ unit[block].astype(dtype, copy=False)
+        total += flat.reshape(times, count, -1)
+    return total
+
+
+def cosine_deviation(unit: Units) -> float:
+    """Standard deviation of the cosine over all pairs of different texts, from the d × d (or N × N, the smaller) Gram.
+
+    With e = c + x, c the mean of all, a cosine is ‖c‖² + t with t = c·x + c·x' + x·x', and over all pairs, equal texts
+    too, Σ t = 0 and Σ t² = 2N Σ (c·x)² + ‖Gram of x‖². So nothing of the size of the mean cosine is ever subtracted.
+
+    >>> round(cosine_deviation(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)), 4)
+    0.4714
+    """
+    count = len(unit)
+    if count < 2:
+        return 0.0
+    centre = unit.mean(axis=0, dtype=np.float64)
+    along, equal = np.empty(count), np.empty(count)  # c·x of every text, and t of every text with itself
+    tall = unit.shape[1] < count
+    step = _ROWS if tall else count
+    gram = np.zeros((min(unit.shape), min(unit.shape)))
+    for start in range(0, count, step):
+        rows = np.s_[start : start + step]
+        centred = unit[rows] - centre
+        gram += centred.T @ centred if tall else centred @ centred.T
+        along[rows] = centred @ centre
+        equal[rows] = 2 * along[rows] + np.einsum("ij,ij->i", centred, centred)
+    pairs = count * (count - 1)
+    squares = 2 * count * float(along @ along) + float(np.vdot(gram, gram)) - float(equal @ equal)
+    return float(np.sqrt(max(squares / pairs - (float(equal.sum()) / pairs) ** 2, 0.0)))
+
+
+def effective_rank(unit: NDArray[np.floating]) -> float:
+    """exp of the entropy of the singular values of the centred vectors, scaled to sum 1 (Roy and Vetterli 2007).
+
+    Between 1 and min(m − 1, d); it grows with the number of texts m, so that only sets of equal size compare. 0 where
+    all vectors are the same.
+
+    >>> round(effective_rank(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])), 6)
+    2.0
+    """
+    centred = unit.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    small = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
+    values = np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0))
+    values = values[values > 1e-7 * max(float(values[-1]), 1e-7)]
+    if not len(values):
+        return 0.0
+    shares = values / values.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def rank_estimate(unit: Units) -> Estimate:
+    """Effective rank with an interval from leaving out one of 20 groups of texts in turn, single ones of up to 40.
+
+    It grows with the number of texts, so that every group must have the same size: the few texts that are left over
+    where 20 does not divide their number are in no group and stay.
+    """
+    value, count = effective_rank(unit), len(unit)
+    number = count if count <= 2 * _GROUPS else _GROUPS
+    size = count // number
+    without = np.array([effective_rank(np.delete(unit, np.s_[k * size : (k + 1) * size], 0)) for k in range(number)])
+    method = "jackknife over texts" if size == 1 else f"jackknife over {number} groups of {size} texts"
+    return Estimate(value, leave_one_out_interval(value, without, texts=count, size=size, method=method))
