@@ -8,12 +8,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from poolscope.auditing.trials import Trial
 from poolscope.evaluation import Difference
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Estimate, Interval
 from tiny_models import tiny_model
 
 # A cure that has won on trial: what a `repair` of long texts takes beside the rise itself.
 WON = Trial(
-    "a cure", "a cure helps.", difference=Difference(0.05, Interval(0.02, 0.08, 0.99, "", ""), "nDCG@10", "", 90, 90)
+    "a cure",
+    "a cure helps.",
+    difference=Difference(Estimate(0.05, Interval(0.02, 0.08, 0.99, "", "")), "nDCG@10", "", 90, 90),
 )
 
 

@@ -78,7 +78,7 @@ def test_a_level_above_ok_rests_on_something_and_the_table_says_on_what(found):
 
 def difference(mean, low, high):
     interval = Interval(low, high, 0.99, "queries", "by hand")
-    return Difference(mean, interval, "nDCG@10", "queries", 100, 100)
+    return Difference(Estimate(mean, interval), "nDCG@10", "queries", 100, 100)
 
 
 @pytest.mark.parametrize(

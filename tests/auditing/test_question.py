@@ -12,6 +12,7 @@ import pytest
 
 from poolscope.auditing.question import QUESTIONS, Number, Question, Threshold, register, unchecked
 from poolscope.errors import InputError
+from poolscope.metrics.base import METRICS
 
 TOY = '''
 """How many words has a text? A question from outside poolscope."""
@@ -124,12 +125,19 @@ def test_every_question_keeps_the_contract(key):
     assert question.title
     assert question.number_name
     assert question.words[-1] in "?."
+    assert question.metric is None or question.metric in METRICS
     own = {threshold.name for threshold in question.thresholds}
     assert question.judged_on is None or f"{question.judged_on}_watch" in own
     for view in question.tables.values():
         assert view.title
         assert view.headings
         assert set(view.below) <= set(view.headings)
+
+
+def test_the_page_lists_every_question_in_order():
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    places = [page.index(f"| {number} | {each.words} |") for number, each in enumerate(QUESTIONS.values(), 1)]
+    assert places == sorted(places)
 
 
 def test_names_stand_once():

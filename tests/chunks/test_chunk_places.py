@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from chunk_data import FAMILY
-from poolscope.chunks.boundaries import BLANK, KINDS, LINE, find_units, open_units
-from poolscope.chunks.cutting import choose_cuts, choose_overlap
+from poolscope.chunks.places import BLANK, KINDS, LINE, choose_cuts, choose_overlap, find_units, open_units
 
 # -- where a text may be cut --------------------------------------------------------------------------------------
 

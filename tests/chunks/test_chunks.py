@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from chunk_data import FAMILY, PROSE, assert_whole, byte_level, sentence_piece, visible
 from length_data import word_model
 from poolscope import chunk_texts, read_texts
-from poolscope.chunks.result import check_chunk_file
-from poolscope.chunks.ruler import TokenRuler
+from poolscope.chunks import Chunks, check_chunk_file
+from poolscope.chunks.splitting import TokenRuler
 from poolscope.encoders import EncoderOptions, as_encoder, truncation_report
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError, ModelError
@@ -252,7 +252,7 @@ def test_a_long_line_is_tokenised_a_few_times_only(roberta, monkeypatch):
 def test_texts_are_worked_on_in_groups(bert, monkeypatch):
     texts = [words(k) for k in (10, 100, 3, 200, 70)]
     whole = chunk_texts(bert, texts)
-    monkeypatch.setattr("poolscope.chunks.run._GROUP", 300)
+    monkeypatch.setattr("poolscope.chunks.chunking._GROUP", 300)
     done = []
     assert chunk_texts(bert, texts, progress=done.append).chunks == whole.chunks
     assert len(done) > 2
@@ -286,6 +286,13 @@ def test_a_row(bert, tmp_path):
     chunk_texts(bert, [words(3)]).save(tmp_path / "a.jsonl")
     row = json.loads((tmp_path / "a.jsonl").read_text(encoding="utf-8"))
     assert row == {"id": "0", "text": words(3), "document_id": "0", "start": 0, "end": 8, "tokens": 5}
+
+
+def test_chunks_are_loaded_again(bert, tmp_path):
+    chunks = chunk_texts(bert, [words(3), words(63)], overlap=3)
+    chunks.save(tmp_path / "chunks.json")
+    assert Chunks.load(tmp_path / "chunks.json") == chunks
+    assert chunks.to_table().column("text").to_pylist() == [chunk.text for chunk in chunks]
 
 
 def test_numbers_for_json(bert):

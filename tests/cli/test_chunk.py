@@ -89,7 +89,7 @@ def test_nothing_is_lost(folder, texts, tmp_path):
     run("chunk", folder, texts, "-o", tmp_path / "c.jsonl", *COLUMNS, "--tokens", 17)
     rows = [json.loads(line) for line in (tmp_path / "c.jsonl").read_text(encoding="utf-8").splitlines()]
     source = read_texts(texts, column="body", id_column="name")
-    chunks = Chunks(tuple(Chunk(**row) for row in rows), "c", 17, 2, 0, {})
+    chunks = Chunks("c", 17, 2, 0, {}, chunks=tuple(Chunk(**row) for row in rows))
     assert_whole(chunks, dict(zip(source.ids, source, strict=True)))
 
 

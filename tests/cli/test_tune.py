@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import invoke
+from command_line import run as run_command
 from planted import common_direction, sound, topic_texts
 from poolscope import as_encoder
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.evaluation import compare_scores, evaluate, read_task, split_half_task
 from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.tune import tune
-from poolscope.repairs.tune_figure import tune_figure
 from poolscope.repairs.vectors import MeanRemoval
 from tiny_models import WORDS, declare, save_model
 
-RUNNER = CliRunner()
-
-
-def run(*arguments: object, width: int = 200) -> str:
-    result = RUNNER.invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)})
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+run = partial(run_command, width=200)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +52,16 @@ def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
         "-o",
         tmp_path / "r.safetensors",
     )
-    result = tune(str(folder), split_half_task(lines), temperatures=[0.5, 1], sample=None)
+    result = tune(str(folder), split_half_task(lines), temperatures=[0.5, 1], limit=None)
     assert f"{result.verdict.level}: {result.verdict.sentence}" in output.replace("\n", "")
-    for row in result.table():
+    for row in result.rows():
         assert f"{row['difference']:+.4f}" in output
         assert row["candidate"] in output
     stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert stored["verdict"]["sentence"] == result.verdict.sentence
     assert (tmp_path / "r.safetensors").exists() == (result.recommendation is not None)
     assert (f"is not written: {result.outcome}" in output.replace("\n", " ")) == (result.recommendation is None)
-    assert stored["provenance"]["settings"]["sample"] == 1000
+    assert stored["provenance"]["settings"]["limit"] == 1000
 
 
 def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
@@ -80,10 +72,18 @@ def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
     with pytest.raises(InputError, match=r"exists already.*--force, which replaces or removes it"):
         run(*arguments)
     assert older.read_bytes() == b"older"
-    output = run(*arguments, "--force", "--sample", "30", "--json", tmp_path / "t.json")
+    output = run(*arguments, "--force", "--limit", "30", "--json", tmp_path / "t.json")
     assert "is not written, and the older file of that name is removed: too few to tell." in output.replace("\n", " ")
     assert not older.exists()
-    assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["sample"] == 30
+    assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["limit"] == 30
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"), [("tune", "--sample", "--limit"), ("evaluate", "--columns", "--column")]
+)
+def test_old_spellings_name_the_new_ones(command, old, new, texts):
+    with pytest.raises(InputError, match=f"{old}: .* is called {new} now"):
+        run(command, "no/model", texts, old, "3")
 
 
 def test_temperatures_are_checked_first(texts):
@@ -93,11 +93,11 @@ def test_temperatures_are_checked_first(texts):
 
 def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
     (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"no column 'text'; .* Name one of them with --columns NAME"):
-        run("evaluate", folder, tmp_path / "t.csv", "--columns", "text")
+    with pytest.raises(InputError, match=r"no column 'text'; .* Name one of them with --column NAME"):
+        run("evaluate", folder, tmp_path / "t.csv", "--column", "text")
     with pytest.raises(InputError, match="split-half reads one column"):
-        run("tune", folder, tmp_path / "t.csv", "--columns", "body,title")
-    with pytest.raises(InputError, match="sentence1, sentence2, score, in this order: --columns A,B,C"):
+        run("tune", folder, tmp_path / "t.csv", "--column", "body,title")
+    with pytest.raises(InputError, match="sentence1, sentence2, score, in this order: --column A,B,C"):
         run("evaluate", folder, tmp_path / "t.csv", "--task", "sts")
 
 
@@ -110,15 +110,13 @@ def test_a_repair_is_compared_as_it_was_proved(folder, texts, lines, tmp_path):
     assert "Encoded as the repair was proved: {'max_length': 4}." in output
     assert f"difference {found}" in output
     settings = json.loads((tmp_path / "e.json").read_text())["provenance"]["settings"]
-    assert settings == {"max_length": 4, "sample": None, "seed": 0}
+    assert settings == {"max_length": 4, "limit": None, "seed": 0}
     with pytest.warns(RepairOptionsWarning, match="max_length"):
         run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--max-length", "6")
 
 
 def test_what_is_searched_can_be_chosen(folder, texts):
-    shown = json.loads(
-        RUNNER.invoke(app, ["tune", str(folder), str(texts), "--search", "vectors", "--json", "-"]).stdout
-    )
+    shown = json.loads(invoke("tune", folder, texts, "--search", "vectors", "--json", "-").stdout)
     families = {row["family"] for row in shown["candidates"]}
     assert families <= {"vectors", "re-ranking"}
     with pytest.raises(InputError, match="--search: received colours; allowed: temperature, pooling, vectors"):
@@ -147,7 +145,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     assert f"difference {found}" in output
     assert "τ 0.5 · mean removal, project" in output
     stored = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
-    assert stored["difference"]["mean"] == pytest.approx(found.mean)
+    assert stored["difference"]["change"]["value"] == pytest.approx(found.mean)
     assert stored["before"]["value"] == pytest.approx(before.value)
     with pytest.raises(InputError, match="the file holds both"):
         run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--pooling", "cls")
@@ -157,7 +155,7 @@ def test_evaluate_from_labelled_files(folder, lines, tmp_path):
     rows = [f'"{a}","{b}",{k % 5}' for k, (a, b) in enumerate(zip(lines[:20], lines[20:], strict=True))]
     (tmp_path / "sts.csv").write_text("a,b,gold\n" + "\n".join(rows) + "\n", encoding="utf-8")
     output = run(
-        "evaluate", folder, tmp_path / "sts.csv", "--task", "sts", "--columns", "a,b,gold", "--temperature", 0.5
+        "evaluate", folder, tmp_path / "sts.csv", "--task", "sts", "--column", "a,b,gold", "--temperature", 0.5
     )
     task = read_task("sts", tmp_path / "sts.csv", columns=("a", "b", "gold"))
     models = [repair.apply(str(folder)) for repair in (Repair(), Repair(0.5))]
@@ -197,13 +195,13 @@ def test_tasks_that_cannot_be(folder, texts):
 
 def test_the_figure_shows_both_halves_and_claims_one():
     result = tune(common_direction, topic_texts(80), poolings=["max"], reranked=0)
-    figure = tune_figure(result)
+    figure = result.figure()
     chose, reports = figure.data
     assert len(chose.y) == len(result.trials)
     assert list(chose.x) == sorted(chose.x)
     assert list(reports.x) == [result.difference.mean]
     assert reports.error_x.array[0] == pytest.approx(result.difference.interval.high - result.difference.mean)
     assert result.recommendation.label in figure.layout.title.text
-    nothing = tune_figure(tune(sound, topic_texts(60), poolings=["cls"], repairs=[], reranked=0))
+    nothing = tune(sound, topic_texts(60), poolings=["cls"], repairs=[], reranked=0).figure()
     assert len(nothing.data) == 1
     assert "nothing to repair" in nothing.layout.title.text

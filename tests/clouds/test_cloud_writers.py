@@ -12,7 +12,7 @@ import pytest
 
 from cloud_data import random_clouds
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.writers import CloudBuilder, CloudWriter
+from poolscope.clouds.token_clouds import CloudBuilder, CloudWriter
 from poolscope.errors import InputError
 
 

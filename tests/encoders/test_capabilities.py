@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import poolscope
 from length_data import word_model
 from poolscope import as_encoder, tempscale
 from poolscope.clouds import TokenClouds
@@ -147,3 +150,15 @@ def test_a_model_that_has_changed_is_not_opened_again(folder, tmp_path):
 def test_a_specification_is_plain():
     spec = EncoderSpec("builtin:minilm", EncoderOptions(role="query"), role="query")
     assert EncoderSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_nobody_outside_asks_for_the_class_of_an_encoder():
+    source = Path(poolscope.__file__).parent
+    asked = [
+        f"{path.relative_to(source)}:{node.lineno}"
+        for path in source.rglob("*.py")
+        if path.parent.name != "encoders"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and "Encoder" in ast.dump(node)
+    ]
+    assert asked == []

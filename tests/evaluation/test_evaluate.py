@@ -279,18 +279,18 @@ def test_tasks_from_files(tmp_path):
     assert read_task("retrieval", {"query": ["q", "r"], "document": ["d", "d"]}).relevant.tolist() == [[0, 0], [1, 0]]
     table = {"text": ["a", "b", "c", "d"], "label": ["x", "x", "y", "y"]}
     assert read_task("classification", table).labels == ("x", "x", "y", "y")
-    assert read_task("clustering", table, sample=4).units == 4
+    assert read_task("clustering", table, limit=4).units == 4
 
 
 def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
     (tmp_path / "pairs.csv").write_text("query,document\nq,d\n")
     for kind, wanted in (("sts", "sentence1, sentence2, score"), ("classification", "text, label")):
         with pytest.raises(
-            InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--columns A,B"
+            InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--column A,B"
         ):
             read_task(kind, tmp_path / "pairs.csv")
     with pytest.raises(
-        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --columns A,B,C"
+        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --column A,B,C"
     ):
         read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
 
@@ -305,7 +305,7 @@ def test_files_are_refused_by_name():
 
 
 def test_summaries_find_bodies():
-    task = summary_body_task(sample=30)
+    task = summary_body_task(limit=30)
     assert (task.units, len(task.documents), task.roles) == (30, 30, ("query", "document"))
 
 

@@ -15,28 +15,7 @@ from poolscope.evaluation import (
     Evaluation,
     compare_scores,
 )
-from poolscope.evaluation.probes import cluster, cross_validated, logistic_regression
-
-
-def test_the_logistic_regression_is_that_of_scikit_learn():
-    from sklearn.linear_model import LogisticRegression
-
-    vectors, labels = blobs()
-    theirs = LogisticRegression(C=1.0, max_iter=5000, tol=1e-10).fit(vectors, labels)
-    weights, offsets = logistic_regression(vectors, labels)
-    expected = theirs.predict_proba(vectors)
-    logits = vectors @ weights + offsets
-    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found, expected, atol=1e-3)
-
-
-def test_every_text_is_predicted_unseen():
-    vectors, labels = blobs()
-    assert (cross_validated(vectors, labels) == labels).mean() > 0.8
-    noise = 10 * np.random.default_rng(0).normal(size=(100, 90))
-    assert (cross_validated(noise, labels) == labels).mean() < 0.45  # seen texts would be learnt by heart
-    with pytest.raises(InputError, match="folds: received 1"):
-        cross_validated(vectors, labels, folds=1)
+from poolscope.numbers.clusters import cluster
 
 
 def test_classification_scores_every_text():

@@ -14,7 +14,7 @@ from poolscope.errors import InputError, StoreError
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.fitted import write_arrays
-from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
+from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.repairs.tune import tune
@@ -107,7 +107,7 @@ def test_tune_writes_its_options_into_the_repair():
     result = tune(common_direction, texts, poolings=[], repairs=["mean removal"], reranked=0)
     assert result.recommendation.options == {}
     assert result.outcome == "repair"
-    assert result.to_dict()["provenance"]["settings"]["sample"] == 1000
+    assert result.to_dict()["provenance"]["settings"]["limit"] == 1000
 
 
 def test_a_repair_knows_its_table_of_words_whatever_the_prompt(tmp_path):
@@ -144,7 +144,7 @@ def test_prompts_of_roles(tmp_path):
 def test_texts_go_through_in_pieces(tmp_path, monkeypatch):
     folder = declare(save_model(tmp_path, "Bert"))
     whole = Repair(0.7).apply(folder).encode(TEXTS)
-    monkeypatch.setattr("poolscope.repairs.repaired_model._PIECE", 2)
+    monkeypatch.setattr(RepairedModel, "piece", 2)
     pieces = []
     found = Repair(0.7).apply(folder).encode(TEXTS, progress=lambda texts, tokens: pieces.append(texts))
     np.testing.assert_allclose(found, whole, atol=1e-6)

@@ -13,14 +13,14 @@ from poolscope import as_encoder, encode, read_texts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, RetrievalTask, SimilarityTask, compare_scores, evaluate, split_half_task
 from poolscope.evaluation.tasks import halve
+from poolscope.evaluation.trials import compared
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.candidates import Candidate, combined
-from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.search import Search, unit_lengths
+from poolscope.repairs.repair_file import Repair, combined
 from poolscope.repairs.temperature.rules import Constant, Steps, YarnLike
-from poolscope.repairs.tune import texts_to_encode, tune
-from poolscope.repairs.tune_result import Trial, decide
+from poolscope.repairs.trials import unit_lengths
+from poolscope.repairs.tune import Search, texts_to_encode, tune
+from poolscope.repairs.tune_result import decide
 from poolscope.repairs.vectors import MeanRemoval, Standardisation, VectorRepair
 from poolscope.verdicts import Verdict
 from tiny_models import WORDS, declare, save_model
@@ -62,7 +62,7 @@ def test_where_all_candidates_lose_the_other_half_is_not_asked():
         "Nothing to repair: none of 2 candidates is better than the model as it is on 40 queries."
     )
     assert (result.selected, result.difference, result.recommendation) == (None, None, None)
-    assert all(trial.search.mean < 0 for trial in result.trials)
+    assert all(trial.change.mean < 0 for trial in result.trials)
 
 
 class Blur(VectorRepair):
@@ -91,7 +91,7 @@ def test_the_best_of_many_useless_repairs_is_not_recommended():
     results = [
         tune(sound, topic_texts(60, seed=run), poolings=[], repairs=blurs, reranked=0, seed=run) for run in range(12)
     ]
-    found = [result.selected.search.mean for result in results if result.selected is not None]
+    found = [result.selected.change.mean for result in results if result.selected is not None]
     assert len(found) >= 9  # one of them nearly always seems to gain
     assert sum(result.verdict.level == "repair" for result in results) <= 2
     held_out = [result.difference.mean for result in results if result.difference is not None]
@@ -115,7 +115,7 @@ def decision(held_out: int, changed: int) -> Verdict:
     evaluations = [Evaluation("task", "nDCG@10", "queries", scores[:, None]) for scores in (before, after)]
     difference = compare_scores(*evaluations)
     assert difference.interval.low > 0
-    trial = Trial("a repair", "vectors", evaluations[1], difference, Candidate(vectors=MeanRemoval()))
+    trial = compared("a repair", *evaluations, family="vectors", repair=Repair(vectors=MeanRemoval()))
     return decide([trial], trial, difference, chosen_on=evaluations[0], reported_on=evaluations[0])
 
 
@@ -145,14 +145,14 @@ def test_the_held_out_difference_is_that_of_the_recommended_repair(full):
 
 
 def test_everything_is_compared_and_only_vectors_are_recommended(full):
-    rows = full.table()
+    rows = full.rows()
     labels = {row["candidate"] for row in rows}
     assert {"mean removal, subtract", "all but the top 3", "second order 16", "mean + spread × 0.5", "max"} <= labels
     assert "mean" not in labels  # the model itself
     assert [row["difference"] for row in rows] == sorted((row["difference"] for row in rows), reverse=True)
     assert sum(row["selected"] for row in rows) == 1
     reranking = next(trial for trial in full.trials if trial.family == "re-ranking")
-    assert reranking.candidate is None
+    assert reranking.repair is None
     assert any("re-ranking of the top 20" in sentence for sentence in full.verdict.evidence)
     assert any("sif" in note for note in full.notes)  # no token ids
     assert any(trial.family == "combination" for trial in full.trials)
@@ -162,20 +162,20 @@ def test_a_combination_must_beat_its_best_part_beyond_chance():
     """A little more by luck is no reason for a second part; a planted second defect is."""
     lucky = tune(only_the_first_token, topic_texts(60, seed=9), poolings=["cls"], repairs=[Standardisation()])
     (both,) = (trial for trial in lucky.trials if trial.family == "combination")
-    assert both.search.mean > lucky.selected.search.mean
-    assert not compare_scores(lucky.selected.evaluation, both.evaluation).proves_gain
+    assert both.change.mean > lucky.selected.change.mean
+    assert not compare_scores(lucky.selected.after, both.after).proves_gain
     assert lucky.recommendation.label == "cls"
     result = tune(two_defects, topic_texts(120), poolings=["cls"], repairs=[MeanRemoval()])
-    alone = {trial.label: trial.search.mean for trial in result.trials if trial.family != "combination"}
+    alone = {trial.name: trial.change.mean for trial in result.trials if trial.family != "combination"}
     assert alone["mean removal, project"] < 0  # of no use before the pooling is changed too
     assert result.recommendation.label == "cls · mean removal, project"
 
 
 def test_combinations_of_the_best():
     best = {
-        "temperature": Candidate(temperature=Constant(0.8)),
-        "pooling": Candidate(pooling=SecondOrderPooling(4)),
-        "vectors": Candidate(vectors=MeanRemoval()),
+        "temperature": Repair(temperature=Constant(0.8)),
+        "pooling": Repair(pooling=SecondOrderPooling(4)),
+        "vectors": Repair(vectors=MeanRemoval()),
     }
     labels = [candidate.label for candidate in combined(best)]
     assert labels == [
@@ -191,14 +191,14 @@ def test_combinations_of_the_best():
 def test_a_sample_bounds_the_work():
     seen = []
     result = tune(
-        sound, topic_texts(200), poolings=[], repairs=[], sample=20, progress=lambda texts, _: seen.append(texts)
+        sound, topic_texts(200), poolings=[], repairs=[], limit=20, progress=lambda texts, _: seen.append(texts)
     )
     assert len(result.chosen_on.observations) == len(result.reported_on.observations) == 10
     assert sum(seen) == 40
     task = split_half_task(topic_texts(20))
     assert texts_to_encode(task, [1.0]) == 60  # an upper bound: the second pass over the other half may not be needed
-    with pytest.raises(InputError, match="sample: received 3"):
-        tune(sound, topic_texts(20), sample=3)
+    with pytest.raises(InputError, match="limit: received 3"):
+        tune(sound, topic_texts(20), limit=3)
 
 
 def test_texts_in_both_halves_are_counted():
@@ -224,10 +224,10 @@ def test_labelled_tasks_can_be_tuned_for():
 
 
 def test_the_result_as_json(full, tmp_path):
-    full.save_json(tmp_path / "tune.json")
+    full.save(tmp_path / "tune.json")
     stored = json.loads((tmp_path / "tune.json").read_text(encoding="utf-8"))
     assert stored["verdict"]["level"] == "repair"
-    assert stored["held_out_difference"]["mean"] == pytest.approx(full.difference.mean)
+    assert stored["held_out_difference"]["change"]["value"] == pytest.approx(full.difference.mean)
     assert len(stored["candidates"]) == len(full.trials)
     assert stored["recommendation"] == full.recommendation.label
     assert "TuneResult(common_direction: repair" in repr(full)
@@ -244,11 +244,12 @@ class Staged(Search):
         rule = candidate.temperature
         if trial is None or rule is None:
             return trial
-        lengths = unit_lengths(self.encoder, self.task)
+        lengths = unit_lengths(self.bench.encoder, self.bench.task)
         gains = [(0.3 if n > 10 else -0.3) * (rule(int(n)) != 1) for n in lengths]
-        found = dataclasses.replace(self.baseline, observations=self.baseline.observations + np.array(gains)[:, None])
-        self.trials.pop()
-        return self._add(trial.label, trial.family, found, candidate, trial.repair)
+        before = self.bench.before
+        after = dataclasses.replace(before, observations=before.observations + np.array(gains)[:, None])
+        self.trials[-1] = self.bench.compare(trial.name, before, after, repair=trial.repair)
+        return self.trials[-1]
 
 
 def test_a_step_rule_is_fitted_where_the_gain_hangs_on_the_length(tmp_path):
@@ -258,10 +259,10 @@ def test_a_step_rule_is_fitted_where_the_gain_hangs_on_the_length(tmp_path):
     texts = [" ".join(random.choice(WORDS, size=n)) for n in lengths]
     search = Staged(as_encoder(folder, device="cpu"), split_half_task(texts), None)
     search.try_temperatures([Constant(0.5)])
-    labels = [trial.label for trial in search.trials]
+    labels = [trial.name for trial in search.trials]
     assert labels[0] == "τ 0.5"
     assert labels[1].startswith("τ by steps")
-    rule = search.trials[1].candidate.temperature
+    rule = search.trials[1].repair.temperature
     assert rule(6) == 1
     assert rule(19) == 0.5
     assert search.best() is search.trials[1]
@@ -285,10 +286,10 @@ def test_rules_of_the_length_are_candidates(tmp_path):
     texts = [" ".join(random.choice(WORDS, size=12)) for _ in range(24)]
     rules = [YarnLike(0.3), Steps((6,), (1.0, 0.5)), 1.0, YarnLike(0.0)]
     found = tune(folder, texts, temperatures=rules, poolings=[], repairs=["standardisation"], reranked=0)
-    labels = [trial.label for trial in found.trials if trial.family == "temperature"]
+    labels = [trial.name for trial in found.trials if trial.family == "temperature"]
     assert labels == ["τ by yarn {'rate': 0.3}", "τ by steps {'edges': [6], 'temperatures': [1.0, 0.5]}"]
     (both,) = (trial for trial in found.trials if trial.family == "combination")
-    assert both.candidate.temperature in rules[:2]
+    assert both.repair.temperature in rules[:2]
     assert found.to_dict()["provenance"]["settings"]["temperatures"][0] == {"kind": "yarn", "rate": 0.3}
 
 
@@ -321,9 +322,9 @@ def test_the_real_model_end_to_end(tmp_path):
         "builtin:minilm", texts, temperatures=[0.3], poolings=["max", "sif", "last2avg"], repairs=[MeanRemoval()]
     )
     assert {trial.family for trial in result.trials} >= {"temperature", "pooling", "vectors", "re-ranking"}
-    by_label = {trial.label: trial for trial in result.trials}
-    assert by_label["max"].search.mean < 0
-    assert by_label["τ 0.3"].search.mean != 0
+    by_label = {trial.name: trial for trial in result.trials}
+    assert by_label["max"].change.mean < 0
+    assert by_label["τ 0.3"].change.mean != 0
     assert 0.5 < result.reported_on.value < 1
     assert (result.verdict.level == "repair") == (result.recommendation is not None)
     repair = by_label["sif"].repair.made_for(as_encoder("builtin:minilm"), {})

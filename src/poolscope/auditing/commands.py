@@ -84,8 +84,8 @@ class Named:
         thresholds = dict(settings.get("threshold") or {})
         if verb == "audit" and thresholds:
             arguments["thresholds"] = thresholds
-        given = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
-        call = f"{_CALLS[verb]}({', '.join([*parts, *given])})"
+        keywords = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
+        call = f"{_CALLS[verb]}({', '.join([*parts, *keywords])})"
         return f"poolscope.length_verdicts({call}, {thresholds!r})" if verb == "length" and thresholds else call
 
     def _texts_in_python(self, verb: str) -> list[str]:
@@ -116,6 +116,6 @@ def _line(verb: str, model: str, texts: str, options: Mapping[str, Any]) -> str:
         elif value is True:
             words.append(flag)
         elif value is not None and value is not False and (name, value) != ("seed", 0):
-            given = str(value)
-            words += [f"{flag}={given}"] if given.startswith("-") else [flag, given]
+            written = str(value)
+            words += [f"{flag}={written}"] if written.startswith("-") else [flag, written]
     return shlex.join(words)

@@ -114,9 +114,9 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
     --------
     >>> import poolscope
     >>> texts = [f"a short text about subject {k}" for k in range(12)]
-    >>> first, second = (poolscope.audit(texts=texts, trial_texts=0, seed=seed) for seed in (0, 1))
+    >>> first, second = (poolscope.audit("builtin:wordllama", texts, trial_texts=0, seed=seed) for seed in (0, 1))
     >>> poolscope.compare(first, second).names
-    ['minilm (1)', 'minilm (2)']
+    ['l2_supercat_256 (1)', 'l2_supercat_256 (2)']
 
     """
     if len(audits) < 2:
@@ -194,17 +194,19 @@ def differences(first: tuple[str, Audit], second: tuple[str, Audit]) -> list[Dif
 
 def _difference(number: Number, name: str, first: Audit, other: str, second: Audit) -> DifferenceRow | None:
     values = [audit.numbers.get(number.name) for audit in (first, second)]
-    if not all(isinstance(value, int | float) for value in values):
+    known = [value for value in values if isinstance(value, int | float)]
+    if len(known) < 2:
         return None
     paired = None if number.pair is None else number.pair(first, second)
     interval, how = paired if paired is not None else _independent(first, second, number.name)
-    return DifferenceRow(number.name, name, other, values[0], values[1], values[1] - values[0], interval, how)
+    return DifferenceRow(number.name, name, other, known[0], known[1], known[1] - known[0], interval, how)
 
 
 def _independent(first: Audit, second: Audit, name: str) -> tuple[Interval | None, str]:
     """From the two intervals, as if the audits had nothing in common: too wide rather than too narrow."""
-    intervals = [audit.numbers.get(f"{name}_interval") for audit in (first, second)]
-    if any(interval is None for interval in intervals):
+    known = [audit.numbers.get(f"{name}_interval") for audit in (first, second)]
+    intervals = [interval for interval in known if interval is not None]
+    if len(intervals) < 2:
         return None, "no interval: a number without one"
     values = [audit.numbers[name] for audit in (first, second)]
     below = [value - interval.low for value, interval in zip(values, intervals, strict=True)]

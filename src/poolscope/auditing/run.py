@@ -41,18 +41,47 @@ def audit(
     seed: int = 0,
     cache: bool = False,
     progress: Progress | None = None,
-    asked: Callable[[Answer], None] | None = None,
+    answered: Callable[[Answer], None] | None = None,
     named: Named | None = None,
     **options: Any,
 ) -> Audit:
-    """Every question about a model on a corpus, each answered with a verdict, a number, its interval and its floor.
+    """Ask every question about a model on a corpus: each answer has a verdict, a number, its interval and its floor.
 
-    `model` is anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts`
-    out). `texts` is anything `read_texts` takes; by default 1,000 of the built-in corpus. `thresholds` sets some of
-    the thresholds anew. `vectors` (texts × d) are what your own runtime gave for the same texts:
-    then question 3 names the pooling that it did. `trial_texts` is how many texts trials encode anew (by default a
-    twentieth, 40 to 200). `progress` is called while encoding, `asked` after every answer. `named` is how the command
-    line called all this, for the commands that answers suggest. `options` are those of the encoder.
+    Parameters
+    ----------
+    model
+        Anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts` out).
+    texts
+        Anything `read_texts` takes; by default 1,000 of the built-in corpus.
+    thresholds
+        Thresholds that are set anew, by name.
+    vectors
+        What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
+    trial_texts
+        How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
+    seed
+        Of everything that is drawn.
+    cache
+        Keep the clouds on disk, and take them from there.
+    progress, answered
+        Called while encoding, and after every answer.
+    named
+        How the command line called all this, for the commands that answers suggest.
+    **options
+        Those of the encoder, such as `max_length`, `prompt` or `device`.
+
+    Returns
+    -------
+    Audit
+        One `Answer` a question, by key and in order; `save` writes its folder with the page.
+
+    Examples
+    --------
+    >>> texts = [f"text number {k} about subject {k % 7}" for k in range(40)]
+    >>> result = audit("builtin:wordllama", texts, trial_texts=0)
+    >>> result["position"].verdict.level, len(result.answers) == len(result.verdicts)
+    ('unchecked', True)
+
     """
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
     seed = _whole("seed", seed)
@@ -73,11 +102,11 @@ def audit(
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
-    return ask(subject, seconds={"encoding": encoding}, asked=asked)
+    return ask(subject, seconds={"encoding": encoding}, answered=answered)
 
 
 def ask(
-    subject: Subject, *, seconds: Mapping[str, float] | None = None, asked: Callable[[Answer], None] | None = None
+    subject: Subject, *, seconds: Mapping[str, float] | None = None, answered: Callable[[Answer], None] | None = None
 ) -> Audit:
     """Every question of the table, in order."""
     answers: list[Answer] = []
@@ -86,8 +115,8 @@ def ask(
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
-        if asked is not None:
-            asked(answers[-1])
+        if answered is not None:
+            answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from poolscope.capture.hooks import LayerCapture
-from poolscope.capture.model import OpenModel
-from poolscope.capture.records import (
+from poolscope.capture.model import (
     CapturedBatch,
     CapturedText,
+    OpenModel,
     TextBatch,
     TextLayer,
+    capture,
     to_numpy,
     token_rows,
     weights_to_numpy,
 )
-from poolscope.capture.run import capture
 from poolscope.capture.sites import Site
 from poolscope.capture.weights import Projections
 

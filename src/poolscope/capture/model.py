@@ -1,4 +1,4 @@
-"""A transformer whose layers can be watched while texts go through it."""
+"""A transformer whose layers can be watched while texts go through it, and what is handed out of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.capture.hooks import LayerCapture, Observer, Visitor, check_layer
-from poolscope.capture.records import TextBatch
-from poolscope.capture.sites import find_sites, has_final_norm
+from poolscope.capture.sites import Site, find_sites, has_final_norm
 from poolscope.capture.trace import trace
 from poolscope.encoders import Progress, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
@@ -21,6 +21,108 @@ from poolscope.encoders.capabilities import attention_of, planner_of
 from poolscope.errors import InputError, ModelError
 
 V = TypeVar("V", bound=Visitor)
+
+
+# -- what is handed out -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Which texts a batch holds: `positions` in the caller's list, `mask` of their tokens, `pooled` of those pooled.
+
+    Both masks are (texts × n), padding on the right; they differ where a model's pooling leaves out its prompt.
+    `truncated` counts the tokens that were cut off each text.
+    """
+
+    positions: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+    pooled: NDArray[np.bool_]
+    truncated: NDArray[np.int32]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens that attend to each other, per text."""
+        return np.asarray(self.mask.sum(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TextLayer:
+    """One layer of one text, as numpy: H, U, Z, Y, X (n × d) and A (heads × n × n); see `LayerCapture`."""
+
+    number: int
+    site: Site
+    H: NDArray[Any]
+    U: NDArray[Any]
+    Z: NDArray[Any]
+    Y: NDArray[Any]
+    X: NDArray[Any]
+    A: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class CapturedText:
+    """One text: its position in the caller's list, which of its tokens are pooled, and its layers."""
+
+    position: int
+    pooled: NDArray[np.bool_]
+    layers: tuple[TextLayer, ...]
+
+
+@dataclass(frozen=True)
+class CapturedBatch:
+    """Some texts with the layers that were asked for, as the model's own padded tensors; `texts` cuts out each text."""
+
+    batch: TextBatch
+    layers: tuple[LayerCapture, ...]
+
+    def texts(self) -> Iterator[CapturedText]:
+        """Each text by itself, without padding."""
+        for row, (position, n) in enumerate(zip(self.batch.positions, self.batch.lengths, strict=True)):
+            layers = tuple(_cut(layer, row, int(n)) for layer in self.layers)
+            yield CapturedText(int(position), self.batch.pooled[row, :n], layers)
+
+
+def _cut(layer: LayerCapture, row: int, n: int) -> TextLayer:
+    def tokens(tensor: Any) -> NDArray[Any]:
+        return to_numpy(tensor[row, :n])
+
+    return TextLayer(
+        number=layer.number,
+        site=layer.site,
+        H=tokens(layer.H),
+        U=tokens(layer.U),
+        Z=tokens(layer.Z),
+        Y=tokens(layer.Y),
+        X=tokens(layer.X),
+        A=weights_to_numpy(layer.A[row, :, :n, :n]),
+    )
+
+
+def weights_to_numpy(weights: Any) -> NDArray[Any]:
+    """Attention weights as numpy, in float32 at least: sums over many tokens need it."""
+    import torch
+
+    return to_numpy(weights.to(torch.promote_types(weights.dtype, torch.float32)))
+
+
+def to_numpy(tensor: Any) -> NDArray[Any]:
+    """A tensor as numpy; bfloat16, which numpy does not know, as float32."""
+    import torch
+
+    tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    result: NDArray[Any] = tensor.cpu().numpy()
+    return result
+
+
+def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """The marked tokens of a padded batch (texts × n × d) as numpy, text after text (tokens × d)."""
+    import torch
+
+    full = bool(mask.all())
+    return to_numpy(tensor.flatten(0, 1) if full else tensor[torch.from_numpy(mask).to(tensor.device)])
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -144,3 +246,54 @@ class _Checked:
         check_layer(layer, self._before, mask, subject=self._subject)
         self._before = layer
         self._visitor.add(layer)
+
+
+# -- one call ---------------------------------------------------------------------------------------------------------
+
+
+def capture(
+    model: Any,
+    texts: Sequence[str],
+    *,
+    layers: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Iterator[CapturedBatch]:
+    """What every layer of a transformer computes for the texts: H, U, Z, Y, X, attention weights and projections.
+
+    The pieces are found by watching one short pass, and what they must add up to is checked on the first batch; a model
+    that hides one is refused with its name.
+
+    Parameters
+    ----------
+    model
+        A transformer as `as_encoder` takes it.
+    texts
+        A list of texts; tokens, prompt and truncation are those of `encode`.
+    layers
+        Which to keep: 1 is the first, negative from the end; None: all.
+    progress
+        Called after every batch with the number of texts and tokens.
+    **options
+        The fields of `EncoderOptions`.
+
+    Yields
+    ------
+    CapturedBatch
+        Longest texts first, at most `batch_tokens` padded tokens at a time. Between two batches the model is as it was
+        before.
+
+    """
+    opened = OpenModel(model, **options)
+    for done in opened.run(texts, lambda batch: _Kept(), layers=layers, progress=progress):
+        yield CapturedBatch(done.texts, tuple(done.visitor.layers))
+
+
+class _Kept:
+    """Keeps the layers of one batch."""
+
+    def __init__(self) -> None:
+        self.layers: list[LayerCapture] = []
+
+    def add(self, layer: LayerCapture) -> None:
+        self.layers.append(layer)

@@ -54,7 +54,7 @@ def chunk(
     from poolscope.auditing.commands import Named
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.chunks import chunk_texts
-    from poolscope.chunks.result import check_chunk_file
+    from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import read_corpus
     from poolscope.cli.progress import counting_progress
 

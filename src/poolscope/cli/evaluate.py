@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from poolscope.repairs.repair_file import Repair
 
 # Units drawn from the built-in corpus when the user names no texts.
-DEFAULT_SAMPLE = 500
+DEFAULT_LIMIT = 500
 
 
 @given.encoder_options(without=("role",))
@@ -36,7 +36,7 @@ def evaluate(
     ] = None,
     pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
     json: given.Json = None,
-    sample: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     *,
     options: dict[str, Any],
@@ -50,10 +50,10 @@ def evaluate(
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     chosen = _repair(repair, temperature, pooling)
-    drawn = (DEFAULT_SAMPLE if texts in (None, given.TEXTS) else None) if sample is None else sample or None
-    loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
+    drawn = (DEFAULT_LIMIT if texts in (None, given.TEXTS) else None) if limit is None else limit or None
+    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
     content = _run(model, loaded, chosen, options=options, screen=screen)
-    content["provenance"]["settings"] |= {"sample": drawn, "seed": seed}
+    content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
     if json is not None:
         put_json(content, json)
         name_written(screen, json)
@@ -79,7 +79,7 @@ def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any
     from poolscope.encoders import as_encoder
     from poolscope.evaluation import compare_scores
     from poolscope.evaluation import evaluate as evaluate_task
-    from poolscope.repairs.encoding import PROMPT_CHOICES
+    from poolscope.evaluation.run import PROMPT_CHOICES
     from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance
 

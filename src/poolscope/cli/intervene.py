@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from poolscope.clouds import TokenClouds
     from poolscope.research.interventions import Change, Effect, InterveneResult
-    from poolscope.texts.pairs import Pairs
+    from poolscope.texts import Pairs
 
 # From this width on the table has room for the intervals; --json and --figure have them always.
 WIDE = 140

@@ -57,6 +57,7 @@ def _of_extra(extra: str) -> list[Need]:
 def _of_model(name: str) -> list[Need]:
     """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
     from poolscope.cli.inputs import is_clouds
+    from poolscope.encoders.door import extra_of
     from poolscope.encoders.named import is_hub_name
 
     path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
@@ -66,27 +67,15 @@ def _of_model(name: str) -> list[Need]:
         return _of_extra("onnx")
     if path.is_dir() and not is_clouds(name):
         try:
-            return _family(path, name)
+            extra = extra_of(name)
         except PoolscopeError:  # no model: the command says what is wrong with it
             return []
+        return [] if extra is None else _of_extra(extra)
     return [("huggingface_hub", "torch")] if not path.exists() and is_hub_name(name) else []
 
 
-def _family(path: Path, name: str) -> list[Need]:
-    """What opens a folder; nothing for one that holds no model: the command says what is wrong with it."""
-    from poolscope.encoders.onnx import is_onnx
-    from poolscope.encoders.static import is_static_folder
-    from poolscope.encoders.transformers import is_model_folder
-
-    for extra, recognised in (("static", is_static_folder), ("onnx", is_onnx), ("torch", is_model_folder)):
-        if recognised(path, name=name):
-            return _of_extra(extra)
-    return []
-
-
 def _of_texts(name: str) -> list[Need]:
-    from poolscope.texts.hub import looks_like_hub
-    from poolscope.texts.sources import exists
+    from poolscope.texts.sources import exists, looks_like_hub
 
     return _of_extra("hub") if not exists(Path(name)) and looks_like_hub(name) else []
 

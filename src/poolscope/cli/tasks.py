@@ -22,12 +22,15 @@ TaskName = Annotated[
     str, typer.Option("--task", metavar="|".join((*LABEL_FREE, *LABELLED)), help="What the vectors must be good for.")
 ]
 Columns = Annotated[
-    str | None, typer.Option(metavar="A,B[,C]", help="Columns of a labelled file, in the order of the task.")
+    str | None,
+    typer.Option(
+        "--column", metavar="A[,B[,C]]", help="Column of the texts; of a labelled file all, as the task reads."
+    ),
 ]
 
 
 def load_task(
-    name: str, source: str | None, *, columns: str | None, sample: int | None, seed: int, screen: Console
+    name: str, source: str | None, *, columns: str | None, limit: int | None, seed: int, screen: Console
 ) -> Task:
     """The task; what was noticed while reading texts is printed, and the rest stands in its notes."""
     from poolscope.evaluation import read_task, split_half_task, summary_body_task
@@ -38,18 +41,15 @@ def load_task(
     if name in LABELLED:
         if source is None:
             raise InputError(f"--task {name}: received no TEXTS; name a file with its labels.")
-        task = read_task(name, source, columns=tuple(columns.split(",")) if columns else (), sample=sample, seed=seed)
+        task = read_task(name, source, columns=tuple(columns.split(",")) if columns else (), limit=limit, seed=seed)
     elif name == "summary-body":
         if source not in (None, TEXTS):
             raise InputError(f"--task summary-body: received {source!r}; it is made of {TEXTS} alone. Leave TEXTS out.")
-        task = summary_body_task(sample=sample, seed=seed)
+        task = summary_body_task(limit=limit, seed=seed)
     else:
         if columns and "," in columns:
-            raise InputError(f"--columns: received {columns!r}; {name} reads one column of texts. Name one.")
-        try:
-            corpus = read_texts(source or TEXTS, column=columns, sample=sample, seed=seed)
-        except InputError as error:  # the option has another name in the commands that read no labels
-            raise InputError(str(error).replace("--column ", "--columns ")) from None
+            raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
+        corpus = read_texts(source or TEXTS, column=columns, sample=limit, seed=seed)
         print_notes(corpus.report.notes(), screen)
         task = split_half_task(corpus.texts)
     return task

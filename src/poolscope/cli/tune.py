@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from poolscope.repairs.tune_result import TuneResult
 
 # Units drawn from the built-in corpus, and from texts of the user; both halves together.
-BUILTIN_SAMPLE, SAMPLE = 400, 1_000
-FAMILIES = ("temperature", "pooling", "vectors")
+BUILTIN_LIMIT, LIMIT = 400, 1_000
+FAMILIES = "temperature,pooling,vectors"
 
 
 @given.encoder_options(without=("role",))
@@ -32,15 +32,15 @@ def tune(
         str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
     ] = None,
     families: Annotated[
-        str, typer.Option("--search", metavar=",".join(FAMILIES), help="What to search; the rest is left as it is.")
-    ] = ",".join(FAMILIES),
+        str, typer.Option("--search", metavar=FAMILIES, help="What to search: families, or repairs by name.")
+    ] = FAMILIES,
     output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
     ] = False,
     json: given.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
-    sample: given.Sample = None,
+    limit: given.Limit = None,
     seed: given.Seed = 0,
     *,
     options: dict[str, Any],
@@ -54,10 +54,10 @@ def tune(
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     _check_output(output, force=force)
-    search = _search(_families(families), temperatures)
-    drawn = (BUILTIN_SAMPLE if texts in (None, given.TEXTS) else SAMPLE) if sample is None else sample or None
-    loaded = load_task(task, texts, columns=columns, sample=drawn, seed=seed, screen=screen)
-    result = _run(model, loaded, search, sample=drawn, seed=seed, options=options)
+    search = _search(families, temperatures)
+    drawn = (BUILTIN_LIMIT if texts in (None, given.TEXTS) else LIMIT) if limit is None else limit or None
+    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
+    result = _run(model, loaded, search, limit=drawn, seed=seed, options=options)
     print_result(result, screen)
     _write(result, output=output, json=json, figure=figure, screen=screen)
 
@@ -72,49 +72,52 @@ def _check_output(output: Path | None, *, force: bool) -> None:
         )
 
 
-def _families(named: str) -> set[str]:
-    found = {part.strip() for part in named.split(",")}
-    if unknown := sorted(found - set(FAMILIES)):
+def _search(named: str, temperatures: str | None) -> dict[str, Any]:
+    """The arguments of `tune` that say what is searched: whole families, and of others the repairs that are named."""
+    from poolscope.extensions import load_extensions
+    from poolscope.repairs.registry import FAMILIES as KNOWN
+    from poolscope.repairs.registry import REPAIRS
+
+    load_extensions()
+    names = dict.fromkeys(part.strip() for part in named.split(","))
+    if unknown := [name for name in names if name not in (*KNOWN, *REPAIRS)]:
         raise InputError(
-            f"--search: received {', '.join(unknown)}; allowed: {', '.join(FAMILIES)}, with commas between."
+            f"--search: received {', '.join(unknown)}; allowed: {', '.join(KNOWN)}, or some of {', '.join(REPAIRS)}, "
+            f"with commas between."
         )
-    return found
+    arguments = {"temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
+    search: dict[str, Any] = {}
+    for family in KNOWN:
+        if family not in names:
+            rows = [REPAIRS[name] for name in names if name in REPAIRS and REPAIRS[name].family == family]
+            search[arguments[family]] = [part for row in rows for part in row.candidates()]
+    if "temperature" in names and temperatures is not None:
+        search["temperatures"] = _temperatures(temperatures)
+    return search
 
 
-def _search(families: set[str], temperatures: str | None) -> dict[str, Any]:
-    """The arguments of `tune` that say what is searched; what is not said is tried in full."""
+def _temperatures(given: str) -> list[float]:
     from poolscope.repairs.temperature.rules import checked_temperature
 
-    found: dict[str, Any] = {}
-    if "temperature" not in families:
-        found["temperatures"] = ()
-    elif temperatures is not None:
-        try:
-            found["temperatures"] = [float(part) for part in temperatures.split(",")]
-        except ValueError:
-            raise InputError(
-                f"--temperatures: received {temperatures!r}; allowed: numbers with commas, such as 0.8,0.9."
-            ) from None
-        for tau in found["temperatures"]:
-            checked_temperature(tau, subject="--temperatures")
-    if "pooling" not in families:
-        found["poolings"] = ()
-    if "vectors" not in families:
-        found["repairs"] = ()
-    return found
+    try:
+        numbers = [float(part) for part in given.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--temperatures: received {given!r}; allowed: numbers with commas, such as 0.8,0.9."
+        ) from None
+    return [checked_temperature(tau, subject="--temperatures") for tau in numbers]
 
 
 def _run(
-    model: str, task: Any, search: dict[str, Any], *, sample: int | None, seed: int, options: dict[str, Any]
+    model: str, task: Any, search: dict[str, Any], *, limit: int | None, seed: int, options: dict[str, Any]
 ) -> TuneResult:
     from poolscope.cli.progress import encoding_progress
-    from poolscope.repairs.temperature.rules import PUBLISHED_GRID
     from poolscope.repairs.tune import texts_to_encode, tune
 
-    total = texts_to_encode(task, search.get("temperatures", PUBLISHED_GRID))
+    total = texts_to_encode(task, search.get("temperatures"))
     with encoding_progress(total) as progress:
-        # The rows were drawn when the file was read; the sample is named again for the record.
-        return tune(model, task, sample=sample, seed=seed, progress=progress, **search, **options)
+        # The rows were drawn when the file was read; the limit is named again for the record.
+        return tune(model, task, limit=limit, seed=seed, progress=progress, **search, **options)
 
 
 def print_result(result: TuneResult, screen: Console) -> None:
@@ -127,7 +130,7 @@ def print_result(result: TuneResult, screen: Console) -> None:
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
     table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", style="bold")
-    for row in result.table():
+    for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
         table.add_row(row["candidate"], row["family"], *numbers, style="bold" if row["selected"] else None)
@@ -154,8 +157,7 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
         written.append(json)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.repairs.tune_figure import tune_figure
 
-        save_figure(tune_figure(result), figure)
+        save_figure(result.figure(), figure)
         written.append(figure)
     name_written(screen, *written)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from poolscope.clouds.token_clouds import TokenClouds, as_matrix
-from poolscope.clouds.writers import CloudBuilder, CloudWriter
+from poolscope.clouds.token_clouds import CloudBuilder, CloudWriter, TokenClouds, as_matrix
 
 __all__ = ["CloudBuilder", "CloudWriter", "TokenClouds", "as_matrix"]

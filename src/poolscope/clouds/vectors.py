@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError
-from poolscope.texts.tally import is_missing
+from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
 WORDS = "words"
@@ -75,11 +75,33 @@ def read_vectors(
     id_column: str | None = None,
     label_column: str | None = None,
 ) -> Vectors:
-    """Pooled vectors from a `.npy`, `.npz` or `.parquet` file; see the module for the names it may hold.
+    """Pooled vectors that were made elsewhere, from a `.npy`, `.npz` or `.parquet` file.
 
-    `texts` and `lengths`, one a vector, complete a file that holds none. `column`, `id_column` and `label_column` name
-    the columns (arrays) of the texts, ids and labels where they have other names. Pickled arrays are refused: they can
-    run code.
+    Pickled arrays are refused: they can run code.
+
+    Parameters
+    ----------
+    path
+        The file: a matrix (`.npy`), arrays `vectors`, `texts`, `lengths`, `ids`, `labels` (`.npz`) or columns `vector`,
+        `text`, `length`, `id`, `label` (`.parquet`).
+    texts, lengths
+        One a vector, for a file that holds none.
+    column, id_column, label_column
+        The columns (arrays) of the texts, ids and labels where they have other names.
+
+    Returns
+    -------
+    Vectors
+        `vectors` (N × d) with `texts`, `lengths`, `ids` and `labels`, as far as they are known.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "vectors.npz"
+    >>> np.savez(path, vectors=np.eye(2), texts=np.array(["one text", "another"]))
+    >>> read_vectors(path)
+    Vectors(2 vectors of dimension 2 from vectors.npz)
+
     """
     file = Path(path)
     if not is_vectors(file):

@@ -59,7 +59,8 @@ class Source:
 class EncoderKind:
     """A family of models: `words` say what to pass, `accepts` recognises it and `open` makes the encoder.
 
-    `takes_options` is False for what is only handed on, where no option could have an effect.
+    `takes_options` is False for what is only handed on, where no option could have an effect. `extra` is the extra of
+    poolscope that brings what it needs.
     """
 
     name: str
@@ -67,6 +68,7 @@ class EncoderKind:
     accepts: Callable[[Source], bool]
     open: Callable[[Source, EncoderOptions], TokenEncoder]
     takes_options: bool = True
+    extra: str | None = None
 
 
 def _located(load: Callable[..., TokenEncoder]) -> Callable[[Source, EncoderOptions], TokenEncoder]:
@@ -117,18 +119,21 @@ ENCODERS: dict[str, EncoderKind] = {
             "a folder of model2vec or StaticEmbedding",
             lambda source: source.is_folder(is_static_folder),
             _located(load_static_folder),
+            extra="static",
         ),
         EncoderKind(
             "onnx",
             "an .onnx file or a folder with one",
             lambda source: source.is_file(".onnx") or source.is_folder(is_onnx),
             _located(load_onnx),
+            extra="onnx",
         ),
         EncoderKind(
             "transformers",
             "a folder of transformers or sentence-transformers",
             lambda source: source.is_folder(is_model_folder),
             _located(load_folder),
+            extra="torch",
         ),
         EncoderKind(
             "hub",
@@ -201,10 +206,7 @@ def register_encoder(kind: EncoderKind) -> EncoderKind:
 
 def _open(source: Source, options: EncoderOptions) -> TokenEncoder:
     """By the first family that recognises the source, or an error that says what would be."""
-    load_extensions()
-    kind = next((kind for kind in ENCODERS.values() if kind.accepts(source)), None)
-    if kind is None:
-        raise _unknown(source)
+    kind = _kind_of(source)
     if not kind.takes_options and options != EncoderOptions():
         chosen = sorted(name for name, value in vars(options).items() if value != getattr(EncoderOptions(), name))
         raise InputError(
@@ -212,6 +214,14 @@ def _open(source: Source, options: EncoderOptions) -> TokenEncoder:
             f"only hands on. Set them where the vectors are made."
         )
     return kind.open(source, options)
+
+
+def _kind_of(source: Source) -> EncoderKind:
+    load_extensions()
+    kind = next((kind for kind in ENCODERS.values() if kind.accepts(source)), None)
+    if kind is None:
+        raise _unknown(source)
+    return kind
 
 
 def _unknown(source: Source) -> InputError | ModelError:
@@ -327,8 +337,7 @@ def open_name(name: str, options: EncoderOptions, *, path: str | None = None) ->
 
     The encoder remembers how it was opened, so that another process can do the same.
     """
-    place = Path(name).expanduser() if path is None else Path(path)
-    here = place if place.exists() and not name.startswith(PREFIX) else None
+    here = _here(name) if path is None else Path(path)
     if here is not None and options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for the local {here}; it applies to hub names only.")
     encoder = _open(Source(name, name, here), options)
@@ -336,6 +345,17 @@ def open_name(name: str, options: EncoderOptions, *, path: str | None = None) ->
         with suppress(AttributeError):  # an encoder from outside may not let itself be written to
             encoder.spec = EncoderSpec(name, options, None if here is None else str(here.absolute()))  # type: ignore[attr-defined]
     return encoder
+
+
+def extra_of(name: str) -> str | None:
+    """The extra that brings what opens a name; None where nothing more is needed."""
+    return _kind_of(Source(name, name, _here(name))).extra
+
+
+def _here(name: str) -> Path | None:
+    """The file or folder that a name means, None if there is none."""
+    path = Path(name).expanduser()
+    return path if path.exists() and not name.startswith(PREFIX) else None
 
 
 def _warn_of_pooling(encoder: TokenEncoder, *, named: bool) -> None:

@@ -13,13 +13,14 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import options_of
 from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
+from poolscope.results import Result
 
 # Of the texts that became identical a note names so many; the report has them all.
 _SHOWN_GROUPS, _SHOWN_IDS, _LONG_ID = 3, 5, 40
 
 
-@dataclass(frozen=True)
-class PoolingReport:
+@dataclass(frozen=True, repr=False)
+class PoolingReport(Result):
     """What a model declares about its pooling beside what poolscope does with its tokens.
 
     `faithful` says whether the mean of a cloud is the model's own pooled vector, before the modules in `after`
@@ -42,11 +43,9 @@ class PoolingReport:
         """The report in sentences, most important first."""
         return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes())
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, for JSON; the sentences under "notes"."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-        return {**plain, "notes": list(self.notes())}
+    def derived(self) -> dict[str, Any]:
+        """The sentences."""
+        return {"notes": self.notes()}
 
     def warning(self) -> str | None:
         """What must not be missed, or None: the numbers are of a mean that is not, or may not be, the model's own."""
@@ -119,8 +118,8 @@ def _pooling_report(card: ModelCard, options: EncoderOptions) -> PoolingReport:
     )
 
 
-@dataclass(frozen=True)
-class TruncationReport:
+@dataclass(frozen=True, repr=False)
+class TruncationReport(Result):
     """What was cut off because texts were too long.
 
     `identical` groups the positions of different texts whose tokens became the same by it, `identical_ids` their ids.
@@ -160,11 +159,9 @@ class TruncationReport:
         more = len(self.identical_ids) - len(shown)
         return "; ".join(shown) + (f"; and {more:,} more group{'s' if more > 1 else ''}" if more else "")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, for JSON; the sentences under "notes"."""
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        groups = {name: [list(group) for group in found[name]] for name in ("identical", "identical_ids")}
-        return {**found, **groups, "share_lost": self.share_lost, "notes": list(self.notes())}
+    def derived(self) -> dict[str, Any]:
+        """The share and the sentences."""
+        return {"share_lost": self.share_lost, "notes": self.notes()}
 
 
 def _listed(names: tuple[str, ...], most: int, between: str) -> str:

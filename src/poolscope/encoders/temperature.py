@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from poolscope.encoders.base import ModelCard
 # model keeps it, and every thread that runs the model sees it.
 STATE = "_poolscope_temperature"
 CONFIG_KEY = "tempscale"  # under which the configuration of a model keeps a rule
+
+# Where the function stands that runs a model by such a rule. It belongs to the repairs, a later stage, and is looked up
+# by name when a model keeps a rule, as the rows of the other tables are: nothing else here knows how a rule is applied.
+APPLIES_RULE = "poolscope.repairs.temperature.tempscale:apply_saved"
 
 _local = threading.local()
 
@@ -32,6 +37,13 @@ def in_role(role: str | None) -> Iterator[None]:
 def current_role() -> str | None:
     """The role of the passes of this thread, None if nobody has said."""
     return getattr(_local, "role", None)
+
+
+def apply_kept_rule(model: Any) -> None:
+    """Run a loaded model from now on by the rule that its configuration keeps, if it keeps one."""
+    if getattr(model.config, CONFIG_KEY, None) is not None:
+        module, _, name = APPLIES_RULE.partition(":")
+        getattr(importlib.import_module(module), name)(model)
 
 
 def active_rule(model: Any) -> Any | None:

@@ -18,7 +18,7 @@ from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, check_modules, digest_files, read_declaration
 from poolscope.encoders.static import wrap_static_embedding
-from poolscope.encoders.temperature import CONFIG_KEY, active_rule
+from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
@@ -238,10 +238,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     _check_complete(report, folder)
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
-    if getattr(config, CONFIG_KEY, None) is not None:
-        from poolscope.repairs.temperature.saved import apply_saved
-
-        apply_saved(model)
+    apply_kept_rule(model)
     tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
     return model.eval(), tokenizer
 

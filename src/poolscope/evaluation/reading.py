@@ -1,22 +1,30 @@
-"""Tasks from local files: which columns each kind reads."""
+"""Tasks from files with labels, and from texts alone.
+
+Tasks without labels screen repairs of one model; they do not tell which of two models is better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poolscope.errors import InputError
-from poolscope.evaluation.labelled_tasks import ClassificationTask, ClusteringTask
-from poolscope.evaluation.tasks import RetrievalTask, SimilarityTask, Task
+from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, read_pairs, read_texts
 from poolscope.texts.records import BUILTIN
 from poolscope.texts.sources import open_table
 
+# Words that a text needs to be cut in two.
+MIN_WORDS = 8
+
 
 def read_task(
-    kind: str, source: object, *, columns: tuple[str, ...] = (), sample: int | None = None, seed: int = 0
+    kind: str, source: object, *, columns: tuple[str, ...] = (), limit: int | None = None, seed: int = 0
 ) -> Task:
     """A labelled task from any table that `read_texts` reads.
 
@@ -27,7 +35,7 @@ def read_task(
     | classification | text, label                      | a text and its label                                 |
     | clustering     | text, label                      | a text and its label                                 |
 
-    `columns` names others, in this order. `sample` draws that many rows.
+    `columns` names others, in this order. `limit` draws that many rows (texts or pairs).
 
     >>> table = {"sentence1": ["a", "b"], "sentence2": ["a", "c"], "score": [5, 0]}
     >>> read_task("sts", table).units
@@ -35,7 +43,7 @@ def read_task(
     """
     if kind not in KINDS:
         raise InputError(f"task: received {kind!r}; allowed: {', '.join(KINDS)}. Ask for one of these.")
-    return KINDS[kind](source, columns, {"sample": sample, "seed": seed})
+    return KINDS[kind](source, columns, {"sample": limit, "seed": seed})
 
 
 def _similarity(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
@@ -96,7 +104,7 @@ def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, 
     if missing := [name for name in names if name not in table.kinds]:
         raise InputError(
             f"{table.name}: there is no column '{missing[0]}'; the columns are {table.listing()}. Name those for "
-            f"{', '.join(usual)}, in this order: --columns {','.join('ABC'[: len(usual)])} (in Python columns=(…))."
+            f"{', '.join(usual)}, in this order: --column {','.join('ABC'[: len(usual)])} (in Python columns=(…))."
         )
     return names
 
@@ -107,3 +115,63 @@ KINDS: Mapping[str, Callable[[object, tuple[str, ...], Mapping[str, Any]], Task]
     "classification": _classification,
     "clustering": _clustering,
 }
+
+
+# -- from texts alone --------------------------------------------------------------------------------------------------
+
+
+class Halves(NamedTuple):
+    """First halves as queries, second halves as documents, and who belongs to whom: (k, k) for every k."""
+
+    queries: list[str]
+    documents: list[str]
+    relevant: NDArray[np.int64]
+
+
+def split_half(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> Halves:
+    """Cut each text in the middle, between words; its first half shall find its second half.
+
+    Left out are texts of fewer than `min_words` words, and those that share a half with another text, which no model
+    could tell apart; how many is the difference of the lengths.
+
+    >>> split_half(["a b c d e f g h", "short", "i j k l m n o p q"]).documents
+    ['e f g h', 'm n o p q']
+    """
+    cut = [half for text in texts if (half := _cut(text, min_words)) is not None]
+    starts, ends = (Counter(side) for side in zip(*cut, strict=True)) if cut else (Counter[str](), Counter[str]())
+    alone = [(start, end) for start, end in cut if starts[start] == ends[end] == 1]
+    if len(alone) < 2:
+        raise InputError(
+            f"received {len(texts)} texts of which {len(alone)} can be cut into halves of their own; needed: at least "
+            f"2 different texts of {min_words} words or more. Pass longer texts, or pairs of a query and a document."
+        )
+    positions = np.arange(len(alone))
+    return Halves([start for start, _ in alone], [end for _, end in alone], np.stack([positions, positions], axis=1))
+
+
+def _cut(text: str, min_words: int) -> tuple[str, str] | None:
+    words = list(_words(text))
+    if len(words) < max(min_words, 2):
+        return None
+    middle = words[len(words) // 2]
+    return text[:middle].strip(), text[middle:].strip()
+
+
+def _words(text: str) -> Iterator[int]:
+    return (match.start() for match in re.finditer(r"\S+", text))
+
+
+def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int = 10) -> RetrievalTask:
+    """Split-half self-retrieval as a task; the notes count the texts that could not be cut."""
+    halves = split_half(texts, min_words=min_words)
+    left_out = len(texts) - len(halves.queries)
+    note = (
+        f"{left_out:,} of {len(texts):,} texts left out: shorter than {min_words} words, or a half shared with another."
+    )
+    return RetrievalTask(*halves, name="split-half", k=k, roles=(None, None), notes=(note,) if left_out else ())
+
+
+def summary_body_task(*, limit: int | None = None, seed: int = 0, k: int = 10) -> RetrievalTask:
+    """Summary → body of the docstrings of the built-in corpus: the first paragraph finds the rest."""
+    pairs = read_pairs(BUILTIN, sample=limit, seed=seed)
+    return RetrievalTask(pairs.queries, pairs.documents, pairs.index, name="summary-body", k=k)

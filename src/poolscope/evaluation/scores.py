@@ -1,18 +1,24 @@
-"""A score with its interval, and the paired difference of two scores."""
+"""A score with its interval, and the paired difference of two scores.
+
+A mean over units and Spearman's ρ have bootstrap intervals over units. The v-measure has one from half-samples: a
+bootstrap repeats units, which raises mutual information.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata, t
 
 from poolscope.errors import InputError
-from poolscope.evaluation.statistics import STATISTICS, Array, bootstrap_draws, half_sample_interval
-from poolscope.numbers.intervals import Interval, bootstrap_interval, percentile_interval
-from poolscope.results import plain
+from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, percentile_interval
+from poolscope.results import Result, bulk
+
+Array = NDArray[np.float64]
 
 # A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
 # units, 80 % at 4, and two units that both gain never leave any doubt.
@@ -21,32 +27,46 @@ FEWEST_UNITS = 10
 FEWEST_CHANGED = 6
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """The score of one model on one task, with what it is made of.
 
     `observations` has one row a unit (query, pair or text). For a mean it is one column, the score of each unit; for
     Spearman's ρ the cosine and the gold score of each pair; for the v-measure the label of each text and its cluster
     from every start of k-means, with the `contrasts` between halves of the texts beside them. `others` holds further
     measures, one score a unit; `notes` says what was left out; `searched` counts the documents that each query was
-    compared with. `digest` tells the texts and judgements from others, "" where they are not known.
+    compared with. `digest` tells the texts and judgements from others, "" where they are not known, and `names` tells
+    one unit from another, () likewise.
     """
 
     task: str
     metric: str
     unit: str
-    observations: Array = field(repr=False)
+    observations: Array = field(repr=False, metadata={"bulk": True, "required": True})
     statistic: str = "mean"
-    others: Mapping[str, Array] = field(default_factory=dict, repr=False)
-    notes: tuple[str, ...] = ()
+    others: Mapping[str, Array] = field(
+        default_factory=dict, repr=False, metadata={"bulk": True, "key": "scores_of_others"}
+    )
+    notes: tuple[str, ...] = field(default=(), repr=False)
     searched: int | None = None
-    contrasts: Array | None = field(default=None, repr=False)
+    contrasts: Array | None = bulk()
     digest: str = field(default="", repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False, metadata={"bulk": True})
+
+    def headline(self) -> dict[str, Any]:
+        """Task, score with its interval, number of units."""
+        found = {"task": self.task, "metric": self.metric, "score": self.score, self.unit: len(self.observations)}
+        return found if self.searched is None else {**found, "documents": self.searched}
 
     @property
     def value(self) -> float:
         """The score over all units."""
         return float(STATISTICS[self.statistic](self.observations[None])[0])
+
+    @property
+    def score(self) -> Estimate:
+        """The score with its 95 % interval."""
+        return Estimate(self.value, self.interval())
 
     @property
     def scores(self) -> Array:
@@ -70,8 +90,8 @@ class Evaluation:
         if self.statistic == "v-measure":
             if self.contrasts is None:
                 return None
-            return half_sample_interval(self.value, self.contrasts, level, self.unit, bounds=(0.0, 1.0))
-        values = bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
+            return _half_sample_interval(self.value, self.contrasts, level, self.unit, bounds=(0.0, 1.0))
+        values = _bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
         return _drawn_interval(values, level, self.unit)
 
     @property
@@ -87,36 +107,42 @@ class Evaluation:
             return f"no interval: all {count:,} {self.unit} have the same score"
         return f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Value, interval and further measures; the single units left out."""
+    def derived(self) -> dict[str, Any]:
+        """Value, interval or why there is none, number of units, and the means of further measures."""
         interval = self.interval()
         return {
-            "task": self.task,
-            "metric": self.metric,
             "value": self.value,
             self.unit: len(self.observations),
             **({} if self.searched is None else {"documents": self.searched}),
-            "interval": plain(interval),
+            "interval": interval,
             **({"no_interval": self.why_no_interval()} if interval is None else {}),
             "others": {name: float(scores.mean()) for name, scores in self.others.items()},
-            "notes": list(self.notes),
-            "digest": self.digest,
         }
 
 
-@dataclass(frozen=True)
-class Difference:
+@dataclass(frozen=True, repr=False)
+class Difference(Result):
     """After minus before, over the same units: positive means better. The interval is paired (see `compare_scores`).
 
-    `count` units were compared, and `changed` of them are not what they were (score, cosine or cluster).
+    `change` is the difference of the scores, with its interval. `count` units were compared, and `changed` of them are
+    not what they were (score, cosine or cluster).
     """
 
-    mean: float
-    interval: Interval | None
+    change: Estimate
     metric: str
     unit: str
     count: int
     changed: int
+
+    @property
+    def mean(self) -> float:
+        """The difference itself; for a mean over units the mean of their differences."""
+        return float("nan") if self.change.value is None else self.change.value
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the difference."""
+        return self.change.interval
 
     @property
     def proves_gain(self) -> bool:
@@ -156,8 +182,10 @@ def compare_scores(
     the texts, the same for both sides, each clustered anew.
 
     >>> found = compare_scores([0.0, 0.5, 1.0, 0.5] * 3, [0.25, 0.75, 1.25, 0.75] * 3)
-    >>> found.mean, found.interval.low, found.proves_gain
-    (0.25, 0.25, True)
+    >>> found
+    Difference(change 0.250 [0.2500, 0.2500], metric score, unit queries, count 12, changed 12)
+    >>> found.mean, found.proves_gain
+    (0.25, True)
     """
     sides = [_as_evaluation(side) for side in (before, after)]
     _check_pair(*sides)
@@ -169,7 +197,7 @@ def compare_scores(
         mean = sides[1].value - sides[0].value
         interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)
     changed = int((sides[0].observations != sides[1].observations).any(axis=1).sum())
-    return Difference(mean, interval, sides[0].metric, sides[0].unit, len(sides[0].observations), changed)
+    return Difference(Estimate(mean, interval), sides[0].metric, sides[0].unit, len(sides[0].observations), changed)
 
 
 def _paired_interval(before: Evaluation, after: Evaluation, *, level: float, draws: int, seed: int) -> Interval | None:
@@ -177,9 +205,9 @@ def _paired_interval(before: Evaluation, after: Evaluation, *, level: float, dra
         if before.contrasts is None or after.contrasts is None:
             return None
         mean = after.value - before.value
-        return half_sample_interval(mean, after.contrasts - before.contrasts, level, before.unit)
+        return _half_sample_interval(mean, after.contrasts - before.contrasts, level, before.unit)
     pair = [before.observations, after.observations]
-    values = bootstrap_draws(before.statistic, pair, draws=draws, seed=seed)
+    values = _bootstrap_draws(before.statistic, pair, draws=draws, seed=seed)
     return _drawn_interval(values[1] - values[0], level, before.unit)
 
 
@@ -218,3 +246,79 @@ def _check_pair(before: Evaluation, after: Evaluation) -> None:
             f"received evaluations of {before.observations.shape} and {after.observations.shape} observations; both "
             f"need equally many starts of k-means. Evaluate both models on one task."
         )
+
+
+# -- statistics of units, and their intervals --------------------------------------------------------------------------
+
+# Numbers held at a time while resampling.
+_BLOCK = 2**22
+
+
+def _bootstrap_draws(statistic: str, sides: Sequence[Array], *, draws: int, seed: int) -> list[Array]:
+    """The statistic of the observations of each side (units × columns) for every draw; all sides are drawn alike."""
+    random = np.random.default_rng(seed)
+    units = len(sides[0])
+    step = max(1, _BLOCK // units)
+    parts: list[list[Array]] = [[] for _ in sides]
+    for start in range(0, draws, step):
+        chosen = random.integers(units, size=(min(step, draws - start), units))
+        for part, observations in zip(parts, sides, strict=True):
+            part.append(STATISTICS[statistic](observations[chosen]))
+    return [np.concatenate(part) for part in parts]
+
+
+def _half_sample_interval(
+    value: float, contrasts: Array, level: float, unit: str, *, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> Interval:
+    """value ± t·s, with s² the mean of squared contrasts: half the difference of a score between two halves.
+
+    For a mean, each squared contrast estimates the variance of the whole. Unlike a bootstrap it repeats no unit, which
+    would raise mutual information, and what half the units alone do to the score is in both halves and cancels.
+    Both ends are kept within `bounds`: a v-measure cannot lie outside of 0 to 1, a difference of two can.
+    """
+    reach = float(t.ppf((1 + level) / 2, len(contrasts) - 1)) * float(np.sqrt((contrasts**2).mean()))
+    low, high = max(value - reach, bounds[0]), min(value + reach, bounds[1])
+    return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}")
+
+
+def _mean(samples: Array) -> Array:
+    return np.asarray(samples[..., 0].mean(axis=1))
+
+
+def _spearman(samples: Array) -> Array:
+    """Spearman's ρ of both columns, ties by mean ranks; NaN where a column is constant (draws × units × 2)."""
+    ranks = rankdata(samples, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    cross = (ranks[..., 0] * ranks[..., 1]).sum(axis=1)
+    norms = np.sqrt((ranks**2).sum(axis=1)).prod(axis=1)
+    return np.asarray(np.divide(cross, norms, out=np.full(len(cross), np.nan), where=norms > 0))
+
+
+def _v_measure(samples: Array) -> Array:
+    """Harmonic mean of homogeneity and completeness, 2·I(L; K)/(H(L) + H(K)); 1 where both entropies are 0.
+
+    samples (draws × units × (1 + starts)) holds the label of each unit and its cluster from every start of k-means, as
+    whole numbers from 0; the mean over starts.
+    """
+    starts = range(1, samples.shape[2])
+    return np.asarray(np.mean([_v_of_one(samples[..., 0], samples[..., start]) for start in starts], axis=0))
+
+
+def _v_of_one(first: Array, second: Array) -> Array:
+    labels, clusters = first.astype(np.int64), second.astype(np.int64)
+    draws, units = labels.shape
+    shape = (draws, int(labels.max()) + 1, int(clusters.max()) + 1)
+    cell = (np.arange(draws)[:, None] * shape[1] + labels) * shape[2] + clusters
+    joint = np.bincount(cell.ravel(), minlength=int(np.prod(shape))).reshape(shape) / units
+    label_entropy, cluster_entropy = _entropy(joint.sum(axis=2)), _entropy(joint.sum(axis=1))
+    total = label_entropy + cluster_entropy
+    shared = total - _entropy(joint.reshape(draws, -1))
+    return np.asarray(np.divide(2 * shared, total, out=np.ones(draws), where=total > 0))
+
+
+def _entropy(shares: Array) -> Array:
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.asarray(-(shares * logs).sum(axis=1))
+
+
+STATISTICS: Mapping[str, Callable[[Array], Array]] = {"mean": _mean, "Spearman": _spearman, "v-measure": _v_measure}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -13,11 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
-from poolscope.evaluation.scores import Evaluation
+from poolscope.evaluation.scores import STATISTICS, Evaluation
+from poolscope.numbers.clusters import cluster
+from poolscope.numbers.logistic import predict_unseen
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+
+_SPLITS = 20  # random splits into halves: 95 % intervals from them held the truth in 94 to 96 % of simulations
 
 
 class Side(NamedTuple):
@@ -153,12 +157,12 @@ class RetrievalTask:
         return rank_documents(queries, documents, self.relevant, k=k or self.k)
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
-        """nDCG@k of each query."""
-        queries, documents = vectors
-        return self.evaluation(self.rank(queries, documents))
+        """nDCG@k of each query; documents behind the task's own are further ones to search among."""
+        queries, documents = (np.asarray(side) for side in vectors)
+        return self.evaluation(self.rank(queries, documents), searched=len(documents))
 
-    def evaluation(self, ranking: Ranking) -> Evaluation:
-        """The scores of a ranking, by cosine or re-ranked."""
+    def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
+        """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""
         others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
         scores = ranking.ndcg(self.k)[:, None]
         return Evaluation(
@@ -168,9 +172,15 @@ class RetrievalTask:
             scores,
             others=others,
             notes=self.notes,
-            searched=len(self.documents),
+            searched=searched or len(self.documents),
             digest=self.digest,
+            names=self.names,
         )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """A short digest of each query: scores of two models are paired only where they asked the same."""
+        return tuple(hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:16] for query in self.queries)
 
     @cached_property
     def digest(self) -> str:
@@ -269,3 +279,126 @@ class SimilarityTask:
             second=[self.second[k] for k in positions],
             gold=self.gold[positions],
         )
+
+
+# -- texts with one label each -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _LabelledTask:
+    """Texts with one label each, at least two labels, each on at least two texts."""
+
+    texts: Sequence[str]
+    labels: Sequence[str] = field(repr=False)
+    name: str
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_texts(self.texts)
+        kinds, counts = np.unique(np.asarray(self.labels, dtype=str), return_counts=True)
+        if len(self.texts) != len(self.labels) or len(kinds) < 2 or counts.min() < 2:
+            raise InputError(
+                f"{self.name}: received {len(self.texts)} texts with {len(self.labels)} labels, {len(kinds)} distinct, "
+                f"the rarest on {counts.min() if len(counts) else 0}; needed: one label a text, two labels or more, "
+                f"each on two texts or more. Leave rare labels out."
+            )
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All texts."""
+        return (Side(None, self.texts),)
+
+    @property
+    def units(self) -> int:
+        """Number of texts."""
+        return len(self.texts)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of texts and labels."""
+        return digest_of([self.texts, [str(label) for label in self.labels]], self.seed)
+
+    @property
+    def codes(self) -> Index:
+        """The labels as whole numbers from 0."""
+        return np.unique(np.asarray(self.labels, dtype=str), return_inverse=True)[1].astype(np.int64)
+
+    def take(self, positions: Index) -> Self:
+        """Some texts; a label that is left on one text alone is left out, and the notes say so."""
+        positions = np.asarray(positions, dtype=np.int64)
+        labels = np.asarray(self.labels, dtype=str)[positions]
+        _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        kept = positions[counts[inverse] > 1]
+        lonely = len(positions) - len(kept)
+        note = (f"{lonely} texts alone with their label left out.",) if lonely else ()
+        return replace(
+            self,
+            texts=[self.texts[k] for k in kept],
+            labels=[self.labels[k] for k in kept],
+            notes=(*self.notes, *note),
+        )
+
+
+@dataclass(frozen=True)
+class ClassificationTask(_LabelledTask):
+    """Accuracy of a logistic regression on the vectors, cross-validated: every text is predicted once, unseen."""
+
+    name: str = "classification"
+    folds: int = 5
+
+    def score(self, *vectors: ArrayLike) -> Evaluation:
+        """1 for each text whose label is predicted, else 0."""
+        table = unit_rows(vectors[0], "vectors").astype(np.float64)
+        predicted = predict_unseen(table, self.codes, folds=self.folds, seed=self.seed).labels
+        correct = (predicted == self.codes).astype(np.float64)[:, None]
+        return Evaluation(self.name, "accuracy", "texts", correct, notes=self.notes, digest=self.digest)
+
+
+@dataclass(frozen=True)
+class ClusteringTask(_LabelledTask):
+    """The v-measure of k-means with as many clusters as there are labels: the mean over some starts."""
+
+    name: str = "clustering"
+    starts: int = 10
+
+    def score(self, *vectors: ArrayLike) -> Evaluation:
+        """The mean v-measure of labels and clusters; its interval holds other texts and other starts of k-means."""
+        table = unit_rows(vectors[0], "vectors").astype(np.float64)
+        codes = self.codes
+        found = cluster(table, int(codes.max()) + 1, starts=self.starts, seed=self.seed)
+        return Evaluation(
+            self.name,
+            "v-measure",
+            "texts",
+            np.column_stack([codes, found]).astype(np.float64),
+            statistic="v-measure",
+            notes=self.notes,
+            contrasts=_split_contrasts(table, codes, STATISTICS["v-measure"], starts=self.starts, seed=self.seed),
+            digest=self.digest,
+        )
+
+
+def _split_contrasts(
+    vectors: Array, labels: Index, score: Callable[[Array], Array], *, starts: int, seed: int
+) -> Array | None:
+    """Half the difference of a clustering's score between two random halves of the vectors, for every split.
+
+    Each half is clustered anew, with half the starts: the mean of both halves then has as many starts as the whole, and
+    the contrasts hold what other texts and other starts would change. None where a half cannot be clustered.
+    """
+    random = np.random.default_rng([seed, 2])
+    contrasts = []
+    for _ in range(_SPLITS):
+        order = random.permutation(len(labels))
+        middle = len(labels) // 2
+        values = []
+        for half in (order[:middle], order[middle:]):
+            kinds = np.unique(labels[half], return_inverse=True)[1]
+            try:
+                found = cluster(vectors[half], int(kinds.max()) + 1, starts=max(1, starts // 2), seed=seed)
+            except InputError:
+                return None
+            values.append(float(score(np.column_stack([kinds, found]).astype(np.float64)[None])[0]))
+        contrasts.append((values[0] - values[1]) / 2)
+    return np.array(contrasts)

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import require
-from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.repaired_model import RepairedModel, probe_vector
+from poolscope.repairs.repair_file import Repair, RepairedModel, probe_vector
 
 require("mteb", "mteb")
 

@@ -18,8 +18,8 @@ import numpy as np
 from poolscope.encoders import EncoderOptions, as_encoder
 from poolscope.encoders.base import ROLES, resolve_prompt
 from poolscope.errors import InputError, ModelError, require
+from poolscope.evaluation.run import PROMPT_CHOICES
 from poolscope.numbers.pooling import LastTwoPooling, PositionPooling
-from poolscope.repairs.encoding import PROMPT_CHOICES
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.rules import Constant
 
@@ -144,7 +144,7 @@ def _at_temperature(model: Any, repair: Repair) -> Any:
         from poolscope.repairs.temperature.bake import bake
 
         return bake(model, rule)
-    from poolscope.repairs.temperature.saved import keep_rule
+    from poolscope.repairs.temperature.tempscale import keep_rule
 
     found = copy.deepcopy(model)
     keep_rule(found, rule)

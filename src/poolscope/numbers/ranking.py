@@ -81,13 +81,37 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
             f"received queries of dimension {asked.shape[1]} and documents of dimension {held.shape[1]}; both must "
             f"come from one model. Encode them alike."
         )
-    judged = _judgements(relevant, len(asked), len(held))
-    k = min(k, len(held))
-    top = np.empty((len(asked), k), dtype=np.int64)
-    scores = np.empty((len(asked), k))
+    return _ranking(_blocks(asked, held), (len(asked), len(held)), relevant, k)
+
+
+def rank_scores(scores: ArrayLike, relevant: ArrayLike, *, k: int = 10) -> Ranking:
+    """Rank all documents for each query by scores of any kind (queries × documents), higher is better.
+
+    >>> rank_scores([[0.9, 0.5], [0.2, 0.4]], [(0, 0), (1, 0)]).ndcg().round(3).tolist()
+    [1.0, 0.631]
+    """
+    table = np.asarray(scores)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu" or not np.isfinite(table).all():
+        raise InputError(
+            f"scores: received {table.dtype} of shape {table.shape}; needed: a table of finite numbers, a row a query "
+            f"and a column a document."
+        )
+    rows = table if table.dtype.kind == "f" else table.astype(np.float64)
+    return _ranking(iter([(0, rows)]), rows.shape, relevant, k)
+
+
+def _ranking(
+    blocks: Iterator[tuple[int, NDArray[Any]]], shape: tuple[int, ...], relevant: ArrayLike, k: int
+) -> Ranking:
+    """The ranking by scores that come in blocks of rows (first row, rows × documents)."""
+    queries, documents = shape
+    judged = _judgements(relevant, queries, documents)
+    k = min(k, documents)
+    top = np.empty((queries, k), dtype=np.int64)
+    scores = np.empty((queries, k))
     rank = np.empty(len(judged))
     order = np.argsort(judged[:, 0], kind="stable")
-    for start, cosines in _blocks(asked, held):
+    for start, cosines in blocks:
         stop = start + len(cosines)
         top[start:stop], scores[start:stop] = _best(cosines, k)
         here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]

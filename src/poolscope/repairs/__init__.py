@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poolscope.numbers.pooling import pool
+    from poolscope.repairs.registry import REPAIRS, register
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.reranking import rerank
     from poolscope.repairs.temperature.rules import (
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
         YarnLike,
         as_rule,
     )
-    from poolscope.repairs.temperature.saved import apply_saved, keep_rule
     from poolscope.repairs.temperature.steps import fit_steps
+    from poolscope.repairs.temperature.tempscale import apply_saved, keep_rule
     from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening, load_repair
 
 _HOMES = {
@@ -32,22 +33,25 @@ _HOMES = {
     "Constant": "temperature.rules",
     "LogLength": "temperature.rules",
     "MeanRemoval": "vectors",
+    "REPAIRS": "registry",
     "Repair": "repair_file",
     "Standardisation": "vectors",
     "Steps": "temperature.rules",
     "Whitening": "vectors",
     "YarnLike": "temperature.rules",
-    "apply_saved": "temperature.saved",
+    "apply_saved": "temperature.tempscale",
     "as_rule": "temperature.rules",
     "fit_steps": "temperature.steps",
-    "keep_rule": "temperature.saved",
+    "keep_rule": "temperature.tempscale",
     "load_repair": "vectors",
+    "register": "registry",
     "pool": ".numbers.pooling",
     "rerank": "reranking",
 }
 
 __all__ = [
     "PUBLISHED_GRID",
+    "REPAIRS",
     "AllButTheTop",
     "ByRole",
     "Constant",
@@ -64,6 +68,7 @@ __all__ = [
     "keep_rule",
     "load_repair",
     "pool",
+    "register",
     "rerank",
 ]
 

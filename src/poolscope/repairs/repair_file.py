@@ -9,30 +9,38 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import TokenEncoder
-from poolscope.encoders.pooling import declared_pooling
+from poolscope.encoders import as_encoder
+from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.encoders.capabilities import longest_of, options_of
 from poolscope.errors import InputError, StoreError
+from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
+from poolscope.extensions import load_extensions
 from poolscope.numbers.fitted import Arrays
-from poolscope.numbers.pooling import POOLINGS, Pooling, make_pooling
+from poolscope.numbers.pooling import POOLINGS, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.encoding import PROMPT_CHOICES, with_choices
 from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
-from poolscope.repairs.repaired_model import RepairedModel, plain_encoder, probe_vector
+from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
-from poolscope.repairs.vectors import VECTOR_REPAIRS, VectorRepair
+from poolscope.repairs.vectors import VECTOR_REPAIRS
 
 Vectors = NDArray[np.float32]
+Layers = Mapping[int, TokenClouds]
 
 _KIND = "repair"
 _SAME_MODEL = 0.98  # cosine of the probe's vectors
+# A text whose vector tells the model that a repair was made for from any other.
+_PROBE = "A probe by which a repair knows its model again."
 _UNSET = ("revision",)  # of the encoder's choices: the probe recognises the model
 
 
@@ -44,18 +52,41 @@ class RepairOptionsWarning(UserWarning):
 class Repair:
     """What to change about a model's vectors; each part None for "as it is".
 
-    temperature: a number, a rule, or a saved rule; pooling: a name, or a fitted pooling; vectors: a fitted vector
-    repair. `model` and `revision` name the model it was made for, `probe` recognises it, `options` are the encoder
-    options (prompt, max_length, dtype, …) with which it was proved, `dtype` is the precision in which the model ran
-    then, chosen or not, and `evidence` says why it was recommended.
+    Parts that learn from texts are fitted by `fitted`, or before; only then the repair can be applied and saved.
 
+    Parameters
+    ----------
+    temperature
+        A number, a rule (`YarnLike`, `Steps`, …), or a saved rule.
+    pooling
+        The name of a pooling, or a pooling.
+    vectors
+        The name of a vector repair, or a vector repair.
+    model, revision
+        The model that it was made for.
+    probe
+        The vector of a fixed text, by which that model is known again.
+    evidence
+        Why it was recommended.
+    options
+        The encoder options (prompt, max_length, dtype, …) with which it was proved.
+    dtype
+        The precision in which the model ran then, chosen or not.
+
+    Examples
+    --------
     >>> Repair(temperature=0.9, pooling="cls")
     Repair(τ 0.9 · cls)
+    >>> model = lambda texts: [[[float(text.count("a")), 1.0]] for text in texts]
+    >>> Repair(pooling="max").apply(model).encode(["a", "bb"]).round(2)
+    array([[0.71, 0.71],
+           [0.  , 1.  ]], dtype=float32)
+
     """
 
     temperature: Any = None
     pooling: Any = None
-    vectors: VectorRepair | None = None
+    vectors: Any = None
     model: str | None = None
     revision: str | None = None
     probe: Vectors | None = field(default=None, repr=False)
@@ -66,7 +97,10 @@ class Repair:
     def __post_init__(self) -> None:
         rule = None if self.temperature is None else as_rule(self.temperature)
         object.__setattr__(self, "temperature", rule)
-        object.__setattr__(self, "pooling", None if self.pooling is None else make_pooling(self.pooling))
+        for family in ("pooling", "vectors"):
+            how = getattr(self, family)
+            part = None if how is None else make_part(family, how, argument=family)
+            object.__setattr__(self, family, part)
 
     def __repr__(self) -> str:
         return f"Repair({self.label})"
@@ -79,6 +113,22 @@ class Repair:
         parts += [part.label for part in (self.pooling, self.vectors) if part is not None]
         return " · ".join(parts) or "as it is"
 
+    @property
+    def family(self) -> str:
+        """The part that it changes, or "combination"; "none" for the model as it is."""
+        changed = [name for name in FAMILIES if getattr(self, name) is not None]
+        return changed[0] if len(changed) == 1 else "combination" if changed else "none"
+
+    def fitted(self, sides: Sequence[Layers], declared: Pooling) -> Repair:
+        """The same repair, its parts learnt anew from the clouds of all sides together."""
+        pooling = deepcopy(self.pooling)
+        if pooling is not None:
+            pooling.fit({layer: TokenClouds.concatenate([side[layer] for side in sides]) for layer in pooling.layers})
+        vectors = deepcopy(self.vectors)
+        if vectors is not None:
+            vectors.fit(np.concatenate([(pooling or declared).transform(side) for side in sides]))
+        return replace(self, pooling=pooling, vectors=vectors)
+
     def apply(self, model: Any, **options: Any) -> RepairedModel:
         """The model with this repair; `model` and `options` are those of `as_encoder`. The model itself is not changed.
 
@@ -90,7 +140,7 @@ class Repair:
         encoder = with_choices(plain_encoder(model, **options), self.options)
         self._check(encoder)
         self._compare_options(encoder)
-        return RepairedModel(encoder, self, self.pooling or declared_pooling(encoder.card))
+        return RepairedModel(encoder, self)
 
     def pooled(self, clouds: Mapping[int, TokenClouds], declared: Pooling) -> Vectors:
         """Vectors of length 1 from clouds at the temperature; `declared` pools where this repair does not."""
@@ -103,10 +153,8 @@ class Repair:
     def made_for(self, encoder: TokenEncoder, evidence: Mapping[str, Any]) -> Repair:
         """The same repair, with the model it belongs to and why."""
         card = encoder.card
-        return Repair(
-            temperature=self.temperature,
-            pooling=self.pooling,
-            vectors=self.vectors,
+        return replace(
+            self,
             model=card.name,
             revision=card.revision,
             probe=None if card.revision is None else probe_vector(encoder),
@@ -167,6 +215,8 @@ class Repair:
 
     @classmethod
     def _from_content(cls, content: Mapping[str, Any], arrays: Arrays) -> Repair:
+        load_extensions()
+
         def part(name: str, kinds: Mapping[str, type[Any]]) -> Any:
             own = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{name}.")}
             return None if content[name] is None else rebuild(content[name], own, kinds)
@@ -194,12 +244,12 @@ class Repair:
 
     def _compare_options(self, encoder: TokenEncoder) -> None:
         """Warn where a repair that was proved encodes otherwise than it was proved with."""
-        chosen = getattr(encoder, "options", None)
-        if self.model is None or chosen is None:
+        if self.model is None or not hasattr(encoder, "options"):
             return
+        chosen = options_of(encoder)
         proved = [self.options.get(name) for name in PROMPT_CHOICES]
         asked = [getattr(chosen, name) for name in PROMPT_CHOICES]
-        limits = [self.options.get("max_length") or encoder.card.max_length, getattr(encoder, "max_length", None)]
+        limits = [self.options.get("max_length") or encoder.card.max_length, longest_of(encoder)]
         dtypes = [self.dtype or self.options.get("dtype", encoder.card.dtype), encoder.card.dtype]
         pairs = {"prompt": (proved, asked), "max_length": limits, "dtype": dtypes}
         if differ := [name for name, (before, now) in pairs.items() if before != now]:
@@ -231,9 +281,9 @@ class Repair:
 
 def _choices(encoder: TokenEncoder) -> dict[str, Any]:
     """The choices of the caller that change vectors, as far as they were made."""
-    chosen = getattr(encoder, "options", None)
-    content = {} if chosen is None else chosen.content()
-    return {name: value for name, value in content.items() if value is not None and name not in _UNSET}
+    return {
+        name: value for name, value in options_of(encoder).content().items() if value is not None and name not in _UNSET
+    }
 
 
 def _is_loaded_here(model: Any) -> bool:
@@ -244,3 +294,73 @@ def _is_loaded_here(model: Any) -> bool:
 def _temperature_label(rule: TemperatureRule) -> str:
     fields = {key: value for key, value in rule.to_dict().items() if key != "kind"} if rule.kind != "function" else {}
     return f"τ {fields['tau']:g}" if rule.kind == "constant" else f"τ by {rule.kind} {fields or ''}".strip()
+
+
+def combined(best: Mapping[str, Repair]) -> list[Repair]:
+    """Every combination of the best of two or three families, not fitted together yet."""
+    parts = [best[family] for family in FAMILIES if family in best]
+    return [
+        Repair(**{part.family: getattr(part, part.family) for part in chosen})
+        for count in range(2, len(parts) + 1)
+        for chosen in combinations(parts, count)
+    ]
+
+
+def plain_encoder(model: Any, **options: Any) -> TokenEncoder:
+    """The encoder of a model that is not repaired already: two repairs do not go together."""
+    if isinstance(model, PooledModel):
+        raise InputError(
+            f"model: received {model!r}; a repair is made for a model as it is. Pass the model itself, or its .encoder."
+        )
+    return as_encoder(model, **options)
+
+
+class RepairedModel(PooledModel):
+    """A model with its repair: texts to vectors of length 1, with the names that sentence-transformers uses."""
+
+    def __init__(self, encoder: TokenEncoder, repair: Repair, pooling: Pooling | None = None) -> None:
+        super().__init__(encoder, repair.pooling or pooling)
+        self.repair = repair
+
+    def __repr__(self) -> str:
+        return f"RepairedModel({self.card.name}: {self.repair.label})"
+
+    def clouds(
+        self, texts: Sequence[str], *, role: str | None = None, progress: Progress | None = None
+    ) -> Mapping[int, TokenClouds]:
+        """The clouds that are pooled, by layer: at the temperature, before the pooling."""
+        rule = self.repair.temperature
+        return encode_at(self.encoder, texts, rule, role=role, layers=self.pooling.layers, progress=progress)
+
+    def pooled(self, clouds: Mapping[int, TokenClouds]) -> Vectors:
+        """Repaired vectors of length 1 from clouds by layer."""
+        return self.repair.pooled(clouds, self.pooling)
+
+
+def encode_at(
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    rule: TemperatureRule | None,
+    *,
+    role: str | None = None,
+    layers: Sequence[int] = (-1,),
+    progress: Progress | None = None,
+) -> Layers:
+    """The clouds of the texts by layer, with the model's prompt for the role and its attention scaled."""
+    speaking = for_role(encoder, role)
+    with _scaled(speaking, rule, role):
+        return encode_layers(speaking, texts, layers, progress=progress)
+
+
+def _scaled(encoder: TokenEncoder, rule: TemperatureRule | None, role: str | None) -> Any:
+    if rule is None or rule.neutral:
+        return nullcontext()
+    from poolscope.repairs.temperature.tempscale import tempscale
+
+    return tempscale(encoder, rule, role=role)
+
+
+def probe_vector(encoder: TokenEncoder) -> Vectors:
+    """The mean vector of a fixed text, without any prompt: it tells a model from others, whatever it is asked with."""
+    clouds = unprompted(encoder).encode([_PROBE])[-1]
+    return np.asarray(unit_rows(MeanPooling().transform(clouds), "probe")[0])

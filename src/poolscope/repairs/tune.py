@@ -6,57 +6,95 @@ candidate is tested on the other half, and it is recommended only if the interva
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from poolscope.encoders.base import Progress, TokenEncoder, check_texts
-from poolscope.errors import InputError
-from poolscope.evaluation import Evaluation, Task, compare_scores, split_half_task
+from poolscope.encoders.capabilities import has_attention
+from poolscope.encoders.pooling import declared_pooling
+from poolscope.errors import InputError, ModelError
+from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores, split_half_task
 from poolscope.evaluation.tasks import halve, shared_texts
-from poolscope.numbers.pooling import Pooling, make_pooling
-from poolscope.repairs.candidates import default_poolings, default_repairs, make_repair, make_rules
-from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.repaired_model import RepairedModel, plain_encoder
-from poolscope.repairs.search import Search
-from poolscope.repairs.temperature.rules import PUBLISHED_GRID, TemperatureRule
-from poolscope.repairs.tune_result import Trial, TuneResult, decide
+from poolscope.numbers.pooling import Pooling
+from poolscope.repairs.registry import candidates, make_part, make_rules
+from poolscope.repairs.repair_file import Layers, Repair, RepairedModel, combined, plain_encoder
+from poolscope.repairs.temperature.rules import Constant, Steps, TemperatureRule
+from poolscope.repairs.temperature.steps import fit_steps
+from poolscope.repairs.trials import Bench, unit_lengths
+from poolscope.repairs.tune_result import FEWEST_HELD_OUT, TuneResult, decide
 from poolscope.repairs.vectors import VectorRepair
 from poolscope.results import provenance
 
 # Queries (texts, pairs) that are looked at, both halves together: the cost is about this many texts × temperatures.
-SAMPLE = 1_000
+LIMIT = 1_000
 # Documents of each query that the Gaussian re-ranking puts in order.
 RERANKED = 20
+_BINS = 3  # of the step rule, with about equally many units: short, middle and long
 
 
 def tune(
     model: Any,
     texts: Sequence[str] | Task,
     *,
-    temperatures: Iterable[float | TemperatureRule] = PUBLISHED_GRID,
+    temperatures: Iterable[float | TemperatureRule] | None = None,
     poolings: Iterable[str | Pooling] | None = None,
     repairs: Iterable[str | VectorRepair] | None = None,
     reranked: int = RERANKED,
-    sample: int | None = SAMPLE,
+    limit: int | None = LIMIT,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
 ) -> TuneResult:
     """Search temperatures, poolings and vector repairs on half of the texts; recommend one only if the rest agrees.
 
-    `texts` are plain texts, judged by split-half self-retrieval, or a task of `poolscope.evaluate` with labels.
-    `model` and `options` are those of `as_encoder`. `temperatures` are numbers or rules of the length; from the numbers
-    a step rule by length is fitted too, and tried if a bin gains beyond chance. An empty list leaves a family out.
-    `reranked` documents a query are also re-ranked by their clouds, to compare (0: not); that is no repair of the
-    vectors and never recommended. `sample` bounds the queries, texts or pairs that are looked at (None: all). Every
-    temperature encodes the texts of one half again; poolings and vector repairs share their clouds.
+    Every temperature encodes the texts of one half again; poolings and vector repairs share their clouds. Tried is what
+    stands in `poolscope.repairs.registry.REPAIRS`, unless it is said; an empty list leaves a family out.
+
+    Parameters
+    ----------
+    model
+        A model as `as_encoder` takes it.
+    texts
+        Plain texts, judged by split-half self-retrieval, or a task of `poolscope.evaluation`, with labels too.
+    temperatures
+        Numbers or rules of the length (None: the published grid). From the numbers a step rule by length is fitted
+        too, and tried if a bin gains beyond chance.
+    poolings
+        Names of poolings, or poolings.
+    repairs
+        Names of vector repairs, or vector repairs.
+    reranked
+        So many documents a query are also re-ranked by their clouds, to compare (0: not); that is no repair of the
+        vectors and never recommended.
+    limit
+        The most texts (queries, or labelled pairs) that are looked at, drawn at random; None: all.
+    seed
+        Of the draw and of the halves.
+    progress
+        Called with texts and tokens while encoding.
+    **options
+        Those of `as_encoder`.
+
+    Returns
+    -------
+    TuneResult
+        Every candidate with its difference, the verdict, and the fitted `recommendation` (a `Repair`) or None.
+
+    Examples
+    --------
+    >>> letters = lambda texts: [[[text.count(letter) + 9.0 for letter in "abcd"]] for text in texts]
+    >>> texts = [" ".join("abcd"[k % 4] + "abcd"[k // 4 % 4] for _ in range(8)) + " a" * k for k in range(16)]
+    >>> found = tune(letters, texts, poolings=[], repairs=["mean removal"], reranked=0)
+    >>> found.outcome, [row["candidate"] for row in found.rows()]
+    ('too few to tell', ['mean removal, project'])
+
     """
-    rules = make_rules(temperatures)
-    tried_poolings = [make_pooling(how) for how in (default_poolings() if poolings is None else poolings)]
-    tried_repairs = [make_repair(how) for how in (default_repairs() if repairs is None else repairs)]
-    task = _sampled(_as_task(texts), sample, seed)
+    rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
+    tried_poolings = _parts("pooling", poolings, argument="pooling")
+    tried_repairs = _parts("vectors", repairs, argument="repairs")
+    task = _limited(_as_task(texts), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
     search = Search(encoder, choosing, progress)
@@ -64,44 +102,135 @@ def tune(
     search.try_temperatures(rules)
     search.try_combinations()
     selected = search.best()
-    before, after = _report(encoder, reporting, selected, declared=search.declared, progress=progress)
+    before, after = _report(encoder, reporting, selected, declared=search.bench.pooling, progress=progress)
     difference = None if after is None else compare_scores(before, after)
-    decision = decide(search.trials, selected, difference, chosen_on=search.baseline, reported_on=before)
+    decision = decide(search.trials, selected, difference, chosen_on=search.bench.before, reported_on=before)
     repair = None
-    if decision.level == "repair" and selected is not None and selected.repair is not None:
+    if decision.level == "repair" and selected is not None:
         evidence = {"verdict": decision.to_dict(), "task": before.task, "metric": before.metric}
         repair = selected.repair.made_for(encoder, evidence)
     settings = {
         "temperatures": [rule.to_dict() for rule in rules],
         "reranked": reranked,
-        "sample": sample,
+        "limit": limit,
         "seed": seed,
         "options": options,
     }
-    origin = provenance(*(side[-1] for side in search.sides), settings=settings)
     return TuneResult(
         model=encoder.card.name,
-        chosen_on=search.baseline,
+        chosen_on=search.bench.before,
         reported_on=before,
         trials=tuple(search.trials),
-        selected=selected,
+        chosen=None if selected is None else next(k for k, trial in enumerate(search.trials) if trial is selected),
         difference=difference,
         verdict=decision,
+        recommended=None if repair is None else repair.label,
+        notes=(*getattr(task, "notes", ()), *_shared_note(choosing, reporting), *search.notes),
+        provenance=provenance(*(side[-1] for side in search.bench.sides), settings=settings),
         recommendation=repair,
-        notes=(*task_notes(task), *_shared_note(choosing, reporting), *search.notes),
-        provenance=origin,
     )
 
 
-def texts_to_encode(task: Task, temperatures: Iterable[float | TemperatureRule]) -> int:
+class Search:
+    """The half on which candidates are compared with the model as it is, and one of them is chosen."""
+
+    def __init__(self, encoder: TokenEncoder, task: Task, progress: Progress | None) -> None:
+        layers = (-1, -2) if (encoder.card.layers or 0) >= 1 else (-1,)
+        self.bench = Bench(encoder, task, declared_pooling(encoder.card), layers=layers, progress=progress)
+        self.trials: list[Trial] = []
+        self.notes: list[str] = []
+        self._scaled, self._highest = self.bench.sides, -np.inf  # the clouds of the best temperature so far
+
+    def try_clouds(self, poolings: list[Pooling], repairs: list[VectorRepair], *, reranked: int) -> None:
+        """What needs no second encoding."""
+        others = [pooling for pooling in poolings if pooling.label != self.bench.pooling.label]
+        for repair in [*(Repair(pooling=p) for p in others), *(Repair(vectors=v) for v in repairs)]:
+            self._try(repair, self.bench.sides)
+        if reranked and isinstance(self.bench.task, RetrievalTask):
+            self.trials.append(self.bench.try_reranking(reranked))
+
+    def try_temperatures(self, rules: list[TemperatureRule]) -> None:
+        """Each temperature encodes the texts again, and from what the constants did a step rule is fitted and tried.
+
+        The clouds of the best one are kept for the combinations.
+        """
+        if rules and not has_attention(self.bench.encoder):
+            kind = self.bench.encoder.card.kind
+            self.notes.append(
+                f"No temperature was tried: a model of kind '{kind}' has no attention that can be scaled."
+            )
+            return
+        tried: dict[float, Evaluation] = {}
+        for rule in rules:
+            try:
+                trial = self._try_temperature(rule)
+            except ModelError as error:
+                self.notes.append(f"No temperature was tried: {error}")
+                return
+            if trial is not None and isinstance(rule, Constant):
+                tried[rule.tau] = trial.evaluation
+        steps = self._fitted_steps(tried)
+        if steps is not None:
+            self._try_temperature(steps)
+
+    def _try_temperature(self, rule: TemperatureRule) -> Trial | None:
+        sides = self.bench.encode(rule)
+        trial = self._try(Repair(temperature=rule), sides)
+        if trial is not None and trial.change.mean > self._highest:
+            self._highest, self._scaled = trial.change.mean, sides
+        return trial
+
+    def _fitted_steps(self, tried: Mapping[float, Evaluation]) -> Steps | None:
+        """A step rule by the length of each unit's longest text; None where no bin gains, or all bins alike."""
+        bench = self.bench
+        if not tried or bench.before.statistic != "mean" or bench.task.units < FEWEST_HELD_OUT:
+            return None
+        scores = np.stack([bench.before.scores, *(found.scores for found in tried.values())], axis=1)
+        fit = fit_steps(unit_lengths(bench.encoder, bench.task), scores, temperatures=[1.0, *tried], bins=_BINS)
+        if fit.rule.neutral or len(set(fit.rule.temperatures)) == 1:
+            return None
+        self.notes.append(f"A step rule was fitted to {len(scores):,} {bench.before.unit}: {fit.rule}.")
+        return fit.rule
+
+    def try_combinations(self) -> None:
+        """The best of each family together, also where it gains nothing alone: one defect may hide another."""
+        rising = sorted(self.trials, key=lambda trial: trial.change.mean)
+        best = {trial.family: trial.repair for trial in rising if trial.repair is not None}
+        for repair in combined(best):
+            self._try(repair, self.bench.sides if repair.temperature is None else self._scaled)
+
+    def best(self) -> Trial | None:
+        """The candidate with the largest gain on this half; None if none gains.
+
+        A combination takes the place of a simpler candidate only if it is better than that beyond chance.
+        """
+        gaining = [trial for trial in self.trials if trial.repair is not None and trial.change.mean > 0]
+        best = max((t for t in gaining if t.family != "combination"), key=lambda t: t.change.mean, default=None)
+        for trial in gaining:
+            simpler = self.bench.before if best is None else best.evaluation
+            if trial.family == "combination" and compare_scores(simpler, trial.evaluation).proves_gain:
+                best = trial
+        return best
+
+    def _try(self, repair: Repair, sides: list[Layers]) -> Trial | None:
+        try:
+            trial = self.bench.try_repair(repair, sides=sides)
+        except InputError as error:
+            self.notes.append(f"Not tried: {repair.label}; {error}")
+            return None
+        self.trials.append(trial)
+        return trial
+
+
+def texts_to_encode(task: Task, temperatures: Iterable[float | TemperatureRule] | None = None) -> int:
     """About how many texts `tune` will encode, for a progress bar: one half at every temperature, the other twice."""
     texts = sum(len(side.texts) for side in task.sides)
-    return texts * (len({*temperatures, 1}) + 2) // 2
+    rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
+    return texts * (len(set(rules)) + 3) // 2
 
 
-def task_notes(task: Task) -> tuple[str, ...]:
-    """What the task says about itself."""
-    return tuple(getattr(task, "notes", ()))
+def _parts(family: Any, asked: Iterable[Any] | None, *, argument: str) -> list[Any]:
+    return [make_part(family, how, argument=argument) for how in (candidates(family) if asked is None else asked)]
 
 
 def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:
@@ -114,22 +243,21 @@ def _report(
     encoder: TokenEncoder, task: Task, selected: Trial | None, *, declared: Pooling, progress: Progress | None
 ) -> tuple[Evaluation, Evaluation | None]:
     """The model as it is and with the selected repair, on the half that had no part in choosing it."""
-    repairs = [Repair()] if selected is None or selected.repair is None else [Repair(), selected.repair]
-    found = []
-    for repair in repairs:
-        model = RepairedModel(encoder, repair, repair.pooling or declared)
-        found.append(task.score(*(model.encode(s.texts, role=s.role, progress=progress) for s in task.sides)))
-    return found[0], found[1] if len(found) > 1 else None
+    scores = []
+    for repair in [Repair()] if selected is None else [Repair(), selected.repair]:
+        model = RepairedModel(encoder, repair, declared)
+        scores.append(task.score(*(model.encode(s.texts, role=s.role, progress=progress) for s in task.sides)))
+    return scores[0], scores[1] if len(scores) > 1 else None
 
 
 def _as_task(texts: Sequence[str] | Task) -> Task:
     return texts if isinstance(texts, Task) else split_half_task(check_texts(texts))
 
 
-def _sampled(task: Task, sample: int | None, seed: int) -> Task:
-    if sample is None or task.units <= sample:
+def _limited(task: Task, limit: int | None, seed: int) -> Task:
+    if limit is None or task.units <= limit:
         return task
-    if sample < 4:
-        raise InputError(f"sample: received {sample}; allowed: at least 4, two for each half, or None for all.")
-    chosen = np.random.default_rng([seed, 1]).permutation(task.units)[:sample]
+    if limit < 4:
+        raise InputError(f"limit: received {limit}; allowed: at least 4, two for each half, or None for all.")
+    chosen = np.random.default_rng([seed, 1]).permutation(task.units)[:limit]
     return task.take(np.sort(chosen))

@@ -262,7 +262,29 @@ def open_store(folder: str | os.PathLike[str], *, layer: int | None = None, allo
 
 
 def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> TokenClouds:
-    """Clouds from a store folder or from a single file that `TokenClouds.save` wrote, memory-mapped."""
+    """Clouds from a store or a cloud file, memory-mapped: nothing is read until it is used.
+
+    Parameters
+    ----------
+    path
+        The folder of a store (`poolscope encode -o FOLDER`) or a file that `TokenClouds.save` wrote.
+    layer
+        Which layer of a store; None: the one that the model pools, or the only one there is.
+
+    Returns
+    -------
+    TokenClouds
+        The clouds of all texts.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "clouds.arrow"
+    >>> TokenClouds.from_arrays([[[1.0, 0.0]], [[0.0, 1.0]]]).save(path)
+    >>> open_clouds(path)
+    TokenClouds(2 texts, 2 tokens, dimension 2, float64)
+
+    """
     if Path(path).is_dir():
         return open_store(path, layer=layer)
     if layer is not None:

@@ -28,9 +28,7 @@ import pyarrow.parquet as pq
 
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, user_cache_folder
-from poolscope.texts.pairs import PairRow, Pairs, share
-from poolscope.texts.records import BUILTIN, ReadReport, Texts
-from poolscope.texts.tally import scrub
+from poolscope.texts.records import BUILTIN, PairRow, Pairs, ReadReport, Texts, scrub, share
 
 STDLIB = "stdlib"
 _DEFAULT_PACKAGES = ("numpy", "scipy")

@@ -2,7 +2,7 @@
 
 Lines end at LF, CRLF or CR only. `str.splitlines` also cuts at U+2028, form feeds and other separators,
 which are ordinary characters inside a text. Bytes that are not valid in the encoding become a lone
-surrogate while reading; `tally.scrub` turns it into U+FFFD, so that a U+FFFD which stood in the file
+surrogate while reading; `records.scrub` turns it into U+FFFD, so that a U+FFFD which stood in the file
 itself is not mistaken for damage.
 """
 

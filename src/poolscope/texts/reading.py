@@ -1,23 +1,41 @@
-"""`read_texts`: one function from whatever holds texts to `Texts`."""
+"""From whatever holds them to texts (`read_texts`), pairs of texts (`read_pairs`) and pairs of positions."""
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.errors import InputError
-from poolscope.texts.arrow import is_table, values
+from poolscope.texts.corpus import docstrings, summary_body_pairs
 from poolscope.texts.plain import folder_files, lines, standard_input, whole_file
-from poolscope.texts.records import BUILTIN, Texts, draw
+from poolscope.texts.records import (
+    BUILTIN,
+    PairRow,
+    Pairs,
+    Tally,
+    Texts,
+    draw,
+    is_missing,
+    scrub,
+    share,
+    shorten,
+)
 from poolscope.texts.sources import exists, open_table
-from poolscope.texts.tables import Table
-from poolscope.texts.tally import Tally, is_missing, scrub, shorten
+from poolscope.texts.tables import Table, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
 """Column names that are taken as the text column when exactly one of them is there."""
+
+_RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair that was measured
 
 
 class _Row(NamedTuple):
@@ -52,18 +70,40 @@ def read_texts(
 ) -> Texts:
     """Read texts from a file, a folder, standard input, a hub data set, the built-in corpus or memory.
 
-    `source` is a path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.parquet`, `.arrow`,
-    `.feather`: a row a text; a folder: a `.txt` or `.md` file a text), `"-"` (lines of standard input),
-    `"builtin:docstrings"`, `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"`, a table in memory (data frame,
-    Arrow table, data set, dict of lists) or any iterable of strings.
+    Empty texts are dropped and counted; ids and the report of the reading stay with the texts.
 
-    Ids are those of `id_column`, the relative path in a folder, otherwise the row number from "0" on,
-    empty rows included. `sample` draws that many texts, as `Texts.sample` does, without holding the rest.
-    Files are read in `encoding`, UTF-8 unless another one is named.
+    Parameters
+    ----------
+    source
+        A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.parquet`, `.arrow`, `.feather`: a row a
+        text; a folder: a `.txt` or `.md` file a text), `"-"` (lines of standard input), `"builtin:docstrings"`,
+        `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"`, a table in memory (data frame, Arrow table, data set, dict of
+        lists) or any iterable of strings.
+    column
+        The column of the texts; needed where it is not clear which one holds them.
+    id_column
+        The column of the ids. Without one, the relative path in a folder, otherwise the row number from "0" on, empty
+        rows included.
+    label_column
+        The column of the labels, if they are wanted.
+    sample
+        Draw that many texts, as `Texts.sample` does, without holding the rest.
+    seed
+        The seed of the draw.
+    encoding
+        That of the files, UTF-8 unless another one is named.
 
+    Returns
+    -------
+    Texts
+        A sequence of strings with `ids`, `labels` (None without a column) and `report`.
+
+    Examples
+    --------
     >>> texts = read_texts(["one", "", "two", "one"])
     >>> texts.ids, list(texts), texts.report.empty, texts.report.duplicates
     (('0', '2', '3'), ['one', 'two', 'one'], 1, 1)
+
     """
     named = [name for name in (column, id_column, label_column) if name is not None]
     if isinstance(source, str) and source.startswith("builtin:"):
@@ -93,8 +133,6 @@ def read_texts(
 
 
 def _builtin(name: str) -> Texts:
-    from poolscope.texts.corpus import docstrings  # the corpus is made of Texts, so it is imported when asked for
-
     if name != BUILTIN:
         raise InputError(f"received '{name}'; the only built-in corpus is {BUILTIN}. Ask for that one.")
     return docstrings()
@@ -204,3 +242,169 @@ def _name(value: Any, place: str, *, what: str) -> str:
             f"choose another {what} column."
         )
     return scrub(str(value))
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def read_pairs(
+    source: object,
+    *,
+    query_column: str = "query",
+    document_column: str = "document",
+    label_column: str | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    encoding: str | None = None,
+) -> Pairs:
+    """Read query-document pairs, one a row, from any table that `read_texts` reads.
+
+    A row in which the query or the document is empty is dropped and counted.
+
+    Parameters
+    ----------
+    source
+        A table as `read_texts` takes it: a path, a hub name, a data frame, a dict of lists. `"builtin:docstrings"`
+        gives the pairs summary → body of the built-in corpus.
+    query_column, document_column
+        The columns of the two texts.
+    label_column
+        A column with one number a pair, if there is one.
+    sample
+        Draw that many pairs.
+    seed
+        The seed of the draw.
+    encoding
+        That of the file, UTF-8 unless another one is named.
+
+    Returns
+    -------
+    Pairs
+        Each distinct query and document once, and `index`, a row (query position, document position) a pair.
+
+    Examples
+    --------
+    >>> pairs = read_pairs({"query": ["a", "a", "b"], "document": ["x", "y", "x"]})
+    >>> list(pairs.queries), list(pairs.documents), pairs.index.tolist()
+    (['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]])
+
+    """
+    if isinstance(source, str) and source == BUILTIN:
+        pairs = summary_body_pairs()
+        return pairs if sample is None else pairs.sample(sample, seed)
+    table = open_table(source, encoding=encoding)
+    table.require(query_column, "--query-column")
+    table.require(document_column, "--document-column")
+    columns = [query_column, document_column]
+    if label_column is not None:
+        table.require(label_column, "--label-column")
+        columns.append(label_column)
+    if len(set(columns)) != len(columns):
+        raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
+    tally = Tally(table.name)
+    admitted = _admit_pairs(table, columns, tally)
+    kept = list(admitted) if sample is None else draw(admitted, sample, seed=seed)
+    report = tally.report()
+    if len(kept) < report.kept:
+        report = replace(report, selected=len(kept))
+    return share(kept, source=table.name, labelled=label_column is not None, report=report)
+
+
+def _admit_pairs(table: Table, columns: list[str], tally: Tally) -> Iterator[PairRow]:
+    """Every row of which query and document are not empty."""
+    for number, (query, document, *label) in enumerate(table.rows(columns)):
+        place = str(number)
+        texts = tally.admit((query, document), place=place)
+        if texts is not None:
+            value = _label(label[0], f"{table.name}: row {place}") if label else 0.0
+            yield PairRow(place, texts[0], place, texts[1], value)
+
+
+def _label(value: Any, place: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"{place} holds {shorten(value)} as its label; a pair is labelled by a number, such as 0 or 1. "
+            "Correct the row or choose another label column."
+        )
+    return number
+
+
+def read_index_pairs(
+    path: str | os.PathLike[str], *, ids: tuple[Sequence[str], Sequence[str]] | None = None
+) -> NDArray[np.int64]:
+    """Read pairs of texts as an m × 2 matrix of positions, counted from 0.
+
+    The file (`.csv`, `.tsv`, `.jsonl`, `.parquet`, ...) has the columns `i` and `j`, or exactly two columns of whole
+    numbers. With `ids`, those of the texts on either side, they hold ids, as every list of pairs shows them; empty
+    rows and a draw then shift nothing. Without, and in the table of results that `socm` writes, they hold positions,
+    and whether a position exists is for the caller to check: only it knows the texts.
+    """
+    table = open_table(path)
+    columns = _index_columns(table)
+    sides = None if ids is None or table.kinds.keys() >= _RESULTS else [_Places(side) for side in ids]
+    pairs = [
+        [_position(value, place) if sides is None else sides[side].find(value, place) for side, value in enumerate(row)]
+        for place, row in ((f"{table.name}: row {number}", row) for number, row in enumerate(table.rows(columns)))
+    ]
+    if not pairs:
+        raise InputError(f"{table.name}: received no pairs. Give one row (i, j) a pair.")
+    return np.array(pairs, dtype=np.int64)
+
+
+class _Places:
+    """Where the text of an id stands."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._count = len(ids)
+        self._places: dict[str, int] = {}
+        self._shared: set[str] = set()
+        for position, id_ in enumerate(ids):
+            if self._places.setdefault(id_, position) != position:
+                self._shared.add(id_)
+
+    def find(self, value: Any, place: str) -> int:
+        """The position of the text of this id; a whole number stands for its digits."""
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        id_ = str(value) if whole or isinstance(value, str) else ""
+        if id_ not in self._places:
+            id_ = id_.strip()
+        if id_ in self._shared:
+            raise InputError(f"{place} names the id {shorten(value)}, which several texts share. Give each its own id.")
+        if id_ not in self._places or not (whole or isinstance(value, str)):
+            first = next(iter(self._places))
+            raise InputError(
+                f"{place} names the text {shorten(value)}, and none of the {self._count:,} texts has that id; the "
+                f"first is '{first}'. Ids are row numbers from 0, the empty rows that are left out counted too, or "
+                "those of --id-column; a drawn sample has only some of them."
+            )
+        return self._places[id_]
+
+
+def _index_columns(table: Table) -> list[str]:
+    if {"i", "j"} <= table.kinds.keys():
+        return ["i", "j"]
+    whole = [name for name, kind in table.kinds.items() if kind == "integer"]
+    if any(name.strip().isdigit() for name in table.kinds):
+        raise InputError(
+            f"{table.name}: received {table.listing()} as column names; the first line is a header. Add the line i,j."
+        )
+    if len(whole) != 2:
+        raise InputError(
+            f"{table.name}: received the columns {table.listing()}; pairs are read from the columns 'i' and 'j' or "
+            "from exactly two columns of whole numbers. Rename the two columns."
+        )
+    return whole
+
+
+def _position(value: Any, place: str) -> int:
+    try:
+        number = operator.index(int(value) if isinstance(value, str) else value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not 0 <= number < 2**63:
+        raise InputError(f"{place} holds {shorten(value)}; the position of a text is 0, 1, 2, ... Correct the row.")
+    return number

@@ -1,15 +1,19 @@
-"""What reading gives: the texts with their ids and labels, and a report of what was noticed."""
+"""What reading gives: texts with their ids and labels, pairs of texts, and a report of what was noticed on the way."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 
@@ -18,6 +22,7 @@ LONG = 1_000_000
 """A text of more characters than this is reported as long."""
 
 _Item = TypeVar("_Item")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -190,3 +195,199 @@ def draw(items: Iterable[_Item], n: int, *, seed: int) -> list[_Item]:
     tickets = ((generator.random(), position, item) for position, item in enumerate(items))
     winners = heapq.nsmallest(n, tickets)  # equal numbers are decided by position, never by the item
     return [item for _, _, item in sorted(winners, key=lambda winner: winner[1])]
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+
+class PairRow(NamedTuple):
+    """One pair as it stands in its source; the label counts only where there are labels at all."""
+
+    query_id: str
+    query: str
+    document_id: str
+    document: str
+    label: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Queries and documents, each distinct text once, and which belongs to which.
+
+    `index` is an m × 2 matrix of (query position, document position); `labels`, if there are any, has one
+    number a pair. `report` counts the rows of the source (None for pairs made in memory).
+    """
+
+    queries: Texts
+    documents: Texts
+    index: NDArray[np.int64]
+    labels: NDArray[np.float64] | None = None
+    report: ReadReport | None = None
+
+    def __post_init__(self) -> None:
+        sizes = np.array([len(self.queries), len(self.documents)])
+        if self.index.ndim != 2 or self.index.shape[1] != 2 or self.index.dtype != np.int64:
+            raise InputError(
+                f"received an index of shape {self.index.shape} and type {self.index.dtype}; expected m × 2 of "
+                "int64. Give one row (query position, document position) a pair."
+            )
+        if len(self.index) and (self.index.min() < 0 or (self.index.max(axis=0) >= sizes).any()):
+            raise InputError(f"received positions beyond the {sizes[0]} queries or {sizes[1]} documents. Count from 0.")
+        if self.labels is not None and self.labels.shape != (len(self.index),):
+            raise InputError(
+                f"received labels of shape {self.labels.shape} for {len(self.index)} pairs. Give one number a pair."
+            )
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __repr__(self) -> str:
+        return f"Pairs({len(self):,} pairs from {self.queries.source})"
+
+    def sample(self, n: int, seed: int = 0) -> Pairs:
+        """`n` pairs drawn without replacement, in their order, with the texts they need; all if `n` >= len."""
+        positions = draw(range(len(self)), n, seed=seed)
+        if len(positions) == len(self):
+            return self
+        labels = np.zeros(len(self)) if self.labels is None else self.labels
+        rows = (
+            PairRow(self.queries.ids[q], self.queries[q], self.documents.ids[d], self.documents[d], label)
+            for (q, d), label in zip(self.index[positions], labels[positions], strict=True)
+        )
+        report = None if self.report is None else replace(self.report, selected=n)
+        return share(rows, source=self.queries.source, labelled=self.labels is not None, report=report)
+
+
+class _Distinct:
+    """Texts in the order of their first appearance, each once, under the id it came with first."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._positions: dict[str, int] = {}
+
+    def add(self, text: str, id_: str) -> int:
+        position = self._positions.setdefault(text, len(self._positions))
+        if position == len(self._ids):
+            self._ids.append(id_)
+        return position
+
+    def texts(self, source: str) -> Texts:
+        count = len(self._ids)
+        return Texts(tuple(self._ids), tuple(self._positions), None, source, ReadReport(read=count, kept=count))
+
+
+def share(rows: Iterable[PairRow], *, source: str, labelled: bool = False, report: ReadReport | None = None) -> Pairs:
+    """Pairs in which equal queries, and equal documents, are one text."""
+    queries, documents = _Distinct(), _Distinct()
+    index, labels = [], []
+    for row in rows:
+        index.append((queries.add(row.query, row.query_id), documents.add(row.document, row.document_id)))
+        labels.append(row.label)
+    return Pairs(
+        queries=queries.texts(source),
+        documents=documents.texts(source),
+        index=np.array(index, dtype=np.int64).reshape(-1, 2),
+        labels=np.array(labels, dtype=np.float64) if labelled else None,
+        report=report,
+    )
+
+
+# -- one value becomes one text ---------------------------------------------------------------------------------------
+
+
+def scrub(text: str) -> str:
+    r"""The text with U+FFFD for every lone surrogate, which no encoding can write.
+
+    Surrogates come from undecodable bytes (`plain.py` marks them so) and from broken JSON escapes.
+
+    >>> scrub("a\udfffb")
+    'a�b'
+    """
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value stands for "nothing here": None, NaN, or the NA and NaT of pandas."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def shorten(value: object) -> str:
+    """A value as an error message can show it."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+class Tally:
+    """Counts rows while they pass, and turns into a `ReadReport` at the end.
+
+    >>> tally = Tally("example")
+    >>> [tally.admit(row, place=str(i)) for i, row in enumerate([("a",), (None,), ("a",)])]
+    [('a',), None, ('a',)]
+    >>> tally.report()
+    ReadReport(read=3, kept=2, empty=1, duplicates=1, undecodable=0, long=0, other_files=0, \
+guessed_column=None, selected=None)
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.read = self.empty = self.duplicates = self.undecodable = self.long = 0
+        self._seen: set[bytes] = set()
+
+    def admit(self, values: tuple[object, ...], *, place: str) -> tuple[str, ...] | None:
+        """The texts of one row, or None if one of them is empty: such a row is dropped and counted."""
+        self.read += 1
+        raw = tuple(self._text(value, place) for value in values)
+        if any(not text or text.isspace() for text in raw):
+            self.empty += 1
+            return None
+        texts = tuple(scrub(text) for text in raw)
+        self.undecodable += texts != raw
+        self.long += any(len(text) > LONG for text in texts)
+        fingerprint = _fingerprint(texts)
+        self.duplicates += fingerprint in self._seen
+        self._seen.add(fingerprint)
+        return texts
+
+    def _text(self, value: object, place: str) -> str:
+        if isinstance(value, str):
+            return str(value)  # plain str for its subclasses, such as numpy's
+        if is_missing(value):
+            return ""
+        raise InputError(
+            f"{self.source}: row {place} holds {shorten(value)} ({type(value).__name__}) where a text is "
+            "expected. Choose another column, or convert the values to text first."
+        )
+
+    def report(self, *, other_files: int = 0, guessed_column: str | None = None) -> ReadReport:
+        """The counts so far; a source without any text is an error."""
+        kept = self.read - self.empty
+        if kept == 0:
+            found = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
+            if other_files:
+                found = f"{other_files:,} files, none of them with text in a .txt or .md file"
+            raise InputError(
+                f"{self.source}: received {found}; at least one text is needed. Check that this is the "
+                "file, folder or column that was meant."
+            )
+        return ReadReport(
+            read=self.read,
+            kept=kept,
+            empty=self.empty,
+            duplicates=self.duplicates,
+            undecodable=self.undecodable,
+            long=self.long,
+            other_files=other_files,
+            guessed_column=guessed_column,
+        )
+
+
+def _fingerprint(texts: tuple[str, ...]) -> bytes:
+    """16 bytes for the texts of a row, so that a sampled reading need not hold every text it passes."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        data = text.encode("utf-8")
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.digest()

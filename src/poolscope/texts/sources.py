@@ -1,16 +1,20 @@
-"""The one door to every table: which file type, hub name or object in memory is read by what."""
+"""The one door to every table: which file type, hub data set or object in memory is read by what."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import NamedTuple
 
-from poolscope.errors import InputError
-from poolscope.texts.arrow import ipc_table, is_table, memory_table, parquet_table
-from poolscope.texts.hub import PREFIX, hub_table, looks_like_hub
-from poolscope.texts.tables import Table, csv_table, json_table
-from poolscope.texts.tally import shorten
+from poolscope.errors import InputError, require
+from poolscope.texts.records import shorten
+from poolscope.texts.tables import Table, csv_table, ipc_table, is_table, json_table, memory_table, parquet_table
 
+PREFIX = "hub:"
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"(?P<name>{_PART}(?:/{_PART})?)(?:/(?P<config>{_PART}))?(?::(?P<split>.+))?")
+_BARE = re.compile(rf"(?P<owner>{_PART})/{_PART}(?::.+)?")
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather")
 
 
@@ -57,3 +61,69 @@ def _open_file(path: Path, encoding: str | None) -> Table:
         f"{path.name}: received {received}; tables are read from {', '.join(_SUFFIXES)}, plain texts from .txt "
         "(a line a text) or from a folder of .txt and .md files. Convert it to one of these."
     )
+
+
+# -- the hub ----------------------------------------------------------------------------------------------------------
+
+
+class HubName(NamedTuple):
+    """What `NAME[/CONFIG][:SPLIT]` says; a config needs the full name, ORGANISATION/NAME/CONFIG."""
+
+    name: str
+    config: str | None
+    split: str | None
+
+
+def looks_like_hub(source: str) -> bool:
+    """Whether a string that is no existing path asks for a data set of the hub.
+
+    `hub:...` always does; `owner/name` does unless a local folder has the owner's name or the name ends
+    like a file: then a mistyped path is more likely.
+
+    >>> looks_like_hub("hub:imdb"), looks_like_hub("stanfordnlp/imdb:test"), looks_like_hub("data/a.csv")
+    (True, True, False)
+    """
+    if source.startswith(PREFIX):
+        return True
+    bare = _BARE.fullmatch(source)
+    return bare is not None and not Path(source).suffix and not Path(bare["owner"]).exists()
+
+
+def parse(source: str) -> HubName:
+    """The parts of a hub name.
+
+    >>> parse("hub:mteb/banking77:test[:100]")
+    HubName(name='mteb/banking77', config=None, split='test[:100]')
+    >>> parse("nyu-mll/glue/cola:validation")
+    HubName(name='nyu-mll/glue', config='cola', split='validation')
+    """
+    found = _NAME.fullmatch(source.removeprefix(PREFIX))
+    if found is None:
+        raise InputError(
+            f"received the data set name {source!r}; allowed is hub:ORGANISATION/NAME with /CONFIG and :SPLIT "
+            "after it where needed. Write it like hub:nyu-mll/glue/cola:validation."
+        )
+    return HubName(found["name"], found["config"], found["split"])
+
+
+def hub_table(source: str) -> Table:
+    """The table of a hub data set, from the local cache of `datasets` where it is there already."""
+    name, config, split = parse(source)
+    datasets = require("datasets", "hub")
+    try:
+        loaded = datasets.load_dataset(name, config, split=split, streaming=False, trust_remote_code=False)
+    except Exception as error:  # the network, hub and file libraries below raise families of their own
+        raise InputError(_unreachable(source, error)) from error
+    if isinstance(loaded, dict) and len(loaded) == 1:
+        (loaded,) = loaded.values()
+    return memory_table(loaded, name=PREFIX + source.removeprefix(PREFIX))
+
+
+def _unreachable(source: str, error: Exception) -> str:
+    received = source if source.startswith(PREFIX) else f"{source}: no such file, and as a hub data set it"
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        advice = "HF_HUB_OFFLINE is set: unset it, or fetch the data set once while online."
+    else:
+        advice = "Check the name, the config, the split and the network."
+    return f"{received} cannot be loaded ({reason}). {advice}"

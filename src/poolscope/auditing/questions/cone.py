@@ -44,7 +44,7 @@ def answer(subject: Subject) -> Answer:
             subject.command("tune"),
             "no re-encoding: one projection a vector, of the index and of every query",
         ),
-        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal", subject)},
+        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")},
         draw={"cone": lambda: _figure(shared, trial)},
     )
 

@@ -49,11 +49,11 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     """What comes first of all that the answers ask for, with its command, cost and certainty."""
     open_answers = ranked(answers)
     action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers)
-    asked, left = _asked(answers)
+    measured, left = _measured(answers)
     if _little(answers) and open_answers:
         sentence = f"{sentence} {_how_little(answers)}"
     evidence = (
-        f"{len(asked)} of {len(answers)} questions could be measured on these texts.",
+        f"{len(measured)} of {len(answers)} questions could be measured on these texts.",
         *(f"{each.number}. {each.verdict.level}: {each.action.step}." for each in open_answers if each.action),
         *(f"{each.number}. {each.verdict.sentence}" for each in left),
     )
@@ -94,24 +94,24 @@ def certainty(of: Answer) -> str:
     return _OF_KEEPING if of.basis is None else CERTAINTY[of.basis]
 
 
-def _asked(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
+def _measured(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
     """The answers with a number, and the others."""
-    asked = [each for each in answers if each.verdict.value is not None]
-    return asked, [each for each in answers if each.verdict.value is None]
+    measured = [each for each in answers if each.verdict.value is not None]
+    return measured, [each for each in answers if each.verdict.value is None]
 
 
 def _little(answers: Sequence[Answer]) -> bool:
     """Could fewer than half of the questions be asked?"""
-    return 2 * len(_asked(answers)[0]) < len(answers)
+    return 2 * len(_measured(answers)[0]) < len(answers)
 
 
 def _how_little(answers: Sequence[Answer]) -> str:
     """How many questions could be asked, and why the first of the others could not."""
-    asked, left = _asked(answers)
+    measured, left = _measured(answers)
     why = left[0].verdict.sentence.removeprefix(NOT_APPLICABLE)
     return (
-        f"Only {len(asked)} of {len(answers)} questions could be asked of these texts; number {left[0].number} could "
-        f"not, because {why}"
+        f"Only {len(measured)} of {len(answers)} questions could be asked of these texts; number {left[0].number} "
+        f"could not, because {why}"
     )
 
 
@@ -124,8 +124,8 @@ def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str, str
     return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts}.", _OF_KEEPING
 
 
-def _first(open_answers: Sequence[Answer], asked: int) -> tuple[Action, str, str]:
-    """The first step: that of the first answer, or another model where many of those `asked` are to be repaired."""
+def _first(open_answers: Sequence[Answer], questions: int) -> tuple[Action, str, str]:
+    """The first step: that of the first answer, or another model where many of those `questions` are to be repaired."""
     first = open_answers[0]
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
@@ -135,7 +135,7 @@ def _first(open_answers: Sequence[Answer], asked: int) -> tuple[Action, str, str
         sure = _OF_CHANGE
         action = Action(
             "change",
-            f"try another model: {len(broken)} of {asked} answers ask for a repair",
+            f"try another model: {len(broken)} of {questions} answers ask for a repair",
             None,
             "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
         )

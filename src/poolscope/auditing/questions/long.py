@@ -146,7 +146,7 @@ def answer(subject: Subject) -> Answer:
     tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
-        tables |= trial.table(name, subject)
+        tables |= trial.table(name)
     draw = {"long": profile.figure}
     return Answer("long", verdict, numbers, _action(subject, trials), tables=tables, draw=draw)
 

@@ -150,7 +150,7 @@ class RuntimeMatch:
     `own` is the declared pooling, `best` the nearest; `differ` are the texts whose vectors are not the model's own.
     """
 
-    given: Array
+    vectors: Array
     matches: Mapping[str, Estimate]
     own: str
     best: str
@@ -159,7 +159,7 @@ class RuntimeMatch:
     @property
     def lengths(self) -> Array:
         """The lengths of the vectors."""
-        return np.asarray(np.linalg.norm(self.given, axis=1))
+        return np.asarray(np.linalg.norm(self.vectors, axis=1))
 
     @property
     def normalised(self) -> bool:
@@ -199,32 +199,32 @@ def _of_runtime(subject: Subject) -> Answer:
 
 def match_runtime(subject: Subject, poolings: Mapping[str, Array]) -> RuntimeMatch:
     """The vectors of the subject's runtime beside each pooling (texts × d)."""
-    given = _checked(subject)
-    cosines = {name: _row_cosines(given, table, name) for name, table in poolings.items()}
+    vectors = _checked(subject)
+    cosines = {name: _row_cosines(vectors, table, name) for name, table in poolings.items()}
     matches = {
         name: Estimate(float(own.mean()), bootstrap_interval(own, seed=subject.seed), float(other.mean()))
         for name, (own, other) in cosines.items()
     }
     best = max(matches, key=lambda name: float(cosines[name][0].mean()))
     differ = np.flatnonzero(cosines[subject.pooling][0] < subject.thresholds["pooling_match"])
-    return RuntimeMatch(given, matches, subject.pooling, best, differ)
+    return RuntimeMatch(vectors, matches, subject.pooling, best, differ)
 
 
 def _checked(subject: Subject) -> Array:
-    given = np.asarray(subject.runtime, dtype=np.float64)
-    if len(given) != len(subject) or given.shape[1] > subject.clouds.dimension:
+    vectors = np.asarray(subject.runtime, dtype=np.float64)
+    if len(vectors) != len(subject) or vectors.shape[1] > subject.clouds.dimension:
         raise InputError(
-            f"vectors: received {given.shape[0]} vectors of dimension {given.shape[1]}; needed: one for each of the "
-            f"{len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one is "
-            f"that of another model, or of several poolings joined."
+            f"vectors: received {vectors.shape[0]} vectors of dimension {vectors.shape[1]}; needed: one for each of "
+            f"the {len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one "
+            f"is that of another model, or of several poolings joined."
         )
-    unit_rows(given, "vectors")  # names a row without direction
-    return given
+    unit_rows(vectors, "vectors")  # names a row without direction
+    return vectors
 
 
-def _row_cosines(given: Array, table: Array, name: str) -> tuple[Array, Array]:
+def _row_cosines(vectors: Array, table: Array, name: str) -> tuple[Array, Array]:
     """Cosines row by row (of the first dimensions, where the runtime keeps fewer), and with the next text's row."""
-    theirs, ours = unit_rows(given, "vectors"), unit_rows(table[:, : given.shape[1]], name)
+    theirs, ours = unit_rows(vectors, "vectors"), unit_rows(table[:, : vectors.shape[1]], name)
     own, other = (np.einsum("ij,ij->i", theirs, rows) for rows in (ours, np.roll(ours, 1, axis=0)))
     return own.astype(np.float64), other.astype(np.float64)
 
@@ -242,7 +242,7 @@ def judge_runtime(subject: Subject, match: RuntimeMatch, poolings: Mapping[str, 
         cause = _as_declared(subject, match)
     elif match.cosine(match.best) >= least:
         cause = _other_pooling(subject, match)
-    elif (order := _other_order(subject, match.given, poolings)) is not None:
+    elif (order := _other_order(subject, match.vectors, poolings)) is not None:
         cause = _shuffled(subject, order)
     elif len(match.differ) < len(subject) / 2:
         cause = _some_texts(subject, match)
@@ -265,8 +265,8 @@ def _below(subject: Subject, match: RuntimeMatch, sentence: str) -> Verdict:
     return Verdict("watch", sentence, basis="estimate")
 
 
-def _kept(subject: Subject, given: Array) -> str:
-    return "" if given.shape[1] == subject.clouds.dimension else f" (its first {given.shape[1]} dimensions)"
+def _kept(subject: Subject, vectors: Array) -> str:
+    return "" if vectors.shape[1] == subject.clouds.dimension else f" (its first {vectors.shape[1]} dimensions)"
 
 
 def _again(subject: Subject) -> str:
@@ -275,7 +275,7 @@ def _again(subject: Subject) -> str:
 
 def _as_declared(subject: Subject, match: RuntimeMatch) -> Cause:
     """The declared pooling; a model that declares Normalize and vectors of other lengths rank by length."""
-    kept = _kept(subject, match.given)
+    kept = _kept(subject, match.vectors)
     pooled = f"Your runtime pools as the model declares, by {match.own}{kept}: cosine {match.cosine(match.own):.4f}."
     verdict = Verdict("ok", pooled)
     if "Normalize" in subject.card.after and not match.normalised:
@@ -290,7 +290,7 @@ def _as_declared(subject: Subject, match: RuntimeMatch) -> Cause:
 
 def _other_pooling(subject: Subject, match: RuntimeMatch) -> Cause:
     sentence = (
-        f"Your runtime pooled by {match.best}{_kept(subject, match.given)} (cosine {match.cosine(match.best):.4f}); "
+        f"Your runtime pooled by {match.best}{_kept(subject, match.vectors)} (cosine {match.cosine(match.best):.4f}); "
         f"the model was trained with {match.own} pooling, and with that its vectors agree to "
         f"{match.cosine(match.own):.2f} only."
     )
@@ -298,13 +298,13 @@ def _other_pooling(subject: Subject, match: RuntimeMatch) -> Cause:
     return _below(subject, match, sentence), step, _again(subject)
 
 
-def _other_order(subject: Subject, given: Array, poolings: Mapping[str, Array]) -> str | None:
+def _other_order(subject: Subject, vectors: Array, poolings: Mapping[str, Array]) -> str | None:
     """The pooling under which the rows are found again among the texts, one row a text; None if there is none."""
-    drawn = np.sort(np.random.default_rng(subject.seed).permutation(len(given))[:_MOST_TEXTS])
+    drawn = np.sort(np.random.default_rng(subject.seed).permutation(len(vectors))[:_MOST_TEXTS])
     fitting: dict[str, float] = {}
     for name, table in poolings.items():
-        ours = table[:, : given.shape[1]]
-        nearest, cosines = nearest_neighbours(given[drawn], 1, among=ours)
+        ours = table[:, : vectors.shape[1]]
+        nearest, cosines = nearest_neighbours(vectors[drawn], 1, among=ours)
         itself, _ = nearest_neighbours(ours[drawn], 1, among=ours)
         one_to_one = len(np.unique(nearest)) >= _ONE_TO_ONE * len(np.unique(itself))
         if cosines.mean() >= subject.thresholds["pooling_match"] and one_to_one:

@@ -16,7 +16,7 @@ from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
 from poolscope.numbers.intervals import Array, Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result
-from poolscope.texts.tally import is_missing
+from poolscope.texts.records import is_missing
 
 FOLDS = 5
 _MOST_ITERATIONS = 2000

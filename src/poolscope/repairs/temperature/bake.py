@@ -17,9 +17,8 @@ from typing import Any
 from poolscope.capture.checks import close
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.errors import InputError, ModelError
-from poolscope.repairs.temperature.probe import run_probe
 from poolscope.repairs.temperature.rules import Constant, as_rule
-from poolscope.repairs.temperature.switch import find_attentions
+from poolscope.repairs.temperature.switch import find_attentions, run_probe
 from poolscope.repairs.temperature.tempscale import check_savable, tempscale, text_models
 
 # How families name the projection of the queries, and what else of an attention module is linear in the logits.
@@ -31,10 +30,32 @@ _CAP = "attn_logit_softcapping"
 def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> Any:
     """A copy of the model whose weights hold the temperature; with `folder` it is saved there as well.
 
-    `model` is a SentenceTransformer or a transformers model and stays as it is; `tau` is a number. The copy is an
-    ordinary model of its library, equal to the model inside `tempscale(model, tau)` up to the rounding of the weights;
-    this is checked on a short pass before it is returned. A rule that depends on the length cannot be baked: see
-    `keep_rule`.
+    The copy is equal to the model inside `tempscale(model, tau)` up to the rounding of the weights; this is checked on
+    a short pass before it is returned.
+
+    Parameters
+    ----------
+    model
+        A SentenceTransformer or a transformers model; it stays as it is.
+    tau
+        A number. A rule that depends on the length cannot be baked: see `poolscope.repairs.keep_rule`.
+    folder
+        A new or empty folder.
+
+    Returns
+    -------
+    the same class as `model`
+        An ordinary model of its library, which needs no code of ours.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig, BertModel
+    >>> sizes = dict(vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    >>> model = BertModel(BertConfig(**sizes))
+    >>> query = lambda model: model.encoder.layer[0].attention.self.query.weight
+    >>> bool((query(bake(model, 0.5)) == 2 * query(model)).all())
+    True
+
     """
     rule = as_rule(tau)
     if not isinstance(rule, Constant):

@@ -218,9 +218,8 @@ class ByRole(TemperatureRule):
         return {"kind": self.kind, "query": self.query.to_dict(), "document": self.document.to_dict()}
 
 
-_KINDS: dict[str, Callable[..., TemperatureRule]] = {
-    rule.kind: rule for rule in (Constant, LogLength, YarnLike, Steps, ByRole)
-}
+# By the name under which a file keeps them.
+RULES: dict[str, type[TemperatureRule]] = {rule.kind: rule for rule in (Constant, LogLength, YarnLike, Steps, ByRole)}
 
 
 def as_rule(tau: Any) -> TemperatureRule:
@@ -240,12 +239,12 @@ def rule_from_dict(values: Mapping[str, Any]) -> TemperatureRule:
     """The rule that `to_dict` wrote."""
     fields = dict(values)
     kind = fields.pop("kind", None)
-    if kind in _KINDS:
+    if kind in RULES:
         try:
-            return _KINDS[kind](**fields)
+            return RULES[kind](**fields)
         except TypeError as error:
             raise InputError(f"temperature rule: received {dict(values)!r}, which is no {kind!r} ({error}).") from error
-    raise InputError(f"temperature rule: received {dict(values)!r}; allowed kinds: {', '.join(_KINDS)}.")
+    raise InputError(f"temperature rule: received {dict(values)!r}; allowed kinds: {', '.join(RULES)}.")
 
 
 def checked_temperature(tau: Any, *, subject: str = "tau") -> float:

@@ -1,4 +1,9 @@
-"""Attention temperature for any transformer: `with tempscale(model, 0.8): …` (TempScale; Zhou et al., ACL 2025)."""
+"""Attention temperature for any transformer: `with tempscale(model, 0.8): …` (TempScale; Zhou et al., ACL 2025).
+
+A rule can also stay with a model (`keep_rule`): in the `config.json` that it is saved with, and applied when it is
+loaded. That is honoured by poolscope (a folder or hub name given to `as_encoder` and every command) and by the first
+module that a SentenceTransformer gets here. Plain transformers knows nothing of rules: call `apply_saved(model)` there.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolscope.encoders.capabilities import attention_of, has_attention, is_encoder
-from poolscope.encoders.temperature import current_role, in_role
+from poolscope.encoders.temperature import CONFIG_KEY, current_role, in_role
 from poolscope.errors import InputError, ModelError, require
-from poolscope.repairs.temperature.probe import scaled_layers
 from poolscope.repairs.temperature.routes import AttentionTemperature
-from poolscope.repairs.temperature.rules import PUBLISHED_TAU, ByRole, TemperatureRule, as_rule, checked_role
-from poolscope.repairs.temperature.switch import switched
+from poolscope.repairs.temperature.rules import (
+    PUBLISHED_TAU,
+    ByRole,
+    TemperatureRule,
+    as_rule,
+    checked_role,
+    rule_from_dict,
+)
+from poolscope.repairs.temperature.switch import scaled_layers, set_for_good, switched
 
 
 @dataclass(frozen=True)
@@ -32,16 +43,36 @@ class Applied:
 def tempscale(model: Any, tau: Any = PUBLISHED_TAU, *, role: str | None = None) -> Iterator[Applied]:
     """Divide the attention logits of every layer by τ while the context is open: softmax(QKᵀ/(τ√d))V.
 
-    `model`: a SentenceTransformer, a transformers model, a pair (model, tokenizer), or an encoder of
-    `poolscope.as_encoder` with all its copies; of an encoder–decoder the encoder. `tau`: a number above 0 (below 1
-    sharpens), a rule such as `YarnLike(0.01)` or `Steps(…)`, or a function from the tokens of a text to its τ; with
-    `ByRole` and a `role`, an encoder that knows its role, or `encode_query` and `encode_document` of a
-    SentenceTransformer, queries and documents differ.
-
     Position biases are scaled with the logits, masks are not, and every text of a batch has the τ of its own length.
     Of nested contexts the innermost holds alone. At the end the model is as it was, to the last bit, after an error
     too. The temperature belongs to the model: passes of other threads over it are scaled as well, and a second thread
     that opens a context on it meanwhile is refused. A model that would not be changed in all its layers is refused.
+
+    Parameters
+    ----------
+    model
+        A SentenceTransformer, a transformers model, a pair (model, tokenizer), or an encoder of
+        `poolscope.as_encoder` with all its copies; of an encoder–decoder the encoder.
+    tau
+        A number above 0 (below 1 sharpens), a rule such as `YarnLike(0.01)` or `Steps(…)`, or a function from the
+        tokens of a text to its τ.
+    role
+        Whose rule of a `ByRole` holds: "query" or "document". Not needed for an encoder that knows its role, nor for
+        `encode_query` and `encode_document` of a SentenceTransformer.
+
+    Yields
+    ------
+    Applied
+        The rule, and the names of the attention modules that it scales.
+
+    Examples
+    --------
+    >>> from transformers import BertConfig, BertModel
+    >>> sizes = dict(vocab_size=50, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8)
+    >>> with tempscale(BertModel(BertConfig(**sizes)), 0.8) as applied:
+    ...     applied
+    Applied(Constant(tau=0.8) to 2 attention modules: encoder.layer.0.attention.self … encoder.layer.1.attention.self)
+
     """
     rule = as_rule(tau)
     if role is not None:
@@ -149,3 +180,66 @@ def _inside(name: str, other: str) -> bool:
 
 def _encoder_half(model: Any) -> Any:
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+
+
+# -- rules that stay with a model --------------------------------------------------------------------------------------
+
+
+def keep_rule(model: Any, tau: Any) -> Applied:
+    """Run the model by a rule from now on, and save the rule with it (`save_pretrained` of its library).
+
+    `model` is a SentenceTransformer or a transformers model, changed in place; `tau` a number or a named rule. The
+    first module of a SentenceTransformer becomes a `TempScaledTransformer`, so that it is loaded with the rule again;
+    as with every class from outside the library, loading then needs `trust_remote_code=True`.
+    """
+    rule = as_rule(tau)
+    kept = rule.to_dict()  # refuses what cannot be saved, before anything is changed
+    check_savable(model)
+    first = _first_module(model)
+    applied = _apply(model, rule)
+    for part in outermost_models(model).values():
+        setattr(part.config, CONFIG_KEY, kept)
+    if first is not None:
+        from poolscope.repairs.temperature.module import TempScaledTransformer
+
+        first.__class__ = TempScaledTransformer  # which has no state of its own to add
+    return applied
+
+
+def apply_saved(model: Any) -> Applied:
+    """Run a loaded model by the rule in its configuration from now on."""
+    rules = [saved_rule(part.config) for part in outermost_models(model).values()]
+    rule = rules[0]
+    if rule is None or any(other != rule for other in rules):
+        raise InputError(
+            f"model: received a {type(model).__name__} whose configuration keeps no temperature rule, or parts of it "
+            f"different ones; needed: one that was saved after poolscope.repairs.keep_rule(model, tau)."
+        )
+    return _apply(model, rule)
+
+
+def saved_rule(config: Any) -> TemperatureRule | None:
+    """The rule that a configuration keeps, None if it keeps none."""
+    kept = getattr(config, CONFIG_KEY, None)
+    return None if kept is None else rule_from_dict(kept)
+
+
+def _first_module(model: Any) -> Any | None:
+    """The module of a SentenceTransformer that must load the rule again, None for a transformers model."""
+    if not type(model).__module__.startswith("sentence_transformers."):
+        return None
+    first = model[0]
+    if type(first).__name__ not in ("Transformer", "TempScaledTransformer"):
+        raise ModelError(
+            f"{type(model).__name__}: its first module is {type(first).__name__}; allowed: Transformer, which can be "
+            f"made to load a rule again. Bake a constant instead: poolscope.bake(model, tau)."
+        )
+    return first
+
+
+def _apply(model: Any, rule: TemperatureRule) -> Applied:
+    with tempscale(model, rule) as applied:  # all the checks, before anything is changed for good
+        pass
+    for _, part in text_models(model):
+        set_for_good(part, AttentionTemperature(rule))
+    return applied

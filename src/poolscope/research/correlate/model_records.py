@@ -12,8 +12,7 @@ from typing import Any
 
 from poolscope.errors import InputError, require
 from poolscope.research.correlate.published import BY_NAME
-from poolscope.texts.hub import looks_like_hub
-from poolscope.texts.sources import exists, open_table
+from poolscope.texts.sources import exists, looks_like_hub, open_table
 from poolscope.texts.tables import Table
 
 TRAITS = {"parameters": "n_parameters", "dimension": "embed_dim"}

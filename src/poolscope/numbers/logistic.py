@@ -1,0 +1,101 @@
+"""Logistic regression on scipy alone, and predictions of labels by fits that did not see them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from poolscope.errors import InputError
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_MOST_STEPS = 500
+
+
+class Logistic(NamedTuple):
+    """A fitted regression: weights (d × labels), offsets (labels), and whether the fit came to its end."""
+
+    weights: Array
+    offsets: Array
+    converged: bool
+
+    def shares(self, vectors: Array) -> Array:
+        """The probability of every label for each vector (vectors × labels)."""
+        return np.asarray(np.exp(log_softmax(vectors @ self.weights + self.offsets, axis=1)))
+
+
+class Predictions(NamedTuple):
+    """For each text the probability of every label (texts × labels), by a fit on the other folds."""
+
+    shares: Array
+    converged: bool
+
+    @property
+    def labels(self) -> Index:
+        """The most probable label of each text."""
+        return np.asarray(self.shares.argmax(axis=1), dtype=np.int64)
+
+
+def logistic_regression(
+    vectors: Array, labels: Index, *, strength: float = 1.0, most_steps: int = _MOST_STEPS
+) -> Logistic:
+    """The weights and offsets that minimise −Σ log p(label) + ‖weights‖²/(2·strength); labels are 0, 1, 2, …
+
+    The offsets are not held back. Every label has weights of its own, so that with two labels a strength of 1/2 holds
+    back as much as C = 1 in software that gives both labels one vector of weights.
+
+    >>> fit = logistic_regression(np.array([[-1.0], [-2.0], [1.0], [2.0]]), np.array([0, 0, 1, 1]))
+    >>> fit.shares(np.array([[-3.0], [3.0]])).round(2).tolist(), fit.converged
+    ([[0.98, 0.02], [0.02, 0.98]], True)
+    """
+    texts, dimension = vectors.shape
+    kinds = int(labels.max()) + 1
+    wanted = np.zeros((texts, kinds))
+    wanted[np.arange(texts), labels] = 1
+
+    def loss(parameters: Array) -> tuple[float, Array]:
+        weights = parameters.reshape(dimension + 1, kinds)
+        logs = log_softmax(vectors @ weights[:-1] + weights[-1], axis=1)
+        surplus = np.exp(logs) - wanted
+        gradient = np.concatenate([vectors.T @ surplus + weights[:-1] / strength, surplus.sum(axis=0)[None]])
+        return float((weights[:-1] ** 2).sum() / (2 * strength) - (logs * wanted).sum()), gradient.ravel()
+
+    start = np.zeros((dimension + 1) * kinds)
+    solved = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})
+    weights = solved.x.reshape(dimension + 1, kinds)
+    return Logistic(weights[:-1], weights[-1], bool(solved.success))
+
+
+def label_folds(labels: Index, folds: int, *, seed: int = 0) -> Index:
+    """The fold of each text, 0 to folds − 1: every label in about equal shares, in as many folds as it has texts."""
+    if folds < 2:
+        raise InputError(f"folds: received {folds}; allowed: 2 and more, so that texts are predicted unseen.")
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[order] = np.arange(len(labels)) % folds
+    return fold
+
+
+def predict_unseen(
+    vectors: Array,
+    labels: Index,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    strength: float = 1.0,
+    most_steps: int = _MOST_STEPS,
+) -> Predictions:
+    """What a regression fitted on the other folds makes of each vector; a label that these lack has the share 0."""
+    fold = label_folds(labels, folds, seed=seed)
+    shares, converged = np.zeros((len(labels), int(labels.max()) + 1)), True
+    for held in np.unique(fold):
+        fit = logistic_regression(vectors[fold != held], labels[fold != held], strength=strength, most_steps=most_steps)
+        shares[fold == held, : len(fit.offsets)] = fit.shares(vectors[fold == held])
+        converged &= fit.converged
+    return Predictions(shares, converged)

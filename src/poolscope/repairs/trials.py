@@ -1,0 +1,138 @@
+"""Trying repairs on a task against the model as it is, sharing what was encoded: for `tune` and for the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.encoders.capabilities import token_counts
+from poolscope.errors import InputError
+from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial
+from poolscope.evaluation.run import for_role, refuse_ready_clouds
+from poolscope.evaluation.trials import compared
+from poolscope.numbers.pooling import Pooling
+from poolscope.repairs.repair_file import Layers, Repair, encode_at
+from poolscope.repairs.reranking import rerank
+from poolscope.repairs.temperature.rules import TemperatureRule
+
+Array = NDArray[Any]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A model on a task. Its texts are encoded once as the model is, and again for a temperature only.
+
+    `pooling` is the model's own, `layers` are those that are kept of the first encoding, for poolings that need them.
+    Differences have intervals of `level`; `units` names the units in the sentences of trials.
+    """
+
+    encoder: TokenEncoder
+    task: Task
+    pooling: Pooling
+    layers: tuple[int, ...] = (-1,)
+    level: float = 0.95
+    units: str = ""
+    progress: Progress | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        refuse_ready_clouds(self.encoder, self.task)
+
+    @cached_property
+    def sides(self) -> list[Layers]:
+        """The clouds of every side of the task by layer, as the model is."""
+        return self.encode(None, layers=self.layers)
+
+    @cached_property
+    def vectors(self) -> list[Array]:
+        """The vectors of every side, of length 1, as the model is."""
+        return [Repair().pooled(side, self.pooling) for side in self.sides]
+
+    @cached_property
+    def before(self) -> Evaluation:
+        """The score of the model as it is."""
+        return self.task.score(*self.vectors)
+
+    def encode(self, rule: TemperatureRule | None, *, layers: Sequence[int] = (-1,)) -> list[Layers]:
+        """The clouds of every side at a temperature. Sides in one role go in one pass: cores wait once."""
+        sides, found = self.task.sides, {}
+        for role in dict.fromkeys(side.role for side in sides):
+            alike = [k for k, side in enumerate(sides) if side.role == role]
+            texts = [text for k in alike for text in sides[k].texts]
+            clouds = encode_at(self.encoder, texts, rule, role=role, layers=layers, progress=self.progress)
+            ends = np.cumsum([0, *(len(sides[k].texts) for k in alike)])
+            for k, (start, stop) in zip(alike, pairwise(ends), strict=True):
+                found[k] = {layer: part[start:stop] for layer, part in clouds.items()}
+        return [found[k] for k in range(len(sides))]
+
+    def try_repair(
+        self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
+    ) -> Trial:
+        """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand."""
+        rule = repair.temperature
+        if sides is None:
+            sides = self.sides if rule is None or rule.neutral else self.encode(rule)
+        lacking = set(() if repair.pooling is None else repair.pooling.layers) - set(sides[0])
+        if lacking:
+            raise InputError(f"it needs layers {repair.pooling.layers}, which were not encoded.")
+        fitted = repair.fitted(sides, self.pooling)
+        after = self.task.score(*(fitted.pooled(side, self.pooling) for side in sides))
+        return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
+
+    def try_vectors(self, repair: Repair, others: Array, *, name: str = "", doing: str = "") -> Trial:
+        """A repair of the vectors alone, learnt from vectors of `others` only: texts that no query asks for.
+
+        They are searched among too, so that the repair is judged on as many documents as there are.
+        """
+        fitted = replace(repair, vectors=repair.vectors.fit(others))
+        queries, documents = self.vectors
+        held = np.concatenate([documents, others])
+        before, after = self.task.score(queries, held), self.task.score(fitted.finish(queries), fitted.finish(held))
+        return self.compare(name or repair.label, before, after, doing=doing, repair=fitted)
+
+    def try_reranking(self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "") -> Trial:
+        """The nearest `top` documents of each query put in order by d_μ + weight·d_Σ of their clouds.
+
+        That is no repair of the vectors: it needs the clouds when a query is asked.
+        """
+        if not isinstance(self.task, RetrievalTask):
+            raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
+        ranking = self.task.rank(*self.vectors, k=max(top, self.task.k))
+        queries, documents = (side[-1] for side in self.sides)
+        after = self.task.evaluation(rerank(ranking, queries, documents, weight=weight))
+        label = name or f"re-ranking of the top {top} by W₂²"
+        return self.compare(label, self.before, after, doing=doing, family="re-ranking")
+
+    def compare(
+        self,
+        name: str,
+        before: Evaluation,
+        after: Evaluation,
+        *,
+        doing: str = "",
+        family: str = "",
+        repair: Repair | None = None,
+    ) -> Trial:
+        """The trial of two evaluations of the task, at the level of this bench."""
+        family = family if repair is None else repair.family
+        found = compared(name, before, after, doing=doing, level=self.level, units=self.units)
+        return replace(found, family=family, repair=repair)
+
+
+def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:
+    """The tokens of the longest text of each unit of a task (a query with its relevant documents, a text), as a rule of
+    the length counts them: with special tokens and prompt.
+    """
+    lengths = [token_counts(for_role(encoder, side.role), side.texts) for side in task.sides]
+    if not isinstance(task, RetrievalTask):
+        return np.asarray(np.max(lengths, axis=0))
+    longest = lengths[0].copy()
+    np.maximum.at(longest, task.relevant[:, 0], lengths[1][task.relevant[:, 1]])
+    return longest
