@@ -6,11 +6,43 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test demo check docs format bench clean
+.PHONY: test test-lowest test-pythons dist-check demo check docs format bench sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions.
+BORDERS := clouds store texts text_pairs text_records vectors hubs charts report report_explanations transport \
+  repair_file repairs_vectors cli_needs cli_outputs cli_socm encoders_door encoders_loading encoders_onnx encoders_static \
+  encoders_sentence_transformers integrations_mteb integrations_repairs integrations_evaluator integrations_torchmetrics
+TESTS ?= $(foreach name,$(BORDERS),$(shell find tests -name test_$(name).py))
+test-lowest: $(VENV)-lowest/.ready  ## the tests at the borders to other packages, on the lowest versions that are declared
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
+
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+test-pythons:  ## the core, installed plainly, on every Python that is here; one that is not is named
+	@tried=; for python in $(PYTHONS); do \
+	  if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then echo "$$python: not here, not tried"; continue; fi; \
+	  folder=$(VENV)-$$(basename $$python); $$python -m venv --clear $$folder && \
+	  $$folder/bin/python -m pip install --quiet --disable-pip-version-check . && \
+	  $$folder/bin/python tools/smoke.py || exit 1; tried="$$tried $$python"; \
+	done; test -n "$$tried" || { echo "none of $(PYTHONS) is here; name some in PYTHONS"; exit 1; }
+
+# Source and wheel as they would be published: their metadata, the platform tag, and the wheel in an empty environment.
+dist-check: $(VENV)-dist/.ready
+	rm -rf dist $(VENV)-wheel
+	$(VENV)-dist/bin/python -m build --outdir dist .
+	$(VENV)-dist/bin/twine check --strict dist/*
+	$(VENV)-dist/bin/python tools/check_platform.py dist/*.whl
+	CC=/there/is/no/compiler $(VENV)-dist/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	  --wheel-dir dist/no-compiler dist/*.tar.gz
+	test -f dist/no-compiler/*-py3-none-any.whl
+	for wheel in dist/*.whl dist/no-compiler/*.whl; do \
+	  $(PYTHON) -m venv --clear $(VENV)-wheel && \
+	  $(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
+	  $(VENV)-wheel/bin/python tools/smoke.py $$(case $$wheel in *-any.whl) ;; *) echo kernel;; esac) || exit 1; \
+	done
 
 check: $(VENV)/.test-ready
 	$(BIN)/ruff check .
@@ -36,8 +68,25 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
 
+# The kernel as a program, on inputs and results written by the numpy route.
+build/kernel-inputs: tools/kernel_inputs.py $(KERNEL) | $(VENV)/.test-ready
+	$(BIN)/python tools/kernel_inputs.py $@
+	touch $@
+
+sanitize: build/kernel-inputs  ## the kernel under the address and undefined-behaviour sanitizers
+	cc -O1 -g -std=c11 -Wall -Wextra -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
+		-o build/kernel-sanitized tools/kernel_check.c -lm
+	build/kernel-sanitized build/kernel-inputs/*.bin
+
+ARM := aarch64-linux-gnu-gcc
+aarch64: build/kernel-inputs  ## the kernel compiled for 64-bit ARM, run by an emulator
+	@for tool in $(ARM) qemu-aarch64; do command -v $$tool > /dev/null || { echo "make aarch64 needs $$tool;" \
+		"on Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 1; }; done
+	$(ARM) -O3 -std=c11 -ffp-contract=fast -Wno-psabi -static -o build/kernel-aarch64 tools/kernel_check.c -lm
+	qemu-aarch64 build/kernel-aarch64 build/kernel-inputs/*.bin
+
 clean:
-	rm -rf $(VENV) $(VENV)-* demo-output site dist $(KERNEL:kernel.c=_kernel.*)
+	rm -rf $(VENV) $(VENV)-* demo-output site dist build $(KERNEL:kernel.c=_kernel.*)
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)
@@ -48,4 +97,17 @@ $(VENV)/.demo-ready: $(SETUP)
 
 $(VENV)/.test-ready: $(VENV)/.demo-ready
 	$(INSTALL) --editable '.[all,test]'
+	touch $@
+
+# With the lowest Python too: the lowest numpy has no wheel for later ones.
+$(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
+	$(PYTHON) -m venv --clear $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt torch==2.13.0
+	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
+	  --editable '.[all]' hatchling hypothesis model2vec mpmath onnx pandas polars pytest pytest-xdist
+	touch $@
+
+$(VENV)-dist/.ready:
+	$(PYTHON) -m venv --clear $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build twine
 	touch $@

@@ -37,11 +37,7 @@ STAGES = [
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 
 # (file, stage that it imports from all the same): why. An entry that is no longer needed fails.
-BACK_EDGES = {
-    ("encoders/transformers.py", "repairs"): "a model that was saved with a temperature is opened with it",
-    ("evaluation/run.py", "repairs"): "a model is evaluated as a repair leaves it",
-    ("repairs/temperature/saved.py", "integrations"): "a saved rule names the module that applies it",
-}
+BACK_EDGES: dict[tuple[str, str], str] = {}
 # Folders that may import torch: everything else sees numpy.
 TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
 TORCH_ELSEWHERE = {

@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email import message_from_bytes
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 pytest.importorskip("hatchling")
 ROOT = Path(__file__).parent.parent
@@ -141,6 +145,24 @@ def test_the_platform_tag_is_of_the_newest_symbol(tmp_path, monkeypatch):
         assert module.platform_tag(library) == f"manylinux_{tag}_aarch64"
     monkeypatch.setattr(module.platform, "libc_ver", lambda: ("", ""))  # musl
     assert module.platform_tag(library) == "linux_aarch64"
+
+
+def test_the_lowest_versions_are_those_that_are_declared():
+    """constraints-lowest.txt says the floors of pyproject.toml again, as exact versions; torch apart, see there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    used = floors(project["dependencies"], *(needs for name, needs in extras.items() if name not in ("test", "docs")))
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    pins = floors([line for line in lines if line and not line.startswith("#")])
+    assert used.keys() <= pins.keys()
+    everything = used | floors(extras["test"])
+    assert {name: pin for name, pin in pins.items() if name != "torch" and everything.get(name) != pin} == {}
+
+
+def floors(*needs: list[str]) -> dict[str, Version]:
+    """The version that stands in each requirement, of poolscope's own extras apart."""
+    parsed = [Requirement(need) for need in chain(*needs)]
+    return {each.name: Version(bound.version) for each in parsed for bound in each.specifier}
 
 
 def test_links_of_the_readme_lead_somewhere_on_an_index():

@@ -86,10 +86,11 @@ def whole_number(value: Any, name: str, *, least: int = 1) -> int:
     >>> whole_number(3, "k")
     3
     """
+    truth = type(value).__name__ in ("bool", "bool_")  # numpy 1 takes its own for an index, with a warning
     try:
-        number = operator.index(value)
+        number = least - 1 if truth else operator.index(value)
     except TypeError:
         number = least - 1
-    if isinstance(value, bool) or number < least:
+    if number < least:
         raise InputError(f"{name}: received {value!r}; allowed: a whole number, {least} or more. Pass one.")
     return number

@@ -179,6 +179,13 @@ def test_weights_behind_the_pooling_are_counted(model, tmp_path):
     )
 
 
+def test_the_model_card_names_the_repair(folder, model, tmp_path):
+    repair = dataclasses.replace(Repair(0.6, "position"), model="us/original")
+    repaired_sentence_transformer(model, repair).save_pretrained(str(tmp_path))
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert f"# us/original, repaired by poolscope: {repair.label}" in card.splitlines()
+
+
 def test_models_of_other_shapes_are_refused(folder, model):
     from sentence_transformers.base.modules import Dense
 

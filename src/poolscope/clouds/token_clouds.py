@@ -258,7 +258,7 @@ class TokenClouds:
         """
         if isinstance(index, slice):
             return self._slice(range(len(self))[index])
-        if isinstance(index, bool) or not hasattr(index, "__index__") or np.ndim(index):
+        if isinstance(index, bool | np.bool_) or not hasattr(index, "__index__") or np.ndim(index):
             return self.select(index)  # which refuses a single boolean
         position = operator.index(index)
         if not -len(self) <= position < len(self):

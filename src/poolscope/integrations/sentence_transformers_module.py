@@ -28,6 +28,7 @@ require("sentence_transformers", "sentence-transformers")
 
 from sentence_transformers import SentenceTransformer  # noqa: E402
 from sentence_transformers.base.modules import Dense, Module, Normalize  # noqa: E402
+from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling  # noqa: E402
 
 from poolscope.integrations.regularizer import clouds_of  # noqa: E402
@@ -91,6 +92,7 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
     `model` is made of Transformer, Pooling and at most Normalize. The copy is made of the library's own modules
     wherever the repair allows it (see the module); `needs_code(copy)` tells. Maximal length and prompt are those that
     the repair was proved with, the prompt for queries and documents alike, and `truncate_dim` that of the model.
+    The model card that is saved with the copy has the repair in its title.
     """
     pooling = _pooling_of(model)
     first = _at_temperature(model, repair)[0]
@@ -101,8 +103,11 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
     if "max_length" in repair.options:
         first.max_seq_length = repair.options["max_length"]
     prompts, default = _prompts(model, repair)
+    card = model.model_card_data
+    name = f"{repair.model or card.model_name or card.base_model or 'a model'}, repaired by poolscope: {repair.label}"
     return SentenceTransformer(
         modules=modules,
+        model_card_data=SentenceTransformerModelCardData(model_name=name, license=card.license, language=card.language),
         device=str(model.device),
         prompts=prompts,
         default_prompt_name=default,

@@ -6,6 +6,7 @@ A cloud is `X` (n tokens × d dimensions); `weights` (n numbers ≥ 0, scaled he
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ Array = NDArray[np.float64]
 
 # The largest number of a cloud that can be squared and summed, and one of which a small mean can be squared, too.
 _LARGEST, _SMALLEST = 1e150, 1e-100
+# Clouds of equal length are taken together, up to so many numbers: few enough for the cache.
+_STACK_SIZE = 50_000
 
 
 def mean(cloud: Any, weights: ArrayLike | None = None) -> Array:
@@ -83,14 +86,30 @@ def unit_mean_factors(stack: Array, dtype: DTypeLike = np.float64) -> tuple[Arra
     dtype: of the token vectors before they became float64. Degenerate clouds (zero mean, NaN, infinity) have a trace of
     NaN or infinity, for the caller to find and name.
     """
+    means, _, factors, traces = _unit_mean_stack(stack, dtype)
+    return means, factors, traces
+
+
+def _unit_mean_stack(stack: Array, dtype: DTypeLike) -> tuple[Array, Array, Array, Array]:
+    """Unit means, norms of the means, factors and traces of a stack (texts × n × d)."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        stack, _ = _moderate(stack)
+        stack, scales = _moderate(stack)
         centres = stack.mean(axis=1)
         norms = np.linalg.norm(centres, axis=1)
-        factors = (stack - centres[:, None]) / (norms * np.sqrt(stack.shape[1]))[:, None, None]
+        factors = stack - centres[:, None]
+        factors *= (1 / (norms * np.sqrt(stack.shape[1])))[:, None, None]
         traces = np.einsum("kij,kij->k", factors, factors)
         traces[traces >= _largest_trace(dtype, stack.shape[1])] = np.inf
-        return centres / norms[:, None], factors, traces
+        return centres / norms[:, None], norms * scales, factors, traces
+
+
+def stacks_of_equal_length(lengths: NDArray[np.int64], dimension: int, size: int) -> Iterator[list[int]]:
+    """Positions of texts of equal length, in lists whose clouds have about `size` numbers together."""
+    order = np.argsort(lengths, kind="stable")
+    for same in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
+        if len(same):
+            step = max(1, size // (int(lengths[same[0]]) * dimension))
+            yield from (same[start : start + step].tolist() for start in range(0, len(same), step))
 
 
 def largest_trace(n: Any, *, stored: float, summed: float) -> Any:
@@ -135,12 +154,15 @@ class TextMoments:
 def text_moments(clouds: TokenClouds) -> TextMoments:
     """Moments of every text. A text with NaN, infinity or a zero mean is an error that names it."""
     means, norms, traces = np.empty((len(clouds), clouds.dimension)), np.empty(len(clouds)), np.empty(len(clouds))
-    for k, cloud in enumerate(clouds):
+    for places in stacks_of_equal_length(clouds.lengths, clouds.dimension, _STACK_SIZE):
+        stack = np.stack([np.asarray(clouds[k], dtype=np.float64) for k in places])
+        means[places], norms[places], _, traces[places] = _unit_mean_stack(stack, clouds.dtype)
+    sound = np.isfinite(traces) & np.isfinite(means).all(axis=1)
+    for k in np.flatnonzero(~sound).tolist():
         try:
-            found = _unit_mean(cloud, None)
+            _unit_mean(clouds[k], None)
         except DegenerateCloudError as error:
             raise DegenerateCloudError(f"text {k} (id '{clouds.ids[k]}'): {error}") from error
-        means[k], norms[k], traces[k] = found.unit, found.norm, found.trace
     return TextMoments(means, norms, traces)
 
 

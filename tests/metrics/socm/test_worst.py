@@ -73,3 +73,15 @@ def test_k_is_a_whole_number(k):
 def test_k_out_of_range():
     with pytest.raises(InputError, match="1 to 1"):
         worst_pairs(random_clouds(0, [2, 3], 4), 2)
+
+
+def test_the_search_is_not_begun_on_clouds_of_one_shape(monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("the search was begun")
+
+    monkeypatch.setattr(worst, "given_pairs", refuse)
+    monkeypatch.setattr(worst, "_RANK", 2)
+    clouds = random_clouds(4, [9, 10, 11] * 90, 24)
+    found = worst_pairs(clouds, 20)
+    assert found.evaluated == found.count
+    assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in socm(clouds).worst(20)]

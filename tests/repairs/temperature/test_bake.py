@@ -15,7 +15,7 @@ from poolscope import as_encoder, bake, encode, tempscale
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs import YarnLike, keep_rule
 from poolscope.repairs.temperature import bake as bake_module
-from tiny_models import TEXTS, save_model, tiny_model, tiny_tokenizer
+from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
 TAU = 0.7
 
@@ -67,6 +67,18 @@ def test_the_folder_is_an_ordinary_one(name, tmp_path):
     loaded = transformers.AutoModel.from_pretrained(tmp_path / "deep" / "baked").eval()
     torch.testing.assert_close(run(zoo.encoder_half(loaded), inputs), expected, rtol=0, atol=2e-4)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["baked"]
+
+
+def test_the_model_card_names_the_temperature_and_keeps_what_it_said(tmp_path):
+    model, _ = zoo.family("BERT")
+    bake(model, TAU, tmp_path / "baked")
+    assert f"Repaired by poolscope: attention temperature {TAU:g}" in (tmp_path / "baked" / "README.md").read_text()
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    folder = declare(save_model(tmp_path / "plain"))
+    (folder / "README.md").write_text("# The card of the original\n")
+    bake(sentence_transformers.SentenceTransformer(str(folder)), TAU, tmp_path / "whole")
+    card = (tmp_path / "whole" / "README.md").read_text()
+    assert card.startswith("# The card of the original\n\n## Repaired by poolscope")
 
 
 def test_what_cannot_be_baked(tmp_path):

@@ -34,6 +34,8 @@ _SEEDS, _BATCH, _HELD = 1000, 4000, 1_000_000
 _PIECE = 4_000_000
 # A chosen pair costs several times as much as one of all pairs, so beyond this share of candidates all are computed.
 _WORTHWHILE = 0.2
+# Texts whose pairs tell whether the search is worth its cost.
+_LOOKED_AT = 64
 
 
 def worst_pairs(
@@ -95,6 +97,8 @@ class _Search:
         self.evaluated = 0
 
     def run(self) -> None:
+        if not self._promising():
+            return self._compute_all()
         seeds = self._highest_free_bounds(max(4 * self.largest.size, _SEEDS))
         self._evaluate_pairs(seeds)
         held = Largest(_HELD)
@@ -113,6 +117,18 @@ class _Search:
                 held = Largest(_HELD)
             self._progress(len(piece))
         return self._settle(held)
+
+    def _promising(self) -> bool:
+        """Whether the second bound would prune, by the pairs of a few texts: those of one shape it cannot tell apart.
+
+        A guess costs time where it is wrong, never a pair.
+        """
+        if len(self._clouds) < 4 * _LOOKED_AT:
+            return True
+        few = self._clouds.select(np.linspace(0, len(self._clouds) - 1, _LOOKED_AT, dtype=np.int64))
+        highest = max(float(self._scores(piece).max()) for piece in all_pairs(few))
+        bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=_RANK)])
+        return bool((bounds >= highest).mean() <= _WORTHWHILE)
 
     def _settle(self, held: Largest) -> None:
         """Evaluate candidates from the highest bound down, until the next bound is below the threshold."""
@@ -134,9 +150,12 @@ class _Search:
     def _evaluate(self, pieces: Iterable[Distances]) -> None:
         for piece in pieces:
             covariance_distance = self._formula.covariance_distance(piece.bures, piece.trace_sum)
-            score = self._formula.score(piece.mean_distance, covariance_distance)
-            self.largest.add(score, piece.i, piece.j, piece.mean_distance, covariance_distance)
+            self.largest.add(self._scores(piece), piece.i, piece.j, piece.mean_distance, covariance_distance)
             self.evaluated += len(piece)
+
+    def _scores(self, piece: Distances) -> Array:
+        covariance_distance = self._formula.covariance_distance(piece.bures, piece.trace_sum)
+        return self._formula.score(piece.mean_distance, covariance_distance)
 
     def _bounds(self, piece: Distances) -> Array:
         # Raised by the rounding of the bound and of the value that it is compared with.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError
 from poolscope.numbers.bures.native import LANES
-from poolscope.numbers.moments import unit_mean_factors
+from poolscope.numbers.moments import stacks_of_equal_length, unit_mean_factors
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.float32]
@@ -46,35 +46,26 @@ class ReducedText:
     corner: float = 0.0
 
 
-def reduce_rows(factors: Array) -> tuple[list[Rows], Array]:
+def reduce_rows(factors: Array, *, scaled: bool = True) -> tuple[list[Array], Array]:
     """Rotate the rows of each factor of a stack (texts × n × d) so that as many as possible are zero, and drop those.
 
     `F = U S Vᵀ` becomes `S Vᵀ`: the covariance `FᵀF`, and every nuclear norm with another factor, stay as they are.
-    Returns the reduced rows (rank × d a text), scaled to a largest singular value of just under 1, and the scales.
-    """
-    rotated, largest = _rotated(factors)
-    scales = largest * _HEADROOM
-    return [(rows / scale).astype(np.float32) for rows, scale in zip(rotated, scales, strict=True)], scales
-
-
-def _rotated(factors: Array) -> tuple[list[Array], Array]:
-    """The rows `S Vᵀ` of each factor by rising singular value, without those that are rounding, and the largest value.
-
-    Uses the n × n side, or the d × d side where n > d.
+    Returns the reduced rows (rank × d a text) by rising singular value, scaled to a largest one of just under 1 unless
+    told otherwise, and the scales. Uses the n × n side, or the d × d side where n > d.
     """
     _, n, d = factors.shape
     transposed = factors.transpose(0, 2, 1)
-    if n <= d:
-        eigenvalues, vectors = np.linalg.eigh(factors @ transposed)
-        rows = vectors.transpose(0, 2, 1) @ factors
-    else:
-        eigenvalues, vectors = np.linalg.eigh(transposed @ factors)
-        rows = vectors.transpose(0, 2, 1) * np.sqrt(eigenvalues.clip(min=0))[:, :, None]
+    eigenvalues, vectors = np.linalg.eigh(factors @ transposed if n <= d else transposed @ factors)
     largest = eigenvalues[:, -1].clip(min=0)
+    scales = np.sqrt(largest) * _HEADROOM
+    vectors = vectors.transpose(0, 2, 1)
+    if scaled:
+        vectors = vectors * np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None]
+    rows = vectors @ factors if n <= d else vectors * np.sqrt(eigenvalues.clip(min=0))[:, :, None]
     # Eigenvalues of a Gram matrix are known to about n·ε of the largest; what is below is rounding (repeated tokens,
-    # the direction removed by centring).
-    kept = eigenvalues > 4 * n * np.finfo(float).eps * largest[:, None]
-    return [part[keep] for part, keep in zip(rows, kept, strict=True)], np.sqrt(largest)
+    # the direction removed by centring). They rise, so what is kept is the end.
+    dropped = (eigenvalues <= 4 * n * np.finfo(float).eps * largest[:, None]).sum(axis=1)
+    return [part[start:] for part, start in zip(rows, dropped.tolist(), strict=True)], scales
 
 
 def reduce_texts(
@@ -89,19 +80,19 @@ def reduce_texts(
     def fill(places: Sequence[int]) -> None:
         stack = np.stack([np.asarray(clouds[int(texts[k])], dtype=np.float64) for k in places])
         means, factors, traces = _checked_factors(stack, texts[places], clouds)
-        rotated, largest = _rotated(factors)
+        rotated, scales = reduce_rows(factors, scaled=direction is None)
         rest = traces if direction is None else traces - ((factors @ direction) ** 2).sum(axis=1)
         for entry, k in enumerate(places):
-            rows, corner, scale = rotated[entry], 0.0, float(largest[entry]) * _HEADROOM
+            rows, scale, corner = rotated[entry], float(scales[entry]), 0.0
             roughness = math.sqrt(max(0.0, float(rest[entry])) * math.sqrt(len(rows)))
             if rank is not None:
                 rows = rows[-rank:]
             if direction is not None and len(rows):
-                rows, corner, scale = _without(direction, rows)
-            small = (rows / scale).astype(np.float32)
-            reduced[k] = ReducedText(means[entry], float(traces[entry]), scale, roughness, small, corner)
+                rows, scale, corner = _without(direction, rows)
+            short = rows.astype(np.float32)
+            reduced[k] = ReducedText(means[entry], float(traces[entry]), scale, roughness, short, corner)
 
-    for _ in pool.map(fill, _stacks(clouds.lengths[texts], clouds.dimension)):
+    for _ in pool.map(fill, stacks_of_equal_length(clouds.lengths[texts], clouds.dimension, _STACK_SIZE)):
         pass
     return [text for text in reduced if text is not None]
 
@@ -130,7 +121,7 @@ def shared_direction(*corpora: TokenClouds) -> Array | None:
 
 
 def _without(direction: Array, rows: Array) -> tuple[Array, float, float]:
-    """Rows of which only the first had a part along the direction, without that part; the part and the scale.
+    """Rows of which only the first had a part along the direction, without it, scaled; the scale; the part, scaled.
 
     A reflection gathers all parts in the first row: the covariance stays as it is. Exact to float64.
     """
@@ -145,7 +136,7 @@ def _without(direction: Array, rows: Array) -> tuple[Array, float, float]:
     rows[0] -= size * direction
     rest = math.sqrt(max(0.0, float(np.linalg.eigvalsh(rows @ rows.T)[-1])))
     scale = max(rest * _HEADROOM, _SMALLEST_REST * size)
-    return rows, size / scale, scale
+    return rows / scale, scale, size / scale
 
 
 @dataclass(frozen=True)
@@ -251,15 +242,6 @@ class ReducedCache:
 
     def _reduced(self, texts: Index, pool: Executor) -> list[ReducedText]:
         return reduce_texts(self.clouds, texts, pool, direction=self.direction)
-
-
-def _stacks(lengths: Index, dimension: int) -> Iterator[list[int]]:
-    """Positions grouped into stacks of equal length and bounded size."""
-    order = np.argsort(lengths, kind="stable")
-    for same in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-        if len(same):
-            step = max(1, _STACK_SIZE // (int(lengths[same[0]]) * dimension))
-            yield from (same[start : start + step].tolist() for start in range(0, len(same), step))
 
 
 def _checked_factors(stack: Array, texts: Index, clouds: TokenClouds) -> tuple[Array, Array, Array]:

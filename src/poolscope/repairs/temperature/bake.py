@@ -73,7 +73,7 @@ def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> 
         _bake(part, rule.tau)
         _check_equal(part, original, rule.tau)
     if target is not None:
-        _save(baked, target)
+        _save(baked, target, rule.tau)
     return baked
 
 
@@ -176,14 +176,25 @@ def _free(folder: Path) -> Path:
     return folder
 
 
-def _save(model: Any, target: Path) -> None:
+def _save(model: Any, target: Path, tau: float) -> None:
     """The whole folder or none of it: written beside its place, then moved there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         model.save_pretrained(str(temporary))
+        _note_in_card(temporary / "README.md", tau)
         temporary.chmod(0o755)
         temporary.replace(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _note_in_card(card: Path, tau: float) -> None:
+    """Say in the model card that the weights are not those of the original; what it said before stays."""
+    before = card.read_text(encoding="utf-8").rstrip() + "\n\n" if card.exists() else ""
+    note = (
+        f"## Repaired by poolscope: attention temperature {tau:g}\n\nThe weights behind the attention queries are "
+        f"divided by {tau:g}, and with them every attention logit. Everything else is as in the original model.\n"
+    )
+    card.write_text(before + note, encoding="utf-8")
