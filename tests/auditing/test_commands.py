@@ -41,8 +41,8 @@ def test_names_and_options_come_through_the_parser_as_they_were(verb):
     assert (found["model"], found["texts"]) == ("my models/one; rm", "it's here.csv")
     assert found["seed"] == 3
     assert (found["max_length"], found["prompt"], found["trust_remote_code"]) == (16, "- query: ", True)
-    assert "the body" in (found.get("column"), found.get("columns"))
-    assert 50 in (found.get("limit"), found.get("sample"))
+    assert found["columns" if verb == "tune" else "column"] == "the body"
+    assert found["limit"] == 50
     if verb != "tune":
         assert found["id_column"] == "name"
     if verb == "audit":

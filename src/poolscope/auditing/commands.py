@@ -13,15 +13,9 @@ from poolscope.texts.records import BUILTIN
 # Texts from a pipe are gone when the next command starts.
 PIPE = "-"
 
-# How each command calls what an audit was told about its texts; the options of the encoder have one name everywhere.
-_LIKE_AUDIT = {name: name for name in ("column", "id_column", "limit", "seed", "encoding")}
-_READING: Mapping[str, Mapping[str, str]] = {
-    "audit": _LIKE_AUDIT,
-    "length": _LIKE_AUDIT,
-    "chunk": _LIKE_AUDIT,
-    "tune": {"column": "columns", "limit": "sample", "seed": "seed", "encoding": "encoding"},
-}
-# The same in Python, for models and texts that have no name on the command line.
+# What an audit was told about its texts, and every command calls alike; those of `tune` need no ids.
+_READING = ("column", "id_column", "limit", "seed", "encoding")
+# Commands in Python, for models and texts that have no name on the command line.
 _CALLS = {
     "audit": "poolscope.audit",
     "tune": "poolscope.tune",
@@ -60,7 +54,8 @@ class Named:
         settings = {**{name: value for name, value in self.settings.items() if name in kept}, **more}
         if self.model is None or self.texts is None:
             return self._call(verb, settings)
-        reading = {_READING[verb][name]: value for name, value in self.reading.items() if name in _READING[verb]}
+        kept = [name for name in _READING if name in self.reading and not (verb == "tune" and name == "id_column")]
+        reading = {name: self.reading[name] for name in kept}
         options = dict(self.options)
         if verb == "tune" and options.pop("role", None) is not None:
             options["prompt"] = prompt

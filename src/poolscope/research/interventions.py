@@ -270,14 +270,13 @@ def _flat(effect: Effect) -> dict[str, Any]:
 def _points(changes: Mapping[str, Change], label: str, colour: str) -> Any:
     go = require("plotly.graph_objects", "report")
     differences = [change.difference for change in changes.values()]
-    values = [difference.value for difference in differences]
     return go.Scatter(
-        x=values,
+        x=[difference.value for difference in differences],
         y=list(changes),
         mode="markers",
         name=label,
         marker={"color": colour, "size": 9},
-        error_x=error_bars(values, [difference.interval for difference in differences], colour),
+        error_x=error_bars(differences, colour),
         customdata=[[change.before, change.after] for change in changes.values()],
         hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+.4f})<extra>" + label + "</extra>",
     )

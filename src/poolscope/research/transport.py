@@ -88,15 +88,14 @@ class TransportResult(Result):
         figure = go.Figure()
         for label, name, colour, dash in _CURVES:
             shares: list[Estimate] = [getattr(entry, name) for entry in self.layers]
-            values = [share.value for share in shares]
             figure.add_trace(
                 go.Scatter(
                     x=[str(entry.layer) for entry in self.layers],
-                    y=values,
+                    y=[share.value for share in shares],
                     mode="lines+markers",
                     name=label,
                     line={"color": colour, "width": 2.5, "dash": dash},
-                    error_y=error_bars(values, [share.interval for share in shares], colour),
+                    error_y=error_bars(shares, colour),
                     hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
                 )
             )
