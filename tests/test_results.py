@@ -275,6 +275,15 @@ def test_the_table_has_the_headline_and_says_where_it_comes_from(every, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.parquet"]
 
 
+def test_columns_that_only_later_rows_have_are_kept():
+    @dataclass(frozen=True, repr=False)
+    class Uneven(Result):
+        def rows(self):
+            return [{"a": 1}, {"a": 2, "b": 0.5}]
+
+    assert Uneven().to_table().to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": 0.5}]
+
+
 def test_a_name_takes_what_an_estimate_has():
     assert cells({"gain": Estimate(0.5, INTERVAL), "texts": np.int64(3)}) == {
         "gain": 0.5,

@@ -40,7 +40,7 @@ from poolscope.repairs.temperature.tempscale import tempscale as tempscale
 from poolscope.repairs.tune import tune as tune
 from poolscope.research.correlate import CorrelationStudy as CorrelationStudy
 from poolscope.research.correlate import correlate as correlate
-from poolscope.research.interventions.run import intervene as intervene
+from poolscope.research.interventions import intervene as intervene
 from poolscope.research.transport import transport as transport
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs

@@ -119,8 +119,11 @@ class Result:
         return [cells(self.headline())]
 
     def to_table(self) -> pa.Table:
-        """`rows` as an Arrow table; its metadata says where the numbers came from."""
-        return with_provenance(pa.Table.from_pylist(self.rows()), getattr(self, "provenance", {}))
+        """`rows` as an Arrow table; its metadata says where the numbers came from. What a row lacks is null."""
+        rows = self.rows()
+        columns = dict.fromkeys(name for row in rows for name in row)
+        table = pa.table({name: [row.get(name) for row in rows] for name in columns})
+        return with_provenance(table, getattr(self, "provenance", {}))
 
     def to_pandas(self) -> Any:
         """`to_table` as a pandas DataFrame."""

@@ -12,8 +12,7 @@ from cloud_data import random_cloud, random_clouds
 from poolscope import TokenClouds, socm
 from poolscope.errors import InputError
 from poolscope.numbers.ranking import rank_documents
-from poolscope.research.interventions.figure import RANKINGS, intervene_figure
-from poolscope.research.interventions.run import INTERVENTIONS, _ranked, intervene
+from poolscope.research.interventions import INTERVENTIONS, RANKINGS, InterveneResult, _ranked, intervene
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +35,10 @@ def result(task):
 
 def test_a_second_order_ranking_finds_what_the_means_cannot(result):
     baseline = result.baseline
-    assert baseline.quality == 0  # 25 documents tie: the relevant one stands at rank 13
+    assert baseline.quality.value == 0  # 25 documents tie: the relevant one stands at rank 13
     assert baseline.second_order.after == pytest.approx(1.0)
-    assert baseline.second_order.interval.low == pytest.approx(1.0)
-    assert baseline.chance == pytest.approx(sum(1 / np.log2(1 + r) for r in range(1, 6)) / 25)
+    assert baseline.second_order.difference.interval.low == pytest.approx(1.0)
+    assert baseline.quality.floor == pytest.approx(sum(1 / np.log2(1 + r) for r in range(1, 6)) / 25)
 
 
 def test_interventions_take_away_what_they_should(result):
@@ -47,7 +46,7 @@ def test_interventions_take_away_what_they_should(result):
     for name in ("scale=0.5", "scale=2", "match", "top=1", "top=8"):  # the direction is left
         assert result[name].quality["wasserstein"].after == pytest.approx(1.0)
     assert result["rotate"].quality["wasserstein"].after < 0.5  # it is gone, and nothing else told them apart
-    assert result["rotate"].quality["wasserstein"].interval.high < -0.3
+    assert result["rotate"].quality["wasserstein"].difference.interval.high < -0.3
     assert result["noise"].quality["covariance"].after < 0.5
     assert "covariance" not in result["scale=0"].quality
     assert max(effect.mean_shift for effect in result.effects) < 1e-14
@@ -58,7 +57,7 @@ def test_without_spread_the_ranking_is_that_of_the_means():
     documents = TokenClouds.from_arrays([random_cloud(random, 8, 5) for _ in range(20)])
     queries = TokenClouds.from_arrays([cloud[:5] for cloud in documents])
     found = intervene(documents, queries, [(k, k) for k in range(20)], interventions=["scale=0"])
-    assert found["scale=0"].quality["wasserstein"].after == pytest.approx(found.baseline.quality)
+    assert found["scale=0"].quality["wasserstein"].after == pytest.approx(found.baseline.quality.value)
     assert found["scale=0"].socm.after < 1e-30
 
 
@@ -71,7 +70,8 @@ def test_socm_before_and_after_is_that_of_the_library():
     # Every pair is multiplied by 4: the interval is that of three times the SOCM, leaving out one text at a time.
     without = [3 * socm(clouds.select(np.delete(np.arange(6), k))).mean for k in range(6)]
     error = np.sqrt(5 / 6 * ((without - np.mean(without)) ** 2).sum())
-    assert effect.socm.interval.high - effect.socm.difference == pytest.approx(stats.t.ppf(0.975, 5) * error)
+    change = effect.socm.difference
+    assert change.interval.high - change.value == pytest.approx(stats.t.ppf(0.975, 5) * error)
     assert effect.trace.after == pytest.approx(4 * effect.trace.before)
     assert effect.quality == {}
 
@@ -90,16 +90,22 @@ def test_documents_at_equal_distance_share_their_ranks():
     assert found.top.tolist() == [[0, 1], [1, 2]]
 
 
-def test_the_result_is_json_and_a_figure(result):
+def test_the_result_is_json_a_table_and_a_figure(result, tmp_path):
     stored = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert stored["effects"][3]["name"] == "rotate"
     assert stored["provenance"]["settings"]["k"] == 5
-    assert "8 interventions, 25 texts, 25 queries" in repr(result)
-    figure = intervene_figure(result)
+    assert result.headline() == {"interventions": 8, "texts": 25, "queries": 25}
+    result.save(tmp_path / "r.json")
+    assert InterveneResult.load(tmp_path / "r.json") == result
+    table = result.to_table()
+    assert table.column("socm_difference").to_pylist() == [effect.socm.difference.value for effect in result.effects]
+    half = result["scale=0.5"].quality["covariance"]
+    assert table.column("ndcg_covariance_after").to_pylist()[:2] == [None, half.after]  # no spread, no ranking by it
+    figure = result.figure()
     assert [trace.name for trace in figure.data] == ["SOCM", *RANKINGS.values()]
-    assert list(figure.data[0].x) == [effect.socm.difference for effect in result.effects]
+    assert list(figure.data[0].x) == [effect.socm.difference.value for effect in result.effects]
     assert len(figure.data[2].x) == len(INTERVENTIONS) - 1
-    alone = intervene_figure(intervene(random_clouds(5, [3, 4, 5], 4), interventions=["rotate"]))
+    alone = intervene(random_clouds(5, [3, 4, 5], 4), interventions=["rotate"]).figure()
     assert [trace.name for trace in alone.data] == ["SOCM"]
 
 

@@ -9,7 +9,7 @@ from cloud_data import moments, random_clouds
 from poolscope import TokenClouds, socm
 from poolscope.errors import InputError
 from poolscope.numbers.moments import text_moments
-from poolscope.research.interventions.changes import (
+from poolscope.research.interventions import (
     isotropic_noise,
     match_traces,
     parse_intervention,

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
+from command_line import run as run_command
 from poolscope import encode, layers, read_pairs, read_texts, socm, token_statistics
-from poolscope.cli import app
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 from poolscope.research.correlate.published import SOCM_MODELS
-from poolscope.research.reproduce import folder as folder_module
-from poolscope.research.reproduce import length_collapse, norm_variance, socm_paper
-from poolscope.research.reproduce.request import Request
+from poolscope.research.reproduce import experiment, length_collapse, norm_variance, socm_paper
+from poolscope.research.reproduce.experiment import Reproduction, Request
 from tiny_models import WORDS, declare, save_model
 
-RUNNER = CliRunner()
 BERT, SIMCSE, E5, GTE = (model.name for model in SOCM_MODELS[:4])
 
 
@@ -28,7 +27,7 @@ def _offline_and_quick(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
-    monkeypatch.setattr(folder_module, "save_figure", lambda figure, path: path.write_text(figure.to_json()))
+    monkeypatch.setattr(experiment, "save_figure", lambda figure, path: path.write_text(figure.to_json()))
 
 
 def words(count, seed, *, low=4, high=18):
@@ -76,7 +75,9 @@ def request_of(models, texts, triplets):
 def test_socm_of_what_can_be_reached(request_of, models, texts, triplets, tmp_path, monkeypatch):
     monkeypatch.setattr(socm_paper, "read_texts", _without_hub(socm_paper.read_texts))
     done = socm_paper.run(tmp_path / "out", request_of, command="the command")
-    assert (done.measured, len(done.runs)) == (8, 36)
+    assert done.headline() == {"output": str(tmp_path / "out"), "measured": 8, "runs": 36}
+    assert Reproduction.from_dict(done.to_dict()).runs == done.runs
+    assert done.to_table().column("status").to_pylist() == [run["status"] for run in done.runs]
     rows = {(row["model"], row["set"]): row for row in rows_of(done, "averages")}
     clouds = encode(models[GTE], read_texts(texts).texts)
     wiki = rows[GTE, "wiki"]
@@ -140,8 +141,19 @@ def test_scores_of_other_models_are_a_note_and_no_failure(request_of, models, te
     (tmp_path / "scores.csv").write_text("model,mteb\nsomebody/else,1\n")
     done = socm_paper.run(tmp_path / "out", request, scores=tmp_path / "scores.csv")
     assert done.complete
-    assert "No correlation with the scores: 0 models have" in (done.folder / "README.md").read_text(encoding="utf-8")
+    assert "0 models have" in (done.folder / "README.md").read_text(encoding="utf-8")
     assert not (done.folder / "correlations.csv").exists()
+
+
+def test_each_detail_that_a_model_refuses_is_noted(request_of, models, texts, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise InputError("no example here")
+
+    monkeypatch.setattr(socm_paper, "_example", refuse)
+    request = dataclasses.replace(request_of, models={BERT: models[BERT]}, texts={"wiki": texts})
+    done = socm_paper.run(tmp_path / "out", request)
+    assert "no example here" in (done.folder / "README.md").read_text(encoding="utf-8")
+    assert len(rows_of(done, "layers")) == 2  # measured all the same
 
 
 def test_an_unexpected_error_leaves_no_folder(request_of, models, texts, tmp_path, monkeypatch):
@@ -195,17 +207,14 @@ def test_length_and_temperature(models, tmp_path):
     (folder / "pairs.csv").write_text("\n".join(["query,document", *rows]), encoding="utf-8")
     sources = {"texts": str(folder / "texts.txt"), "pairs": str(folder / "pairs.csv")}
     request = Request(models={"small": models[BERT], "none": "./nowhere"}, texts=sources)
-    done = length_collapse.run(tmp_path / "out", request, temperatures=[0.5])
+    done = length_collapse.run(tmp_path / "out", request, temperatures=[0.5, 2.0])
     assert [run["status"] for run in done.runs] == ["measured", "not reached"]
     grid = rows_of(done, "grid")
-    assert [(row["tau"], row["queries"]) for row in grid] == [
-        (1.0, "all"),
-        (1.0, "longest fifth"),
-        (0.5, "all"),
-        (0.5, "longest fifth"),
-    ]
-    assert grid[0]["change"] == 0
-    assert grid[2]["change"] == pytest.approx(grid[2]["ndcg"] - grid[0]["ndcg"])
+    expected = [(tau, queries) for tau in (1.0, 2.0, 0.5) for queries in ("all", "longest fifth")]
+    assert [(row["tau"], row["queries"]) for row in grid] == expected
+    assert grid[0]["change"] == 0  # against which the others stand, whether hotter or colder
+    for row in (grid[2], grid[4]):
+        assert row["change"] == pytest.approx(row["ndcg"] - grid[0]["ndcg"])
     assert grid[1]["count"] < grid[0]["count"] == 20
     bins = rows_of(done, "bins")
     at = {tau: [row for row in bins if row["tau"] == tau] for tau in (1.0, 0.5)}
@@ -215,27 +224,23 @@ def test_length_and_temperature(models, tmp_path):
     probes = [row for row in rows_of(done, "probes") if row["tau"] == 1.0]
     assert [row["times"] for row in probes] == [2**k for k in range(len(probes))]
     assert rows_of(done, "published")[0]["model"] == "ANCE"
-    assert (done.folder / "grid.svg").exists()
+    drawn = json.loads((done.folder / "grid.svg").read_text())["data"][0]["x"]  # as JSON, see above
+    assert drawn == [2.0, 1.0, 0.5]
     assert (done.folder / "bins-small.svg").exists()
 
 
 # -- the command --------------------------------------------------------------------------------------------------
 
 
-def run_command(*arguments):
-    result = RUNNER.invoke(app, ["reproduce", *map(str, arguments)])
-    if isinstance(result.exception, PoolscopeError):
-        raise result.exception
-    return result
+run = partial(run_command, "research", "reproduce")
 
 
 @pytest.mark.model
 def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
     arguments = ["--model", "mini=builtin:minilm", "--models", GTE, "--sets", "wiki", "--sets", "hard", "--limit", 8]
     texts = ["--texts", "wiki=builtin:docstrings", "--texts", "hard=builtin:docstrings"]
-    result = run_command("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
-    assert result.exit_code == 0, result.output
-    assert "measured: 2 of 4; README.md says why" in result.output
+    output = run("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
+    assert "measured: 2 of 4" in output
     rows = pq.read_table(tmp_path / "out" / "averages.parquet").to_pylist()
     mini = next(row for row in rows if row["model"] == "mini" and row["set"] == "wiki")
     corpus = read_texts("builtin:docstrings", sample=8)
@@ -244,26 +249,24 @@ def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
 
 
 def test_a_run_that_reaches_nothing_says_so(tmp_path, texts):
-    result = run_command(
-        "norm-variance", "-o", tmp_path / "out", "--models", "openai-community/gpt2", "--texts", f"texts={texts}"
-    )
-    assert result.exit_code == 1
-    assert "measured: 0 of 1" in result.output
+    choice = ("--models", "openai-community/gpt2", "--texts", f"texts={texts}")
+    output = run("norm-variance", "-o", tmp_path / "out", *choice, expect=1)
+    assert "measured: 0 of 1" in output
     assert "not reached" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 def test_wrong_questions(tmp_path):
     out = ("-o", tmp_path / "out")
     with pytest.raises(InputError, match="received 'nonsense'; allowed: socm-paper, length-collapse"):
-        run_command("nonsense", *out)
+        run("nonsense", *out)
     with pytest.raises(InputError, match="--taus: received for socm-paper; it belongs to length-collapse"):
-        run_command("socm-paper", *out, "--taus", "0.5")
+        run("socm-paper", *out, "--taus", "0.5")
     with pytest.raises(InputError, match="--scores: received for norm-variance"):
-        run_command("norm-variance", *out, "--scores", "s.csv")
+        run("norm-variance", *out, "--scores", "s.csv")
     with pytest.raises(InputError, match="--taus: received 'hot'"):
-        run_command("length-collapse", *out, "--taus", "hot")
+        run("length-collapse", *out, "--taus", "hot")
     with pytest.raises(InputError, match="models: received who"):
-        run_command("socm-paper", *out, "--models", "who")
+        run("socm-paper", *out, "--models", "who")
     with pytest.raises(InputError, match="not empty"):
-        run_command("socm-paper", "-o", tmp_path.parent)
+        run("socm-paper", "-o", tmp_path.parent)
     assert not (tmp_path / "out").exists()

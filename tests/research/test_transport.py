@@ -15,8 +15,7 @@ from poolscope.errors import InputError
 
 pytest.importorskip("ot")
 from poolscope.numbers.moments import unit_mean_factor
-from poolscope.research.transport import exact_wasserstein, surrogate_factor, transport
-from poolscope.research.transport_figure import transport_figure
+from poolscope.research.transport import TransportResult, exact_wasserstein, surrogate_factor, transport
 
 LENGTHS = [6, 9, 4, 12, 7, 5]
 
@@ -125,14 +124,30 @@ def test_structure_beyond_two_moments_is_told_from_few_tokens():
     assert entry.beyond.interval.low > 0
 
 
-def test_the_result_is_json_and_a_figure(result):
+def test_the_result_is_json_a_table_and_a_figure(result, tmp_path):
     stored = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert [entry["layer"] for entry in stored["layers"]] == [0, 3]
     assert len(stored["layers"][0]["exact"]) == 40
-    assert "40 pairs of 6 texts, 2 layers" in repr(result)
-    figure = transport_figure(result, name="a/model")
+    assert result.headline() == {"texts": 6, "pairs": 40, "layer": 3, "two_moments": result[3].two_moments}
+    assert result.to_table().column("two_moments_low").to_pylist() == [
+        entry.two_moments.interval.low for entry in result.layers
+    ]
+    result.save(tmp_path / "r.json")
+    loaded = TransportResult.load(tmp_path / "r.json")
+    np.testing.assert_array_equal(loaded[3].exact, result[3].exact)
+    assert loaded[0].beyond == result[0].beyond
+    figure = result.figure()
     assert [trace.name for trace in figure.data] == ["two moments", "two moments, random lists", "means alone"]
     assert list(figure.data[0].y) == [entry.two_moments.value for entry in result.layers]
+
+
+def test_the_figure_names_the_model_of_the_clouds():
+    clouds = random_clouds(0, [2, 3, 4], 4)
+    named = TokenClouds.from_arrays(list(clouds), provenance={"model": {"name": "org/mine"}})
+    for part, name in ((clouds, ""), (named, "org/mine")):
+        result = transport(part, pairs=3)
+        assert result.model == name
+        assert ("mine" in result.figure().layout.title.text) == bool(name)
 
 
 @pytest.mark.parametrize("pairs", ["x", 2.5, 1, None])

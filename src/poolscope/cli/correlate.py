@@ -1,4 +1,4 @@
-"""`poolscope correlate`: do the numbers of audits go with task scores over models?"""
+"""`poolscope research correlate`: do the numbers of audits go with task scores over models?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from poolscope.research.correlate.model_records import ModelRecords
     from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
 
 
@@ -52,6 +51,7 @@ def correlate(
     """
     from rich.console import Console
 
+    from poolscope.research.correlate.model_records import read_scores
     from poolscope.research.correlate.run import correlate
 
     if scores is None:
@@ -62,7 +62,7 @@ def correlate(
     asked = {} if control is None else {"controls": [name for name in control if name != "none"]}
     study = correlate(
         source,
-        _scores(scores, benchmark),
+        read_scores(scores, benchmark=benchmark),
         only_metrics=metric or (),
         only_scores=score or (),
         seed=seed,
@@ -74,17 +74,6 @@ def correlate(
     name_written(screen, json, parquet, figure)
 
 
-def _scores(path: Path, benchmark: str | None) -> ModelRecords:
-    from poolscope.research.correlate.mteb_results import read_mteb_results
-    from poolscope.research.correlate.run import read_scores
-
-    if benchmark is None or not path.exists():
-        return read_scores(path)
-    if not path.is_dir():
-        raise InputError(f"--benchmark is for a folder of MTEB results; received the table {path}. Leave it out.")
-    return read_mteb_results(path, benchmark=benchmark)
-
-
 def _print(study: CorrelationStudy, screen: Console) -> None:
     screen.print(f"{len(study.models)} models: {', '.join(study.models)}", highlight=False, markup=False)
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
@@ -92,8 +81,8 @@ def _print(study: CorrelationStudy, screen: Console) -> None:
             screen.print(
                 f"Not compared, with {where}: {', '.join(names)}", style="yellow", highlight=False, markup=False
             )
-    for score in dict.fromkeys(row.score for row in study.rows):
-        rows = [row for row in study.rows if row.score == score]
+    for score in dict.fromkeys(row.score for row in study.correlations):
+        rows = [row for row in study.correlations if row.score == score]
         _print_correlations(score, rows, screen)
         _print_partials(rows, screen)
     for note in study.notes:
@@ -180,6 +169,5 @@ def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figu
         study.save_parquet(parquet)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.research.correlate.figure import correlation_figure
 
-        save_figure(correlation_figure(study), figure)
+        save_figure(study.figure(), figure)

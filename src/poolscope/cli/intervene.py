@@ -1,4 +1,4 @@
-"""`poolscope intervene`: what follows when the means are kept and the second moment is changed."""
+"""`poolscope research intervene`: what follows when the means are kept and the second moment is changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
-    from poolscope.research.interventions.run import Change, Effect, InterveneResult
+    from poolscope.research.interventions import Change, Effect, InterveneResult
     from poolscope.texts import Pairs
 
 # From this width on the table has room for the intervals; --json and --figure have them always.
 WIDE = 140
 
-# Query-document pairs drawn when the user names no number: every query is compared with every document.
+# Queries that are drawn, each with its document, when the user names no number: each is compared with every document.
 DEFAULT_LIMIT = 200
 
 
@@ -37,7 +37,9 @@ def intervene(
     ] = None,
     query_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the queries.")] = "query",
     document_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the documents.")] = "document",
-    limit: Annotated[int, typer.Option(min=0, metavar="N", help="Draw N of the pairs (0: all).")] = DEFAULT_LIMIT,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Draw N queries with their documents (0: all).")
+    ] = DEFAULT_LIMIT,
     seed: given.Seed = 0,
     socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
@@ -55,9 +57,8 @@ def intervene(
     from rich.console import Console
 
     from poolscope.cli.progress import counting_progress
-    from poolscope.research.interventions.changes import parse_intervention
-    from poolscope.research.interventions.run import INTERVENTIONS
-    from poolscope.research.interventions.run import intervene as measure
+    from poolscope.research.interventions import INTERVENTIONS, parse_intervention
+    from poolscope.research.interventions import intervene as measure
     from poolscope.texts import read_pairs
 
     screen = Console(stderr=json == "-", soft_wrap=False)
@@ -77,9 +78,8 @@ def intervene(
         put_json(result.to_dict(), json)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.research.interventions.figure import intervene_figure
 
-        save_figure(intervene_figure(result), figure)
+        save_figure(result.figure(), figure)
     name_written(screen, json, figure)
 
 
@@ -136,12 +136,12 @@ def sentences(result: InterveneResult) -> list[str]:
     first = result.effects[0]
     lines = [f"SOCM as it is: {first.socm.before:.4f} over all pairs of {result.socm_texts:,} documents"]
     if (baseline := result.baseline) is not None:
-        gain = baseline.second_order
+        quality, gain = baseline.quality, baseline.second_order
         lines += [
-            f"nDCG@{baseline.k} by the cosine of the means: {baseline.quality:.4f} {baseline.interval or ''} "
-            f"(at random {baseline.chance:.4f}); no intervention can change it, since every mean is kept",
-            f"nDCG@{baseline.k} by W₂ of mean and covariance: {gain.after:.4f}, {gain.difference:+.4f} "
-            f"{gain.interval or ''} against the means",
+            f"nDCG@{baseline.k} by the cosine of the means: {quality.value:.4f} {quality.interval or ''} "
+            f"(at random {quality.floor:.4f}); no intervention can change it, since every mean is kept",
+            f"nDCG@{baseline.k} by W₂ of mean and covariance: {gain.after:.4f}, {gain.difference.value:+.4f} "
+            f"{gain.difference.interval or ''} against the means",
         ]
     shift = max(effect.mean_shift for effect in result.effects)
     lines.append(f"largest change of a mean vector: {shift:.1e} of its norm (rounding)")
@@ -159,6 +159,7 @@ def _cells(effect: Effect, *, wide: bool) -> list[str]:
 
 
 def _difference(change: Change, *, wide: bool) -> str:
-    if not wide or change.interval is None:
-        return f"{change.difference:+.3f}"
-    return f"{change.difference:+.3f} [{change.interval.low:+.3f}, {change.interval.high:+.3f}]"
+    value, interval = change.difference.value, change.difference.interval
+    if not wide or interval is None:
+        return f"{value:+.3f}"
+    return f"{value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"

@@ -1,4 +1,4 @@
-"""`poolscope reproduce`: published experiments from data to tables and figures, in one folder."""
+"""`poolscope research reproduce`: published experiments from data to tables and figures, in one folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def reproduce(
         list[str] | None, typer.Option(metavar="SET=SOURCE", help="Read a set from elsewhere (repeatable).")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=2, metavar="N", help="Texts (or pairs) of each set, not the published number.")
+        int | None,
+        typer.Option(min=2, metavar="N", help="Texts (or queries) of each set, not the published number."),
     ] = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="TABLE|FOLDER", help="socm-paper: scores of the models, to correlate with.")
@@ -56,7 +57,7 @@ def reproduce(
     of the set texts. What cannot be reached stands in the tables with the reason; exit code 1: nothing could be.
     """
     from poolscope.encoders.base import EncoderOptions
-    from poolscope.research.reproduce.request import Request, choose, parse_named
+    from poolscope.research.reproduce.experiment import Request, choose, parse_named
 
     further = _further(experiment, scores, taus)
     chosen = import_module(f"poolscope.research.reproduce.{experiment.replace('-', '_')}")

@@ -1,4 +1,4 @@
-"""`poolscope transport`: how much of the distance between token lists do two moments see, layer by layer?"""
+"""`poolscope research transport`: how much of the distance between token lists do two moments see, layer by layer?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
-    from poolscope.research.transport import Share, TransportResult
+    from poolscope.numbers.intervals import Estimate
+    from poolscope.research.transport import TransportResult
     from poolscope.texts import Texts
 
 # Texts drawn from the embedded corpus when the user names no texts.
@@ -53,7 +54,7 @@ def transport(
     chosen = given.parse_layers(layers)
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT)
-    name, clouds = _encode(model, corpus, chosen, options, screen)
+    clouds = _encode(model, corpus, chosen, options, screen)
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
         result = measure(clouds, pairs=pairs, seed=seed, progress=progress)
     _print(result, screen)
@@ -61,16 +62,15 @@ def transport(
         put_json(result.to_dict(), json)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.research.transport_figure import transport_figure
 
-        save_figure(transport_figure(result, name=name), figure)
+        save_figure(result.figure(), figure)
     name_written(screen, json, figure)
 
 
 def _encode(
     model: str, corpus: Texts, layers: list[int] | None, options: Mapping[str, Any], screen: Console
-) -> tuple[str, dict[int, TokenClouds]]:
-    """The name of the model and the clouds by layer; of all layers where none are asked for."""
+) -> dict[int, TokenClouds]:
+    """The clouds by layer; of all layers where none are asked for."""
     from poolscope.cli.inputs import print_notes
     from poolscope.cli.progress import encoding_progress
     from poolscope.encoders import as_encoder, pooling_report, truncation_report
@@ -84,7 +84,7 @@ def _encode(
     screen.print(line, highlight=False, markup=False)
     truncation = truncation_report(clouds[asked[0]])
     print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
-    return encoder.card.name, clouds
+    return clouds
 
 
 def _print(result: TransportResult, screen: Console) -> None:
@@ -109,8 +109,10 @@ def _print(result: TransportResult, screen: Console) -> None:
     screen.print(table)
 
 
-def _share(share: Share) -> str:
+def _share(share: Estimate) -> str:
     """A share with the half of its interval, which is symmetric."""
+    if share.value is None:
+        return "–"
     interval = share.interval
-    reach = "" if interval is None else f"±{100 * (interval.high - share.value):.1f}"
+    reach = "" if interval is None else f"±{50 * (interval.high - interval.low):.1f}"
     return f"{100 * share.value:.1f}{reach}"

@@ -7,13 +7,11 @@ In a pre-norm model the tokens between the layers are sums that no norm has touc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
-
-import pyarrow as pa
 
 from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout
 from poolscope.encoders import as_encoder
@@ -21,7 +19,7 @@ from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.results import plain
+from poolscope.results import Result, origin, plain, transient
 
 
 @dataclass(frozen=True)
@@ -55,32 +53,27 @@ REPLACEMENTS = (
 )
 
 
-@dataclass(frozen=True)
-class NormAblation:
-    """Token statistics of one model and the same texts under each replacement, with the norms as they were found."""
+@dataclass(frozen=True, repr=False)
+class NormAblation(Result):
+    """What the tokens of one model do on the same texts under each replacement, and its norms as they were.
 
-    layout: NormLayout
+    layers: one row a replacement and layer, with the columns of `TokenStatistics.layer_table`; statistics: those behind
+    them, one a replacement, in this process only.
+    """
+
+    norms: NormLayout
     replacements: tuple[Replacement, ...]
-    statistics: tuple[TokenStatistics, ...]
+    layers: tuple[Mapping[str, Any], ...]
+    statistics: tuple[TokenStatistics, ...] | None = transient()
+    provenance: Mapping[str, Any] = origin()
 
-    def __repr__(self) -> str:
-        return f"NormAblation({self.layout.model}: {self.layout.layout}, {len(self.replacements)} replacements)"
+    def headline(self) -> dict[str, Any]:
+        """The model, the layout of its norms, and how many replacements."""
+        return {"model": self.norms.model, "layout": self.norms.layout, "replacements": len(self.replacements)}
 
-    def to_table(self) -> pa.Table:
-        """One row a replacement and layer, with the columns of `TokenStatistics.layer_table`."""
-        parts = []
-        for replacement, statistics in zip(self.replacements, self.statistics, strict=True):
-            table = statistics.layer_table().replace_schema_metadata(None)
-            parts.append(table.add_column(0, "replacement", pa.array([str(replacement)] * len(table))))
-        return pa.concat_tables(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types, for JSON."""
-        return {
-            "norms": self.layout.to_dict(),
-            "layers": self.to_table().to_pylist(),
-            "provenance": plain(self.statistics[0].provenance),
-        }
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a replacement and layer."""
+        return [dict(row) for row in self.layers]
 
 
 def norm_ablation(
@@ -98,11 +91,18 @@ def norm_ablation(
     """
     encoder = as_encoder(model, **options)
     layout = norm_layout(encoder)
-    found = []
+    statistics = []
     for replacement in replacements:
         with replaced_norms(attention_of(encoder), layout, replacement):
-            found.append(token_statistics(encoder, texts, min_count=min_count))
-    return NormAblation(layout, tuple(replacements), tuple(found))
+            statistics.append(token_statistics(encoder, texts, min_count=min_count))
+    layers = [
+        {"replacement": str(replacement), **row}
+        for replacement, measured in zip(replacements, statistics, strict=True)
+        for row in measured.layer_table().to_pylist()
+    ]
+    return NormAblation(
+        layout, tuple(replacements), tuple(layers), tuple(statistics), provenance=plain(statistics[0].provenance)
+    )
 
 
 @contextmanager

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.selection import sampled
-from poolscope.numbers.intervals import Interval, dyadic_interval
+from poolscope.numbers.intervals import Estimate, dyadic_interval
 from poolscope.numbers.moments import unit_mean_factor
-from poolscope.results import plain, provenance
+from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -25,22 +26,15 @@ _MOST_PIVOTS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of W₂², Σ part/Σ whole over the pairs, with an interval clustered by text."""
-
-    value: float
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
 class LayerTransport:
     """One layer: exact W₂² of the pairs beside what the means and the first two moments say.
 
     mean_distance (4 d_μ) and gaussian (4(d_μ + d_Σ)) and exact: one entry a pair, in this order never falling.
     surrogate: exact W₂² of clouds with the same means and covariances and nothing else in common with the real ones.
-    means, two_moments: the shares of the first two in the third; two_moments_surrogate: of `gaussian` in `surrogate`;
-    beyond: (exact − surrogate)/exact: above zero, something besides two moments keeps the real lists apart; below zero,
-    they are nearer to each other than random lists.
+    means, two_moments: the shares of the first two in the third, Σ part/Σ whole over the pairs with an interval
+    clustered by text; two_moments_surrogate: of `gaussian` in `surrogate`; beyond: (exact − surrogate)/exact: above
+    zero, something besides two moments keeps the real lists apart; below zero, they are nearer to each other than
+    random lists.
     """
 
     layer: int
@@ -50,38 +44,80 @@ class LayerTransport:
     gaussian: Array = field(repr=False)
     exact: Array = field(repr=False)
     surrogate: Array = field(repr=False)
-    means: Share
-    two_moments: Share
-    two_moments_surrogate: Share
-    beyond: Share
+    means: Estimate
+    two_moments: Estimate
+    two_moments_surrogate: Estimate
+    beyond: Estimate
 
 
-@dataclass(frozen=True)
-class TransportResult:
+@dataclass(frozen=True, repr=False)
+class TransportResult(Result):
     """Shares of the exact distance by layer, over the same pairs of texts in every layer."""
 
     layers: tuple[LayerTransport, ...]
     texts: int
     pairs: int
-    provenance: Mapping[str, Any] = field(repr=False)
-
-    def __repr__(self) -> str:
-        last = self.layers[-1]
-        return (
-            f"TransportResult({self.pairs:,} pairs of {self.texts:,} texts, {len(self.layers)} layers; two moments see "
-            f"{last.two_moments.value:.1%} in layer {last.layer})"
-        )
+    provenance: Mapping[str, Any] = origin()
 
     def __getitem__(self, layer: int) -> LayerTransport:
-        found = [entry for entry in self.layers if entry.layer == layer]
-        if not found:
-            raise InputError(f"layer: received {layer}; measured were {[entry.layer for entry in self.layers]}.")
-        return found[0]
+        """One layer by its number."""
+        for entry in self.layers:
+            if entry.layer == layer:
+                return entry
+        raise InputError(f"layer: received {layer}; measured were {[entry.layer for entry in self.layers]}.")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain types only, every pair included."""
-        content: dict[str, Any] = plain(self)
-        return content
+    def headline(self) -> dict[str, Any]:
+        """What two moments see in the last layer, and of how much."""
+        last = self.layers[-1]
+        return {"texts": self.texts, "pairs": self.pairs, "layer": last.layer, "two_moments": last.two_moments}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer: mean distances over the pairs, and the shares with their intervals."""
+        return [
+            {
+                "layer": entry.layer,
+                **{name: float(getattr(entry, name).mean()) for name in ("mean_distance", "gaussian", "exact")},
+                **cells({name: getattr(entry, name) for name in _SHARES}),
+            }
+            for entry in self.layers
+        ]
+
+    def figure(self) -> Any:
+        """Shares of the exact W₂² by layer with 95 % intervals: means, two moments, and two moments of random lists."""
+        go = require("plotly.graph_objects", "report")
+        figure = go.Figure()
+        for label, name, colour, dash in _CURVES:
+            shares: list[Estimate] = [getattr(entry, name) for entry in self.layers]
+            figure.add_trace(
+                go.Scatter(
+                    x=[str(entry.layer) for entry in self.layers],
+                    y=[share.value for share in shares],
+                    mode="lines+markers",
+                    name=label,
+                    line={"color": colour, "width": 2.5, "dash": dash},
+                    error_y=error_bars(shares, colour),
+                    hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
+                )
+            )
+        figure.update_xaxes(title_text="layer", type="category")
+        figure.update_yaxes(title_text="share of the exact W₂²", tickformat=".0%", range=[0, 1.03])
+        words = [short_name(self.model)] if self.model else []
+        title = " · ".join(["What two moments see", *words, f"{self.pairs:,} pairs of {self.texts:,} texts"])
+        return style(figure, title=title, width=820, height=480)
+
+    @property
+    def model(self) -> str:
+        """The name of the model that the clouds are from, if they say so."""
+        clouds = self.provenance.get("clouds") or [{}]
+        return str((clouds[0].get("model") or {}).get("name", ""))
+
+
+_SHARES = ("means", "two_moments", "two_moments_surrogate", "beyond")
+_CURVES = (
+    ("two moments", "two_moments", COLOURS[0], "solid"),
+    ("two moments, random lists", "two_moments_surrogate", GREY, "dash"),
+    ("means alone", "means", COLOURS[1], "solid"),
+)
 
 
 def transport(
@@ -93,9 +129,34 @@ def transport(
 ) -> TransportResult:
     """Exact W₂² between token lists on random pairs of texts, beside the Gaussian value 4(d_μ + d_Σ).
 
-    clouds: those of one layer, or a dictionary from layer to clouds of the same texts, as `encode(…, layers=…)` gives.
-    Clouds are scaled to unit mean, and each token weighs 1/n, as for SOCM. `pairs` are drawn with replacement.
-    `progress` is called with the number of pairs just done. Needs the extra 'transport'.
+    Clouds are scaled to unit mean, and each token weighs 1/n, as for SOCM. Needs the extra 'transport'.
+
+    Parameters
+    ----------
+    clouds : TokenClouds or dict of int to TokenClouds
+        Those of one layer, or of the same texts by layer, as `encode(…, layers=…)` gives.
+    pairs : int
+        How many pairs of texts are drawn, with replacement; 2 or more.
+    seed : int
+        Of the draw of the pairs and of the random lists.
+    progress : callable, optional
+        Called with the number of pairs just done.
+
+    Returns
+    -------
+    TransportResult
+        By layer the three distances of every pair, and the shares that the means and two moments see.
+
+    Examples
+    --------
+    Two lists with equal means and covariances, so that two moments see nothing of what lies between them:
+
+    >>> from poolscope import TokenClouds, transport
+    >>> right = [[1, 2**0.5], [1, 0], [1, 0], [1, -(2**0.5)]]
+    >>> result = transport(TokenClouds.from_arrays([[[1, 1], [1, -1]], right]), pairs=3)
+    >>> round(float(result[-1].exact[0]), 4), round(abs(result[-1].two_moments.value), 4)
+    (0.5858, 0.0)
+
     """
     pairs = whole_number(pairs, "pairs", least=2)
     by_layer = dict(clouds) if isinstance(clouds, Mapping) else {-1: clouds}
@@ -108,9 +169,8 @@ def transport(
     require("ot", "transport")
     first = next(iter(by_layer.values()))
     drawn = sampled(first, first, pairs, seed).pairs
-    found = [_layer(layer, part, drawn, seed, progress) for layer, part in by_layer.items()]
     return TransportResult(
-        layers=tuple(found),
+        layers=tuple(_layer(layer, part, drawn, seed, progress) for layer, part in by_layer.items()),
         texts=len(first),
         pairs=len(drawn),
         provenance=provenance(
@@ -175,32 +235,30 @@ def _layer(
             progress(1)
     means, gaussian = 4 * moments.mean_distance, 4 * (moments.mean_distance + moments.covariance_distance)
     exact, surrogate = means + centred, means + surrogate
-    i, j = pairs[:, 0], pairs[:, 1]
     return LayerTransport(
         layer=layer,
-        i=i,
-        j=j,
+        i=pairs[:, 0],
+        j=pairs[:, 1],
         mean_distance=means,
         gaussian=gaussian,
         exact=exact,
         surrogate=surrogate,
-        means=_share(_linearised(means, exact), i, j),
-        two_moments=_share(_linearised(gaussian, exact), i, j),
-        two_moments_surrogate=_share(_linearised(gaussian, surrogate), i, j),
-        beyond=_share(_linearised(exact - surrogate, exact), i, j),
+        means=_share(means, exact, pairs),
+        two_moments=_share(gaussian, exact, pairs),
+        two_moments_surrogate=_share(gaussian, surrogate, pairs),
+        beyond=_share(exact - surrogate, exact, pairs),
     )
 
 
-def _linearised(part: Array, whole: Array) -> Array:
-    """One value a pair, share + (part − share · whole)/mean(whole): their mean is Σ part/Σ whole, to first order with
-    the same error.
+def _share(part: Array, whole: Array, pairs: Index) -> Estimate:
+    """Σ part/Σ whole over the pairs.
+
+    The interval is that of one value a pair, share + (part − share · whole)/mean(whole): their mean is the share, and
+    to first order they have the same error.
     """
     total = float(whole.sum())
     if total == 0:
         raise InputError("all pairs drawn have equal clouds, so there is no distance to share out. Give other texts.")
     share = float(part.sum()) / total
-    return share + (part - share * whole) * (len(whole) / total)
-
-
-def _share(values: Array, i: Index, j: Index) -> Share:
-    return Share(float(values.mean()), dyadic_interval(values, i, j, crossed=False))
+    values = share + (part - share * whole) * (len(whole) / total)
+    return Estimate(float(values.mean()), dyadic_interval(values, pairs[:, 0], pairs[:, 1], crossed=False))

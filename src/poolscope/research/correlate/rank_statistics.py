@@ -72,9 +72,9 @@ def partial_correlation(columns: Mapping[str, Array], kind: Kind) -> Callable[[A
 
     def statistic(weights: Array) -> Array:
         matrices = np.tile(np.eye(len(names)), (len(weights), 1, 1))
-        for pair, found in weighted_correlations(weights, columns, list(places)).items():
+        for pair, correlations in weighted_correlations(weights, columns, list(places)).items():
             i, j = places[pair]
-            matrices[:, i, j] = matrices[:, j, i] = found[which]
+            matrices[:, i, j] = matrices[:, j, i] = correlations[which]
         result = np.full(len(weights), np.nan)
         usable = np.asarray(np.isfinite(matrices).all(axis=(1, 2)))
         usable[usable] = np.linalg.eigvalsh(matrices[usable])[:, 0] > _SINGULAR
@@ -118,7 +118,7 @@ def kendall_p(x: Array, y: Array, *, seed: int = 0) -> PValue:
 def _permutation_p(values: Array, statistic: Callable[..., Array], *, seed: int) -> PValue:
     exact = len(values) <= _ALL_UP_TO
     count = factorial(len(values)) if exact else PERMUTATIONS
-    found = stats.permutation_test(
+    tested = stats.permutation_test(
         (values,),
         statistic,
         permutation_type="pairings",
@@ -127,13 +127,13 @@ def _permutation_p(values: Array, statistic: Callable[..., Array], *, seed: int)
         batch=max(1, 2**22 // len(values) ** 2),
         random_state=np.random.default_rng(seed),
     )
-    return PValue(float(found.pvalue), f"all {count:,} orders" if exact else f"{count:,} random orders")
+    return PValue(float(tested.pvalue), f"all {count:,} orders" if exact else f"{count:,} random orders")
 
 
 def ranks(values: Array) -> Array:
     """Ranks from 1, equal values sharing the mean of theirs."""
-    found: Array = stats.rankdata(values)
-    return found
+    shared: Array = stats.rankdata(values)
+    return shared
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -7,46 +7,58 @@ show at all is said.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
+from os import PathLike
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.numbers.correlation import MIN_ITEMS, ItemBootstrap, is_constant
-from poolscope.numbers.intervals import Estimate
-from poolscope.research.correlate.matching import Joined, JoinedModel, join, listed
-from poolscope.research.correlate.model_records import ModelRecords, read_audits, read_model_table
-from poolscope.research.correlate.mteb_results import read_mteb_results
-from poolscope.research.correlate.partials import CONTROLS, control_sets, partial_association, usable_controls
+from poolscope.research.correlate.model_records import (
+    TRAITS,
+    Joined,
+    JoinedModel,
+    Source,
+    join,
+    listed,
+    read_metrics,
+    read_scores,
+)
 from poolscope.research.correlate.rank_statistics import (
+    KINDS,
+    Kind,
     correlation_p,
     detectable_correlation,
     holm,
     kendall,
     kendall_p,
+    partial_correlation,
     ranks,
 )
-from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore, WithoutFamily
+from poolscope.research.correlate.study import (
+    Association,
+    CorrelationStudy,
+    MetricScore,
+    PartialAssociation,
+    WithoutFamily,
+)
 from poolscope.results import provenance
-from poolscope.texts.sources import exists, looks_like_hub
 
 Array = NDArray[np.float64]
-Source = ModelRecords | str | os.PathLike[str]
 
 MEAN = "mean over tasks"
+CONTROLS: tuple[str, ...] = (*TRAITS, "concentration_ratio")
 MIN_MODELS = 3
+_MIN_FREEDOM = 3  # degrees of freedom that must be left
 _FEW = 20  # models below which 95 % intervals of r were seen to cover 89 to 94 % (those of ρ and τ 94 to 98 %)
 _ANSWERS = "other models like these (if they were independent draws)"
-_NOTHING = Association(Estimate(None), None)
 
 
 def correlate(
-    metrics: Source | Sequence[str | os.PathLike[str]],
+    metrics: Source | Sequence[str | PathLike[str]],
     scores: Source,
     *,
     only_metrics: Iterable[str] = (),
@@ -56,14 +68,43 @@ def correlate(
 ) -> CorrelationStudy:
     """Spearman, Pearson and Kendall correlation of every metric with every score over the models that have both.
 
-    `metrics`: audits (files or folders, a list), of which the headline numbers are taken, or a table with one row a
-    model; `scores`: a table, or a folder of MTEB results, of which the mean over the tasks that every matched model has
-    is the score. `only_metrics` and `only_scores` choose instead among all numbers (for MTEB also single tasks).
-    `controls`: traits or metrics to account for, each alone and all together; those that not every model has are left
-    out, and named.
+    Parameters
+    ----------
+    metrics : path, sequence of paths, or ModelRecords
+        Audits (files or folders, a list), of which the headline numbers are taken, or a table with one row a model.
+    scores : path or ModelRecords
+        A table, or a folder of MTEB results, of which the mean over the tasks that every matched model has is the
+        score.
+    only_metrics, only_scores : iterable of str
+        Choose instead among all numbers (for MTEB also single tasks).
+    controls : iterable of str
+        Traits or metrics to account for, each alone and all together; those that not every model has are left out, and
+        named.
+    seed : int
+        Of resamples and permutations.
+
+    Returns
+    -------
+    CorrelationStudy
+        One entry a metric and score, by these two names or in order, and the notes without which it is not to be read.
+
+    Examples
+    --------
+    >>> from poolscope import correlate
+    >>> from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
+    >>> names, measured, scored = "abcde", (0.4, 0.1, 0.3, 0.2, 0.5), (48, 61, 52, 55, 50)
+    >>> metrics = ModelRecords("mine", tuple(ModelRecord(n, {"socm": x}) for n, x in zip(names, measured)))
+    >>> scores = ModelRecords("task", tuple(ModelRecord(n, {"ndcg": y}) for n, y in zip(names, scored)))
+    >>> study = correlate(metrics, scores)
+    >>> study
+    CorrelationStudy(models 5, metrics 1, scores 1)
+    >>> row = study["socm", "ndcg"]
+    >>> print(row.spearman, "p", row.spearman.p)      # no interval from fewer than 6 models
+    -0.90 p 0.083
+
     """
     only_metrics = list(only_metrics)
-    left = _metrics(metrics)
+    left = read_metrics(metrics)
     right = read_scores(scores)
     joined = join(left, right)
     if len(joined.models) < MIN_MODELS:
@@ -82,17 +123,16 @@ def correlate(
     if right.tasks and MEAN in chosen_scores:
         joined, note = _with_mean(joined)
         notes.append(note)
-    usable, lacking = usable_controls(joined.models, list(controls))
+    usable, lacking = _usable_controls(joined.models, list(controls))
     notes += lacking
     rows = []
     for score in chosen_scores:
-        found = [_row(joined.models, metric, score, usable, seed=seed) for metric in chosen_metrics]
-        rows += _corrected(found)
+        rows += _corrected([_row(joined.models, metric, score, usable, seed=seed) for metric in chosen_metrics])
     settings = {"controls": usable, "seed": seed, "metrics": left.source, "scores": right.source}
     origin = provenance(settings=settings)
     del origin["clouds"]
     return CorrelationStudy(
-        rows=tuple(rows),
+        correlations=tuple(rows),
         models=tuple(model.name for model in joined.models),
         families={family: tuple(m.name for m in members) for family, members in _families(joined.models).items()},
         only_metrics=joined.only_metrics,
@@ -102,35 +142,8 @@ def correlate(
     )
 
 
-def _metrics(source: Source | Sequence[str | os.PathLike[str]]) -> ModelRecords:
-    if isinstance(source, ModelRecords):
-        return source
-    if not isinstance(source, str | os.PathLike) and len(source) == 1:
-        source = source[0]  # one name in a list, as the command line has it: an audit, or a table
-    if isinstance(source, str | os.PathLike):
-        is_audit = Path(source).is_dir() or Path(source).suffix == ".json"
-        return read_audits([source]) if is_audit else read_model_table(_present(source, "metrics"))
-    return read_audits(source)
-
-
-def read_scores(source: Source) -> ModelRecords:
-    """Scores of models: a table with one row a model, or a folder of MTEB results."""
-    if isinstance(source, ModelRecords):
-        return source
-    return read_mteb_results(source) if Path(source).is_dir() else read_model_table(_present(source, "scores"))
-
-
-def _present(source: str | os.PathLike[str], what: str) -> str | os.PathLike[str]:
-    if exists(Path(source)) or (isinstance(source, str) and looks_like_hub(source)):
-        return source
-    raise InputError(
-        f"{what}: received {os.fspath(source)}; there is no such file or folder. Needed: a table with one row a model "
-        f"(.csv, .jsonl, .parquet){' or a folder of MTEB results' if what == 'scores' else ''}. Check the spelling."
-    )
-
-
-def _choose(asked: Iterable[str], known: Sequence[str], what: str) -> list[str]:
-    names = list(asked) or list(known)
+def _choose(wanted: Iterable[str], known: Sequence[str], what: str) -> list[str]:
+    names = list(wanted) or list(known)
     if unknown := [name for name in names if name not in known]:
         raise InputError(f"received the {what}s {unknown}; known: {', '.join(known) or 'none'}. Choose among these.")
     if not names:
@@ -169,25 +182,20 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
         lacking=tuple(model.name for model in models if model not in both),
         x=x,
         y=y,
-        spearman=_NOTHING,
-        pearson=_NOTHING,
-        kendall=_NOTHING,
-        partials=(),
-        without=(),
         detectable=detectable_correlation(len(both)),
         undefined=_undefined(x, y, metric, score),
     )
     if row.undefined is not None:
         return row
     bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed)
-    found = bootstrap.correlations({"x": x, "y": y})["x", "y"]
+    measured = bootstrap.correlations({"x": x, "y": y})["x", "y"]
     return replace(
         row,
-        spearman=Association(found.spearman, correlation_p(ranks(x), ranks(y), seed=seed)),
-        pearson=Association(found.pearson, correlation_p(x, y, seed=seed)),
+        spearman=Association(measured.spearman, correlation_p(ranks(x), ranks(y), seed=seed)),
+        pearson=Association(measured.pearson, correlation_p(x, y, seed=seed)),
         kendall=Association(bootstrap.estimate(kendall(x, y)), kendall_p(x, y, seed=seed)),
         partials=tuple(
-            partial_association(both, x, y, names, bootstrap, seed=seed) for names in control_sets(controls, metric)
+            _partial_association(both, x, y, names, bootstrap, seed=seed) for names in _control_sets(controls, metric)
         ),
         without=tuple(_without(both, x, y)),
     )
@@ -251,3 +259,62 @@ def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
     else:
         notes.append("No families are known, so that each model is left out by itself; add a column 'family'.")
     return notes
+
+
+# -- partial correlations: what is left once other numbers of the models are accounted for ------------------------
+
+
+def _usable_controls(models: Sequence[JoinedModel], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The controls that every model has, and a note for each of the others."""
+    usable, notes = [], []
+    for name in wanted:
+        without = [model.name for model in models if model.control(name) is None]
+        values = np.array([model.control(name) for model in models if model.control(name) is not None])
+        if without:
+            whom = "any of the models" if len(without) == len(models) else listed(without)
+            notes.append(f"No control for {name}: it is not known for {whom}.")
+        elif is_constant(values):
+            notes.append(f"No control for {name}: it is the same for all models.")
+        else:
+            usable.append(name)
+    return usable, notes
+
+
+def _control_sets(controls: Sequence[str], metric: str) -> list[tuple[str, ...]]:
+    """Each control alone, then all together; a metric is no control of itself."""
+    others = [name for name in controls if name != metric]
+    return [*((name,) for name in others), *([tuple(others)] if len(others) > 1 else [])]
+
+
+def _partial_association(
+    models: Sequence[JoinedModel],
+    x: Array,
+    y: Array,
+    names: tuple[str, ...],
+    bootstrap: ItemBootstrap,
+    *,
+    seed: int,
+) -> PartialAssociation:
+    """Spearman and Pearson correlation of x and y over models once the named controls are accounted for.
+
+    Refused, with the reason, where too few degrees of freedom are left or a control leaves nothing to compare.
+    """
+    freedom = len(models) - 2 - len(names)
+    if freedom < _MIN_FREEDOM:
+        reason = (
+            f"{len(models)} models and {len(names)} controls leave {max(freedom, 0)} degrees of freedom; at least "
+            f"{_MIN_FREEDOM} are needed"
+        )
+        return PartialAssociation(names, None, None, reason)
+    values = {f"control {name}": np.array([model.control(name) for model in models], np.float64) for name in names}
+    columns = {"metric": x, "score": y, **values}
+    associations: dict[Kind, Association] = {}
+    for kind in KINDS:
+        estimate = bootstrap.estimate(partial_correlation(columns, kind))
+        if estimate.value is None:
+            return PartialAssociation(
+                names, None, None, "a control is constant here, or follows from the metric or from another"
+            )
+        seen = [ranks(column) if kind == "spearman" else column for column in columns.values()]
+        associations[kind] = Association(estimate, correlation_p(seen[0], seen[1], controls=seen[2:], seed=seed))
+    return PartialAssociation(names, associations["spearman"], associations["pearson"])

@@ -14,18 +14,26 @@ from typing import Any
 import numpy as np
 
 from poolscope.auditing.length_verdicts import length_verdicts
+from poolscope.charts.files import COLOURS, GREY, style
 from poolscope.encoders.base import TokenEncoder
+from poolscope.errors import require
 from poolscope.evaluation import RetrievalTask, compare_scores, evaluate
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import repetition_probe
 from poolscope.metrics.length.profile import length_profile
+from poolscope.numbers.intervals import Estimate
 from poolscope.repairs import PUBLISHED_GRID
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.research.correlate.published import LENGTH_PAPER, TEMPERATURES
-from poolscope.research.reproduce.figure import grid_figure, length_figure
-from poolscope.research.reproduce.folder import ReproductionFolder
-from poolscope.research.reproduce.request import MEASURED, NOT_MEASURED, NOT_REACHED, Reproduction, Request, attempt
+from poolscope.research.reproduce.experiment import (
+    Reproduction,
+    ReproductionFolder,
+    Request,
+    attempt,
+    interval_bars,
+)
+from poolscope.results import cells
 from poolscope.texts import Texts, read_pairs, read_texts
 from poolscope.texts.records import BUILTIN
 
@@ -40,6 +48,14 @@ MODELS = {
 TEXTS = {"texts": BUILTIN, "pairs": BUILTIN}
 _TEXTS = 1_000
 _LONGEST = 0.8  # quantile of the words of the relevant document from which on a query counts as one for a long text
+_TICKS = [base * 10**power for power in range(6) for base in (1, 2, 5)]
+# Columns of the tables by length bin, and their titles.
+_LENGTH_PANELS = {
+    "cosine": "mean pairwise cosine",
+    "distance": "distance from the centre",
+    "sigma_a": "σₐ, last layer",
+    "frobenius": "‖PA‖²/(n − 1), last layer",
+}
 _ABOUT = f"""
 Length collapse and attention temperature ({LENGTH_PAPER}). `bins`: by length bin and temperature τ the mean pairwise
 cosine, the distance from the centre, σₐ of the last layer with its published bound and ‖PA‖²/(n − 1), which on real
@@ -70,30 +86,25 @@ def run(
     command: str = "",
 ) -> Reproduction:
     """Run what can be reached and write one folder: bins, slopes, the repetition probe and the temperature grid."""
-    runs: list[dict[str, Any]] = []
     tables = _Tables()
-    taus = sorted({*temperatures, 1.0}, reverse=True)  # τ = 1 first: the others are compared with it
+    taus = [1.0, *sorted({*temperatures} - {1.0}, reverse=True)]  # τ = 1 first: the others are compared with it
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
         sample, seed = request.limit or _TEXTS, request.seed
         texts, no_texts = attempt(read_texts, request.texts["texts"], sample=sample, seed=seed)
         task, no_task = attempt(_task, request.texts["pairs"], sample, seed)
 
-        def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
-            place = {"model": name, "source": request.models[name], **request.texts, "status": NOT_REACHED}
-            if encoder is None or texts is None or task is None:
-                runs.append({**place, "reason": reason or no_texts or no_task})
-                return
+        def measure(name: str, encoder: TokenEncoder) -> dict[str, Any]:
+            assert texts is not None  # otherwise no model is measured
+            assert task is not None
             request.say(f"{name}: {len(texts):,} texts, {task.units:,} queries, {len(taus)} temperatures")
-            found, failure = attempt(_measure, name, encoder, texts, task, taus)
-            runs.append({**place, "status": NOT_MEASURED if found is None else MEASURED, "reason": failure})
-            if found is not None:
-                tables.add(found)
+            tables.add(_measure(name, encoder, texts, task, taus))
+            return {}
 
-        request.each_model(measure)
+        runs = request.measure_each(no_texts or no_task, measure)
         _write(folder, tables)
         folder.readme("Length collapse and attention temperature", about=_ABOUT, runs=runs, command=command)
-    return Reproduction(folder.target, tuple(runs))
+    return folder.result(request, runs)
 
 
 def _task(source: str, sample: int, seed: int) -> RetrievalTask:
@@ -102,7 +113,7 @@ def _task(source: str, sample: int, seed: int) -> RetrievalTask:
 
 
 def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask, taus: Sequence[float]) -> _Tables:
-    found = _Tables()
+    tables = _Tables()
     reference = None
     longest = _long_queries(task)
     for tau in taus:
@@ -110,9 +121,9 @@ def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask
             bins, slope = _profile(encoder, texts, tau)
             probe = repetition_probe(encoder)
         place = {"model": name, "tau": tau}
-        found.bins += [{**place, **row} for row in bins]
-        found.slopes.append({**place, **slope})
-        found.probes += [
+        tables.bins += [{**place, **row} for row in bins]
+        tables.slopes.append({**place, **slope})
+        tables.probes += [
             {**place, "times": row.times, "tokens": row.tokens, "cosine": row.cosine.value} for row in probe.steps
         ]
         scores = evaluate(Repair(temperature=tau).apply(encoder), task).scores
@@ -120,9 +131,8 @@ def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask
         for queries, chosen in (("all", np.ones(len(scores), dtype=bool)), ("longest fifth", longest)):
             change = compare_scores(reference[chosen], scores[chosen])
             row = {"queries": queries, "count": int(chosen.sum()), "ndcg": float(scores[chosen].mean())}
-            low, high = (None, None) if change.interval is None else (change.interval.low, change.interval.high)
-            found.grid.append({**place, **row, "change": change.mean, "change_low": low, "change_high": high})
-    return found
+            tables.grid.append({**place, **row, **cells({"change": Estimate(change.mean, change.interval)})})
+    return tables
 
 
 def _profile(encoder: TokenEncoder, texts: Texts, tau: float) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -134,12 +144,9 @@ def _profile(encoder: TokenEncoder, texts: Texts, tau: float) -> tuple[list[dict
     profile = length_profile(own, measured.lengths)
     mechanism = length_mechanism(measured, profile)
     rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
-    slope, interval = profile.slope, profile.slope.interval
     numbers = {
-        "slope": slope.value,
-        "slope_low": None if interval is None else interval.low,
-        "slope_high": None if interval is None else interval.high,
-        "slope_floor": slope.floor_high,
+        **cells({"slope": profile.slope}),
+        "slope_floor": profile.slope.floor_high,
         "words_slope": mechanism.words_slope.value,
         "verdict": length_verdicts(profile)["length"].sentence,
     }
@@ -155,8 +162,7 @@ def _long_queries(task: RetrievalTask) -> Any:
 
 
 def _write(folder: ReproductionFolder, tables: _Tables) -> None:
-    published: list[Mapping[str, Any]] = [vars(row) for row in TEMPERATURES]
-    folder.table("published", published, "averages over 40 data sets before and after, as the paper reports them")
+    folder.table("published", TEMPERATURES, "averages over 40 data sets before and after, as the paper reports them")
     folder.table("bins", tables.bins, "symptoms and mechanism by model, temperature and length bin")
     folder.table(
         "slopes", tables.slopes, "change of the mean cosine per doubling of the length, with floor and verdict"
@@ -170,3 +176,71 @@ def _write(folder: ReproductionFolder, tables: _Tables) -> None:
         )
     if tables.grid:
         folder.figure("grid", "retrieval quality by temperature", grid_figure, tables.grid)
+
+
+def length_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Cosine, distance from the centre, σₐ and ‖PA‖²/(n − 1) by length bin, a line a temperature; one model."""
+    go = require("plotly.graph_objects", "report")
+    panels = {name: title for name, title in _LENGTH_PANELS.items() if any(row.get(name) is not None for row in rows)}
+    figure = require("plotly.subplots", "report").make_subplots(
+        rows=1, cols=len(panels), subplot_titles=list(panels.values()), horizontal_spacing=0.24 / len(panels)
+    )
+    taus = sorted({row["tau"] for row in rows}, reverse=True)
+    for number, tau in enumerate(taus):
+        members = [row for row in rows if row["tau"] == tau]
+        for column, name in enumerate(panels, 1):
+            figure.add_trace(
+                go.Scatter(
+                    x=[row["mean_length"] for row in members],
+                    y=[row[name] for row in members],
+                    error_y=interval_bars(members, name),
+                    mode="lines+markers",
+                    name=f"τ = {tau:g}",
+                    legendgroup=str(tau),
+                    showlegend=column == 1,
+                    text=[f"{row['bin']}: {row['texts']:,} texts" for row in members],
+                    line={"color": _shade(number, len(taus)), "width": 2.5 if tau == 1 else 1.5},
+                ),
+                1,
+                column,
+            )
+    style(figure, title=f"By length and temperature · {rows[0]['model']}", width=340 * len(panels) + 80, height=440)
+    figure.update_xaxes(title_text="tokens", type="log", tickvals=_TICKS)
+    return figure
+
+
+def grid_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Change of nDCG@10 against τ = 1 by temperature, with paired intervals: all queries, and those for long texts."""
+    go = require("plotly.graph_objects", "report")
+    groups = list(dict.fromkeys(row["queries"] for row in rows))
+    figure = require("plotly.subplots", "report").make_subplots(rows=1, cols=len(groups), subplot_titles=groups)
+    ordered = sorted(rows, key=lambda row: -row["tau"])  # the line goes from one temperature to the next
+    for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
+        for column, group in enumerate(groups, 1):
+            members = [row for row in ordered if row["model"] == model and row["queries"] == group]
+            figure.add_trace(
+                go.Scatter(
+                    x=[row["tau"] for row in members],
+                    y=[row["change"] for row in members],
+                    error_y=interval_bars(members, "change"),
+                    mode="lines+markers",
+                    name=model,
+                    legendgroup=model,
+                    showlegend=column == 1,
+                    line={"color": COLOURS[number % len(COLOURS)]},
+                ),
+                1,
+                column,
+            )
+    style(figure, title="Retrieval by temperature", width=430 * len(groups) + 80, height=440)
+    figure.update_xaxes(title_text="τ")
+    figure.update_yaxes(title_text="nDCG@10 − nDCG@10 at τ = 1", col=1)
+    figure.add_hline(y=0, line={"color": GREY, "width": 1, "dash": "dot"})
+    return figure
+
+
+def _shade(number: int, count: int) -> str:
+    """From dark (the first) to light."""
+    share = number / max(count - 1, 1)
+    low, high = (0, 60, 120), (190, 215, 235)
+    return f"rgb{tuple(round(a + (b - a) * share) for a, b in zip(low, high, strict=True))}"

@@ -15,8 +15,7 @@ from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure,
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.research.correlate.published import NORM_PAPER
-from poolscope.research.reproduce.folder import ReproductionFolder
-from poolscope.research.reproduce.request import MEASURED, NOT_MEASURED, NOT_REACHED, Reproduction, Request, attempt
+from poolscope.research.reproduce.experiment import Reproduction, ReproductionFolder, Request, attempt
 from poolscope.research.reproduce.socm_paper import TEXTS as SOCM_TEXTS
 from poolscope.texts import read_texts
 
@@ -41,32 +40,25 @@ speak for or against it in these models and texts.
 
 def run(output: str | os.PathLike[str], request: Request, *, command: str = "") -> Reproduction:
     """Run what can be reached and write one folder: layers, types, the findings of the paper, three figures."""
-    runs: list[dict[str, Any]] = []
     results: dict[str, TokenStatistics] = {}
     layouts: dict[str, str] = {}
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
         texts, missing = attempt(read_texts, request.texts["texts"], sample=request.limit or _TEXTS, seed=request.seed)
 
-        def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
-            place = {"model": name, "source": request.models[name], "texts": request.texts["texts"]}
-            if encoder is None or texts is None:
-                runs.append({**place, "status": NOT_REACHED, "reason": reason or missing})
-                return
+        def measure(name: str, encoder: TokenEncoder) -> dict[str, Any]:
+            assert texts is not None  # otherwise no model is measured
             request.say(f"{name}: {len(texts):,} texts")
-            found, failure = attempt(token_statistics, encoder, texts.texts, seed=request.seed)
-            if found is None:
-                runs.append({**place, "status": NOT_MEASURED, "reason": failure})
-                return
-            runs.append({**place, "tokens": found.coverage.tokens, "types": found.coverage.groups, "status": MEASURED})
+            statistics = token_statistics(encoder, texts.texts, seed=request.seed)
             layout, unknown = attempt(norm_layout, encoder)
-            results[name], layouts[name] = found, unknown or ("unknown" if layout is None else layout.layout)
-            folder.notes += [f"{name}: {note}" for note in found.notes()]
+            results[name], layouts[name] = statistics, unknown or ("unknown" if layout is None else layout.layout)
+            folder.notes += [f"{name}: {note}" for note in statistics.notes()]
+            return {"tokens": statistics.coverage.tokens, "types": statistics.coverage.groups}
 
-        request.each_model(measure)
+        runs = request.measure_each(missing, measure)
         _write(folder, results, layouts)
         folder.readme("Norm and variance of contextual embeddings", about=_ABOUT, runs=runs, command=command)
-    return Reproduction(folder.target, tuple(runs))
+    return folder.result(request, runs)
 
 
 def _write(folder: ReproductionFolder, results: Mapping[str, TokenStatistics], layouts: Mapping[str, str]) -> None:
@@ -74,8 +66,8 @@ def _write(folder: ReproductionFolder, results: Mapping[str, TokenStatistics], l
         return
     folder.arrow("layers", _joined(results, "layer_table"), "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
     folder.arrow("types", _joined(results, "to_table"), "Q, M and V of every model, layer and token type", csv=False)
-    found = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
-    folder.table("findings", found, "the findings of the paper, with the numbers for or against each")
+    rows = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
+    folder.table("findings", rows, "the findings of the paper, with the numbers for or against each")
     shown = list(results.values())
     folder.figure("norm-variance", "M against V of the types, by layer", norm_variance_figure, *shown)
     folder.figure("shares", "M/Q, V_W/Q and V_B/Q by layer", shares_figure, *shown)

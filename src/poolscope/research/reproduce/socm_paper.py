@@ -14,22 +14,40 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
+from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import TokenEncoder
+from poolscope.errors import require
 from poolscope.metrics.layers.figure import layers_figure
 from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import LayersResult
+from poolscope.metrics.layers.result import QUANTITIES, LayersResult
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
-from poolscope.numbers.intervals import bootstrap_interval
+from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.moments import text_moments
 from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
-from poolscope.research.correlate.published import BY_NAME, EPS, EXAMPLE, SOCM_CORRELATIONS, SOCM_MODELS, SOCM_PAPER
+from poolscope.research.correlate.published import (
+    BY_NAME,
+    EPS,
+    EXAMPLE,
+    PAIR_SETS,
+    SOCM_CORRELATIONS,
+    SOCM_MODELS,
+    SOCM_PAPER,
+)
 from poolscope.research.correlate.run import correlate
-from poolscope.research.reproduce.figure import averages_figure
-from poolscope.research.reproduce.folder import ReproductionFolder
-from poolscope.research.reproduce.request import MEASURED, NOT_MEASURED, NOT_REACHED, Reproduction, Request, attempt
-from poolscope.research.reproduce.socm_tables import agreement, layer_row, tuning
+from poolscope.research.reproduce.experiment import (
+    MEASURED,
+    NOT_MEASURED,
+    NOT_REACHED,
+    Reproduction,
+    ReproductionFolder,
+    Request,
+    attempt,
+    interval_bars,
+)
+from poolscope.results import cells
 from poolscope.stores.cache import cached_clouds
 from poolscope.texts import Texts, read_pairs, read_texts
 from poolscope.texts.records import BUILTIN
@@ -43,6 +61,13 @@ TEXTS = {
 }
 _TEXTS, _PAIRS = 1_000, 50_000
 _LAYER_TEXTS = 200
+_ROW = 34  # height of one model, in pixels
+# Drawn in this order: the open marks lie over the full one.
+_MARKS = (
+    ("exact", COLOURS[0], "circle"),
+    ("compatible", COLOURS[4], "circle-open"),
+    ("published", GREY, "diamond-open"),
+)
 _ABOUT = f"""
 The average SOCM of the models and pair sets of {SOCM_PAPER}. `compatible` adds eps = {EPS:g} to the diagonals before
 each square root, as the published code does; `exact` does not. The texts are draws from public data sets of the same
@@ -59,11 +84,6 @@ class PairSet:
     right: Texts | None = None
     index: NDArray[np.int64] | None = None
 
-    @property
-    def source(self) -> str:
-        """Where the texts came from."""
-        return self.left.source
-
 
 def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None, command: str = "") -> Reproduction:
     """Run what can be reached and write one folder: averages beside the published ones, layers, the example pair.
@@ -76,7 +96,7 @@ def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None,
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
         sets = {name: attempt(read_pair_set, name, request) for name in request.texts}
-        some = next((texts for texts, _ in sets.values() if texts is not None), None)
+        first = next((texts for texts, _ in sets.values() if texts is not None), None)
 
         def measure(name: str, encoder: TokenEncoder | None, reason: str | None) -> None:
             for pair_set, (texts, missing) in sets.items():
@@ -87,14 +107,14 @@ def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None,
                     request.say(f"{name}: {pair_set}")
                     rows.append(_measured_row(row, encoder, texts, request))
             if encoder is not None:
-                _add_details(name, encoder, some, folder, examples, anatomy)
+                _add_details(name, encoder, first, folder, examples, anatomy)
 
         request.each_model(measure)
         _write(folder, rows, examples, anatomy)
         if scores is not None:
             _write_correlation(folder, rows, scores)
         folder.readme("SOCM of twelve models", about=_ABOUT, runs=[_short(row) for row in rows], command=command)
-    return Reproduction(folder.target, tuple(rows))
+    return folder.result(request, rows)
 
 
 def read_pair_set(name: str, request: Request) -> PairSet:
@@ -143,8 +163,7 @@ def _measure(encoder: TokenEncoder, texts: PairSet, request: Request) -> dict[st
     return {
         **_averages(exact, compatible),
         "texts": len(ratios),
-        "concentration_ratio": float(ratios.mean()),
-        **_edges("concentration_ratio", bootstrap_interval(ratios)),
+        **cells({"concentration_ratio": Estimate(float(ratios.mean()), bootstrap_interval(ratios))}),
         "truncated_texts": sum(int((side.truncated > 0).sum()) for side in sides),
     }
 
@@ -152,18 +171,12 @@ def _measure(encoder: TokenEncoder, texts: PairSet, request: Request) -> dict[st
 def _averages(exact: SocmResult, compatible: SocmResult) -> dict[str, Any]:
     return {
         "compatible": compatible.mean,
-        "exact": exact.mean,
-        **_edges("exact", exact.interval),
+        **cells({"exact": Estimate(exact.mean, exact.interval)}),
         "pairs": exact.count,
         "mean_d_mu": exact.mean_distance,
         "mean_d_sigma": exact.covariance_distance,
         "share_trace_above_2": exact.trace_check.share,
     }
-
-
-def _edges(name: str, interval: Any) -> dict[str, float | None]:
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return {f"{name}_low": low, f"{name}_high": high}
 
 
 def _add_details(
@@ -175,15 +188,16 @@ def _add_details(
     anatomy: dict[str, LayersResult],
 ) -> None:
     """The pair of texts that the paper shows, and λ, r, C and the ratio by layer; noted where a model has them not."""
-    example, reason = attempt(_example, name, encoder)
+    example, failure = attempt(_example, name, encoder)
+    reasons = [failure]
     if example is not None:
         examples.append(example)
     if texts is not None:
-        found, reason = attempt(layers, encoder, texts.left.texts[:_LAYER_TEXTS], socm_texts=0)
-        if found is not None:
-            anatomy[name] = found
-    if reason is not None:
-        folder.notes.append(f"{name}: not everything was measured: {reason}")
+        result, failure = attempt(layers, encoder, texts.left.texts[:_LAYER_TEXTS], socm_texts=0)
+        reasons.append(failure)
+        if result is not None:
+            anatomy[name] = result
+    folder.notes += [f"{name}: not everything was measured: {reason}" for reason in reasons if reason is not None]
 
 
 def _example(name: str, encoder: TokenEncoder) -> dict[str, Any]:
@@ -202,12 +216,12 @@ def _write(
     folder.table("example", examples, "SOCM of the pair of texts that the paper shows")
     folder.table("agreement", agreement(rows), "how published and compatible averages go together over models, by set")
     folder.table("tuning", tuning(rows), "exact averages of models beside those of the backbones they were tuned from")
-    layer_rows = [layer_row(name, found, layer) for name, found in anatomy.items() for layer in range(found.layers)]
+    layer_rows = [layer_row(name, result, layer) for name, result in anatomy.items() for layer in range(result.layers)]
     folder.table("layers", layer_rows, "λ, r, C and concentration ratio by model and layer, means over texts")
     folder.figure("averages", "average SOCM by model and set", averages_figure, rows)
     families: dict[str, list[LayersResult]] = {}
-    for name, found in anatomy.items():
-        families.setdefault(BY_NAME[name].family if name in BY_NAME else "others", []).append(found)
+    for name, result in anatomy.items():
+        families.setdefault(BY_NAME[name].family if name in BY_NAME else "others", []).append(result)
     for family, members in families.items():
         meaning = f"λ, r, C and the concentration ratio by layer: {family}"
         folder.figure(f"layers-{family.lower()}", meaning, layers_figure, *members)
@@ -220,18 +234,14 @@ def _write_correlation(folder: ReproductionFolder, rows: Sequence[Mapping[str, A
     for row in measured:
         own = numbers.setdefault(row["model"], {})
         own |= {f"socm_{row['set']}": row["exact"], f"concentration_ratio_{row['set']}": row["concentration_ratio"]}
-    records = ModelRecords("this reproduction", tuple(ModelRecord(name, found) for name, found in numbers.items()))
+    records = ModelRecords("this reproduction", tuple(ModelRecord(name, own) for name, own in numbers.items()))
     study, reason = attempt(correlate, records, scores, controls=())
     if study is None:
         folder.notes.append(f"No correlation with the scores: {reason}")
         return
     folder.arrow("correlations", study.to_table(), "the averages against the scores of the models")
-    reported = [
-        {"metric": found.metric, "set": "wiki", "score": "MTEB(eng, v2)", "spearman": found.spearman, "p": found.p}
-        for found in SOCM_CORRELATIONS
-    ]
-    folder.table("published-correlations", reported, "what the paper reports over its 12 models")
-    folder.notes += [row.sentence() for row in study.rows]
+    folder.table("published-correlations", SOCM_CORRELATIONS, "what the paper reports over its 12 models")
+    folder.notes += [row.sentence() for row in study.correlations]
     folder.notes += study.notes
 
 
@@ -239,3 +249,78 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of the README."""
     names = ("model", "set", "published", "compatible", "exact", "exact_low", "exact_high", "pairs", "status", "reason")
     return {name: row.get(name) for name in names}
+
+
+# -- tables and the figure that follow from the averages ----------------------------------------------------------
+
+
+def agreement(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Spearman's ρ and the mean difference between published and compatible values, for three models or more."""
+    agreeing = []
+    for pair_set in PAIR_SETS:
+        both = [row for row in rows if row["set"] == pair_set and row["status"] == MEASURED and row["published"]]
+        if len(both) < 3:
+            continue
+        published, compatible = (np.array([row[name] for row in both]) for name in ("published", "compatible"))
+        spearman = stats.spearmanr(published, compatible).statistic
+        shift = float((compatible - published).mean())
+        agreeing.append({"set": pair_set, "models": len(both), "spearman": float(spearman), "mean_difference": shift})
+    return agreeing
+
+
+def tuning(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Does tuning lower SOCM? Each tuned model beside its backbone, measured and published."""
+    measured = {(row["model"], row["set"]): row for row in rows if row["status"] == MEASURED}
+    changes = []
+    for (name, pair_set), row in measured.items():
+        parent = BY_NAME[name].parent if name in BY_NAME else None
+        if parent is None or (parent, pair_set) not in measured:
+            continue
+        published = BY_NAME[name].socm(pair_set) - BY_NAME[parent].socm(pair_set)
+        change = row["exact"] - measured[parent, pair_set]["exact"]
+        changes.append({"model": name, "backbone": parent, "set": pair_set, "change": change, "published": published})
+    return changes
+
+
+def layer_row(name: str, result: LayersResult, layer: int) -> dict[str, Any]:
+    """Means over texts, with intervals, of what a layer does (counted from 0) and of the state it gives."""
+    row: dict[str, Any] = {"model": name, "layer": layer + 1}
+    for quantity in ("lambda", "r", "C", "concentration_ratio", "cosine"):
+        means = result.means(quantity)
+        at = layer + 1 if QUANTITIES[quantity].over == "states" else layer  # state 0 is the embedding output
+        row |= {quantity: means.mean[at], f"{quantity}_low": means.low[at], f"{quantity}_high": means.high[at]}
+    return row
+
+
+def averages_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Average SOCM, a panel a set and a line a model: published, compatible, and exact with its interval."""
+    go = require("plotly.graph_objects", "report")
+    sets = list(dict.fromkeys(row["set"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    figure = require("plotly.subplots", "report").make_subplots(
+        rows=1, cols=len(sets), subplot_titles=sets, shared_yaxes=True, horizontal_spacing=0.04
+    )
+    for column, pair_set in enumerate(sets, 1):
+        members = [row for row in rows if row["set"] == pair_set]
+        for mark, colour, symbol in _MARKS:
+            shown = [row for row in members if row.get(mark) is not None]
+            figure.add_trace(
+                go.Scatter(
+                    x=[row[mark] for row in shown],
+                    y=[short_name(row["model"]) for row in shown],
+                    error_x=interval_bars(shown, "exact") if mark == "exact" else None,
+                    mode="markers",
+                    name=mark,
+                    legendgroup=mark,
+                    showlegend=column == 1,
+                    marker={"size": 8 if mark == "exact" else 11, "color": colour, "symbol": symbol},
+                ),
+                1,
+                column,
+            )
+        figure.update_xaxes(title_text="SOCM", rangemode="tozero", row=1, col=column)
+    style(figure, title="Average SOCM", width=360 * len(sets) + 260, height=_ROW * len(models) + 190)
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=[short_name(model) for model in reversed(models)], automargin=True
+    )
+    return figure
