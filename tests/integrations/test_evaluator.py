@@ -52,16 +52,21 @@ def test_dropout_is_off_and_training_goes_on(model):
     model.eval()
 
 
-def test_name_sample_formula_and_prompt(model):
+def test_the_old_name_of_pairs_is_refused():
+    with pytest.raises(InputError, match="called pairs now"):
+        SOCMEvaluator(TEXTS, sample=4)
+
+
+def test_name_pairs_formula_and_prompt(model):
     evaluator = SOCMEvaluator(
-        TEXTS, name="dev", sample=4, seed=3, formula=SocmFormula(scale="trace"), prompt_name="query"
+        TEXTS, name="dev", pairs=4, seed=3, formula=SocmFormula(scale="trace"), prompt_name="query"
     )
     found = evaluator(model)
     clouds = encode(model, TEXTS, prompt_name="query")
     assert found["dev_socm"] == socm(clouds, pairs=4, seed=3, scale="trace").mean
     assert evaluator.primary_metric == "dev_socm"
     assert evaluator.get_config_dict() == {
-        "texts": 5, "sample": 4, "scale": "trace", "a": 1.0, "b": 1.0, "eps": 0.0, "prompt_name": "query",
+        "texts": 5, "pairs": 4, "scale": "trace", "a": 1.0, "b": 1.0, "eps": 0.0, "prompt_name": "query",
     }  # fmt: skip
 
 

@@ -296,6 +296,7 @@ def test_rules_of_the_length_are_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("search", "message"),
     [
+        ({"sample": 100}, "called limit now"),
         ({"temperatures": [0.9, 0]}, "received 0; allowed: a finite number above 0"),
         ({"temperatures": [lambda n: 0.8]}, "a function cannot be written"),
         ({"repairs": ["bleaching"]}, "repairs: received 'bleaching'; allowed: mean removal, all but the top"),

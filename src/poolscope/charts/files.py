@@ -9,7 +9,7 @@ from typing import Any
 
 from poolscope.errors import InputError, MissingExtraError, require
 from poolscope.files import atomic_path
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Estimate
 
 PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
 
@@ -82,19 +82,14 @@ def translucent(colour: str, opacity: float) -> str:
     return f"rgba{(*bytes.fromhex(colour[1:]), opacity)}"
 
 
-def error_bars(
-    values: Sequence[float | None], intervals: Sequence[Interval | None], colour: str | None = None
-) -> dict[str, Any]:
-    """Bars from each value to the ends of its interval, as plotly wants them; no bar where there is none."""
-    ends = [
-        (0.0, 0.0) if interval is None or value is None else (value - interval.low, interval.high - value)
-        for value, interval in zip(values, intervals, strict=True)
-    ]
+def error_bars(estimates: Sequence[Estimate], colour: str | None = None) -> dict[str, Any]:
+    """Bars from each value to the ends of its interval, for plotly; no bar where one of the two is missing."""
+    known = [(estimate.value, estimate.interval) for estimate in estimates]
     return {
         "type": "data",
         "symmetric": False,
-        "array": [above for _, above in ends],
-        "arrayminus": [below for below, _ in ends],
+        "array": [0.0 if at is None or around is None else around.high - at for at, around in known],
+        "arrayminus": [0.0 if at is None or around is None else at - around.low for at, around in known],
         "color": colour,
         "thickness": 1.3,
     }

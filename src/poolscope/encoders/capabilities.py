@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from poolscope.encoders.batching import BatchPlan, Forward
 
 _TRANSFORMER = "a transformer: a hub name, a folder, builtin:minilm, a SentenceTransformer, (model, tokenizer)"
-# Attribute: (what it gives, which models have it).
+# Attribute: (what is said of a model without it, which models have it).
 CAPABILITIES: dict[str, tuple[str, str]] = {
     "with_options": ("cannot be given other options", f"{_TRANSFORMER}, an ONNX file or a static table"),
     "tokenize": ("has no tokenizer that poolscope could count with", f"{_TRANSFORMER}, an ONNX file or a static table"),

@@ -29,7 +29,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     Returns "socm" with its 95 % interval for the population of texts ("socm_low", "socm_high", left out for two texts),
     "d_mu", "d_sigma", "concentration_ratio" and "within_text_cosine" (means over texts), each after `name_`. With
-    `sample`, that many random pairs in place of all (`seed`). `options` are those of `poolscope.encode`, such as prompt
+    `pairs`, that many random pairs in place of all (`seed`). `options` are those of `poolscope.encode`, such as prompt
     or max_length. With `output_path` a line is added to a CSV file there. The whole result of the last call is `last`.
 
     A low value is not a goal in itself: it says that the second moment adds little, not that the means rank well.
@@ -40,18 +40,20 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
         texts: Sequence[str],
         *,
         name: str = "",
-        sample: int | None = None,
+        pairs: int | None = None,
         seed: int = 0,
         formula: SocmFormula | None = None,
         write_csv: bool = True,
         **options: Any,
     ) -> None:
         super().__init__()
+        if "sample" in options:
+            raise InputError("sample: this argument of SOCMEvaluator is called pairs now. Write pairs=….")
         self.texts = check_texts(texts)
         if len(self.texts) < 2:
             raise InputError("texts: received one text; SOCM compares pairs, so at least two are needed.")
         self.name = name
-        self.sample = sample
+        self.pairs = pairs
         self.seed = seed
         self.formula = formula or SocmFormula()
         self.write_csv = write_csv
@@ -65,7 +67,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
     ) -> dict[str, float]:
         """Encode the texts, measure, and return the numbers by name."""
         clouds = encode(model, self.texts, **self.options)
-        self.last = socm(clouds, pairs=self.sample, seed=self.seed, **self.formula.to_dict())
+        self.last = socm(clouds, pairs=self.pairs, seed=self.seed, **self.formula.to_dict())
         numbers = _numbers(self.last, clouds)
         logger.info("SOCM of %d texts at epoch %s, step %s: %s", len(clouds), epoch, steps, self.last)
         if output_path is not None and self.write_csv:
@@ -82,7 +84,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of this evaluator."""
-        return {"texts": len(self.texts), "sample": self.sample, **self.formula.to_dict(), **self.options}
+        return {"texts": len(self.texts), "pairs": self.pairs, **self.formula.to_dict(), **self.options}
 
     def _write(self, folder: Path, row: dict[str, float]) -> None:
         """Add a line to the CSV file, with the names above the first."""

@@ -91,6 +91,8 @@ def tune(
     ('too few to tell', ['mean removal, project'])
 
     """
+    if "sample" in options:
+        raise InputError("sample: this argument of tune is called limit now. Write limit=….")
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")

@@ -6,6 +6,7 @@ from typing import Any
 
 from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
 from poolscope.errors import require
+from poolscope.numbers.intervals import Estimate
 from poolscope.research.transport import TransportResult
 
 
@@ -27,7 +28,7 @@ def transport_figure(result: TransportResult, *, name: str = "") -> Any:
                 mode="lines+markers",
                 name=label,
                 line={"color": colour, "width": 2.5, "dash": dash},
-                error_y=error_bars([share.value for share in shares], [share.interval for share in shares], colour),
+                error_y=error_bars([Estimate(share.value, share.interval) for share in shares], colour),
                 hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
             )
         )

@@ -101,6 +101,20 @@ def test_a_sentence_transformer_is_saved_and_loaded_with_its_rule(library, sente
         np.testing.assert_allclose(means, expected, atol=1e-5)
 
 
+def test_a_folder_of_poolscope_0_1_finds_its_first_module(library, sentence_transformer, tmp_path):
+    """It stood with the integrations then."""
+    keep_rule(sentence_transformer, RULE)
+    expected = sentence_transformer.encode(TEXTS)
+    sentence_transformer.save_pretrained(str(tmp_path / "kept"))
+    modules = tmp_path / "kept" / "modules.json"
+    now = "poolscope.repairs.temperature.module.TempScaledTransformer"
+    assert now in modules.read_text()
+    then = "poolscope.integrations.tempscaled_transformer.TempScaledTransformer"
+    modules.write_text(modules.read_text().replace(now, then))
+    loaded = library.SentenceTransformer(str(tmp_path / "kept"), device="cpu", trust_remote_code=True)
+    np.testing.assert_allclose(loaded.encode(TEXTS), expected, atol=1e-6)
+
+
 def test_queries_and_documents_of_a_sentence_transformer(library, sentence_transformer, tmp_path):
     model = sentence_transformer
     with tempscale(model, BOTH, role="query"):

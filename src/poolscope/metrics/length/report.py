@@ -131,7 +131,7 @@ def length_report(
     >>> random = np.random.default_rng(0)
     >>> texts = ["word " * int(n) for n in random.integers(1, 9, size=40)]
     >>> clouds = {text: random.standard_normal((len(text.split()), 4)) for text in texts}
-    >>> report = length_report(lambda batch: [clouds[text] for text in batch], texts, bins=2, probes=False)
+    >>> report = length_report(lambda batch: [clouds[text] for text in batch], texts, bins=2, min_texts=9, probes=False)
     >>> len(report.profile.bins), report.nulls is None
     (2, True)
 

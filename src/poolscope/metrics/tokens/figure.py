@@ -166,7 +166,7 @@ def _add_shares(figure: Any, cell: tuple[int, int], result: TokenStatistics, *, 
             go.Bar(
                 x=numbers,
                 y=[share.value for share in shares],
-                error_y=_whiskers(shares),
+                error_y=error_bars(shares),
                 width=0.8,
                 name=name,
                 marker_color=colour,
@@ -181,7 +181,7 @@ def _add_shares(figure: Any, cell: tuple[int, int], result: TokenStatistics, *, 
         go.Scatter(
             x=numbers,
             y=[cosine.value for cosine in cosines],
-            error_y=_whiskers(cosines),
+            error_y=error_bars(cosines),
             mode="markers",
             name="mean cosine",
             marker=marker,
@@ -211,7 +211,7 @@ def _add_curves(
             go.Scatter(
                 x=[layer.layer for layer in result.layers],
                 y=[estimate.value for estimate in estimates],
-                error_y=_whiskers(estimates),
+                error_y=error_bars(estimates),
                 mode="lines+markers",
                 name=short_name(result.model),
                 line={"color": COLOURS[number % len(COLOURS)]},
@@ -224,10 +224,6 @@ def _add_curves(
     figure.update_xaxes(title_text="layer", dtick=max(1, deepest // 8), row=cell[0], col=cell[1])
     bounds = {"range": [-1.05, 1.05]} if name.startswith("Spearman") else {"rangemode": "tozero"}
     figure.update_yaxes(**bounds, row=cell[0], col=cell[1])
-
-
-def _whiskers(estimates: Sequence[Estimate]) -> dict[str, Any]:
-    return error_bars([estimate.value for estimate in estimates], [estimate.interval for estimate in estimates])
 
 
 # -- the sheet ----------------------------------------------------------------------------------------------------

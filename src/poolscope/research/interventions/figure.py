@@ -6,6 +6,7 @@ from typing import Any
 
 from poolscope.charts.files import COLOURS, GREY, error_bars, style
 from poolscope.errors import require
+from poolscope.numbers.intervals import Estimate
 from poolscope.research.interventions.run import COVARIANCE, WASSERSTEIN, Change, InterveneResult
 
 _ROW, _WIDTH = 34, 980  # pixels of one intervention, and of the whole
@@ -44,7 +45,7 @@ def _points(changes: dict[str, Change], label: str, colour: str) -> Any:
         mode="markers",
         name=label,
         marker={"color": colour, "size": 9},
-        error_x=error_bars([change.difference for change in found], [change.interval for change in found], colour),
+        error_x=error_bars([Estimate(change.difference, change.interval) for change in found], colour),
         customdata=[[change.before, change.after] for change in found],
         hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+.4f})<extra>" + label + "</extra>",
     )
