@@ -86,7 +86,7 @@ def socm(
     if reduced is not None and isinstance(selection, ListedPairs):
         selection = replace(selection, reduced=reduced)
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": sample, "neighbours": neighbours}
-    settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None or eps else "compiled"}
+    settings |= {"seed": seed if sample else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
 
     tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not eps)
