@@ -29,7 +29,6 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and kee
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
-Sample = Limit
 Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
 
 Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]
@@ -96,18 +95,18 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=kind))
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            asked = {name: given.pop(name) for name in shared}
-            encoding = asked.pop("encoding", None)
+        def run(**values: Any) -> None:
+            received = {name: values.pop(name) for name in shared}
+            encoding = received.pop("encoding", None)
             # An empty prompt is a choice too: it overrules the one that a model declares as its default.
-            options = {name: value for name, value in asked.items() if value is not None and value is not False}
+            options = {name: value for name, value in received.items() if value is not None and value is not False}
             if encoding is None:
-                command(**given, options=options)
+                command(**values, options=options)
                 return
             from poolscope.texts.plain import default_encoding  # with the command's own imports, not at start-up
 
             with default_encoding(encoding):
-                command(**given, options=options)
+                command(**values, options=options)
 
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -116,17 +115,17 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
     return decorate
 
 
-def parse_layers(given: str | None) -> list[int] | None:
+def parse_layers(text: str | None) -> list[int] | None:
     """Layer numbers from `--layers 0,3,-1`.
 
     >>> parse_layers("0, 3,-1"), parse_layers(None)
     ([0, 3, -1], None)
     """
-    if given is None:
+    if text is None:
         return None
     try:
-        return [int(part) for part in given.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"--layers: received {given!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
+            f"--layers: received {text!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
         ) from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ FAIL_ON = ("unchecked", "watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def audit(
-    model: given.ModelOrClouds = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
     ] = Path("poolscope-audit"),
     no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
     no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
-    json: given.Json = None,
+    json: arguments.Json = None,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
@@ -40,16 +40,16 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
-    thresholds: given.ThresholdFile = None,
-    threshold: given.ThresholdSettings = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    no_cache: given.NoCache = False,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    no_cache: arguments.NoCache = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -127,7 +127,7 @@ def _run(
                 f"model."
             )
         return ask(model, seed=reading["seed"], **settings)
-    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
+    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
     with encoding_progress(len(corpus)) as progress:
         return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_file
 
 if TYPE_CHECKING:
@@ -24,23 +24,23 @@ _PLACES = {
 }
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def chunk(
     output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
-    model: given.Model = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
     tokens: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most tokens a chunk. Default: what the model takes.")
     ] = None,
     overlap: Annotated[
         int, typer.Option(min=0, metavar="K", help="Begin with up to K tokens of the chunk before.")
     ] = 0,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    json: given.Json = None,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    label_column: arguments.LabelColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -80,18 +80,18 @@ def chunk(
 
 
 def _print_summary(chunks: Chunks, notes: list[str], screen: Console) -> None:
-    found = chunks.to_dict()
-    screen.print(f"{chunks.model['name']} · {found['texts']:,} texts of {chunks.source}")
+    counts = chunks.to_dict()
+    screen.print(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}")
     for note in notes:
         screen.print(f"  {note}", style="dim")
     added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
     repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
     screen.print(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
     screen.print(
-        f"{found['texts']:,} texts → {found['chunks']:,} chunks: {found['split']:,} were split, "
-        f"{found['texts'] - found['split']:,} fit as they are"
+        f"{counts['texts']:,} texts → {counts['chunks']:,} chunks: {counts['split']:,} were split, "
+        f"{counts['texts'] - counts['split']:,} fit as they are"
     )
-    lengths = found["tokens"]
+    lengths = counts["tokens"]
     screen.print(
         f"tokens a chunk: shortest {lengths['shortest']:,}, median {lengths['median']:,.0f}, "
         f"longest {lengths['longest']:,}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_folder
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def compare(
     ],
     output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
     no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no comparison.html.")] = False,
-    json: given.Json = None,
+    json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
     from rich.console import Console

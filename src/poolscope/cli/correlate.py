@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
@@ -40,7 +40,7 @@ def correlate(
         list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
-    json: given.Json = None,
+    json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
 ) -> None:
@@ -59,14 +59,14 @@ def correlate(
     source = audits or metrics
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
-    asked = {} if control is None else {"controls": [name for name in control if name != "none"]}
+    controls = {} if control is None else {"controls": [name for name in control if name != "none"]}
     study = correlate(
         source,
         read_scores(scores, benchmark=benchmark),
         only_metrics=metric or (),
         only_scores=score or (),
         seed=seed,
-        **asked,
+        **controls,
     )
     screen = Console(stderr=json == "-", soft_wrap=False)
     _print(study, screen)
@@ -119,8 +119,8 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _with_p(found: Association) -> tuple[str, str]:
-    return str(found), "–" if found.p is None else str(found.p)
+def _with_p(association: Association) -> tuple[str, str]:
+    return str(association), "–" if association.p is None else str(association.p)
 
 
 def _print_partials(rows: list[MetricScore], screen: Console) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.progress import encoding_progress
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
-    model: given.Model = given.MODEL,
-    texts: given.Texts = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    label_column: arguments.LabelColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
     ] = None,
@@ -46,7 +46,7 @@ def encode(
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
-    chosen = given.parse_layers(layers)
+    chosen = arguments.parse_layers(layers)
     reading = {
         "column": column,
         "id_column": id_column,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json
 from poolscope.cli.tasks import Columns, TaskName, load_task, print_notes
 from poolscope.errors import InputError
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 500
 
 
-@given.encoder_options(without=("role",))
+@arguments.encoder_options(without=("role",))
 def evaluate(
-    model: given.Model = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
     task: TaskName = "split-half",
     columns: Columns = None,
     repair: Annotated[
@@ -35,9 +35,9 @@ def evaluate(
         float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
     ] = None,
     pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
-    json: given.Json = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    json: arguments.Json = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -50,7 +50,7 @@ def evaluate(
 
     screen = Console(stderr=json == "-", soft_wrap=False)
     chosen = _repair(repair, temperature, pooling)
-    drawn = (DEFAULT_LIMIT if texts in (None, given.TEXTS) else None) if limit is None else limit or None
+    drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
     loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
     content = _run(model, loaded, chosen, options=options, screen=screen)
     content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
@@ -100,22 +100,22 @@ def _run(model: str, task: Any, repair: Repair | None, *, options: dict[str, Any
     if repair is None:
         return content
     after = evaluate_task(repair.apply(encoder), task)
-    found = compare_scores(before, after)
+    difference = compare_scores(before, after)
     _print(repair.label, after, screen)
-    screen.print(f"difference {found}: {_meaning(found)}", style="bold", highlight=False, markup=False)
-    return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(found)}
+    screen.print(f"difference {difference}: {_meaning(difference)}", style="bold", highlight=False, markup=False)
+    return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
-def _print(label: str, found: Evaluation, screen: Console) -> None:
-    others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in found.others.items())
-    units = f"{len(found.observations):,} {found.unit}"
-    units += "" if found.searched is None else f", {found.searched:,} documents"
-    interval = found.interval() or f"({found.why_no_interval()})"
-    line = f"{label}: {found.metric} {found.value:.4f} {interval}{others}   ({units})"
+def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
+    others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in evaluation.others.items())
+    units = f"{len(evaluation.observations):,} {evaluation.unit}"
+    units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"
+    interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
+    line = f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})"
     screen.print(line, highlight=False, markup=False)
 
 
-def _meaning(found: Difference) -> str:
-    if found.proves_gain:
+def _meaning(difference: Difference) -> str:
+    if difference.proves_gain:
         return "a gain beyond chance"
-    return "a loss beyond chance" if found.proves_loss else found.shortage() or "no difference beyond chance"
+    return "a loss beyond chance" if difference.proves_loss else difference.shortage() or "no difference beyond chance"

@@ -62,7 +62,7 @@ def read_corpus(
     limit = reading.get("limit")
     drawn = default if texts is None and limit is None else limit
     columns = {name: reading.get(name) for name in ("column", "id_column", "label_column")}
-    corpus = read_texts(texts or TEXTS, **columns, sample=drawn or None, seed=reading.get("seed", 0))
+    corpus = read_texts(texts or TEXTS, **columns, limit=drawn or None, seed=reading.get("seed", 0))
     if screen is not None:
         print_notes(corpus.report.notes(), screen)
     return corpus

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure
 from poolscope.errors import InputError
 
@@ -26,12 +26,12 @@ WIDE = 140
 DEFAULT_LIMIT = 200
 
 
-@given.encoder_options(without=("prompt", "prompt_name", "role"))
+@arguments.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
-    model: given.Model = given.MODEL,
+    model: arguments.Model = arguments.MODEL,
     pairs: Annotated[
         str, typer.Argument(metavar="[PAIRS]", help="Table of queries and documents, or built-in texts.")
-    ] = given.TEXTS,
+    ] = arguments.TEXTS,
     do: Annotated[
         list[str] | None, typer.Option(metavar="WHAT", help="scale=X, rotate, match, noise, top=K; may be repeated.")
     ] = None,
@@ -40,12 +40,12 @@ def intervene(
     limit: Annotated[
         int, typer.Option(min=0, metavar="N", help="Draw N queries with their documents (0: all).")
     ] = DEFAULT_LIMIT,
-    seed: given.Seed = 0,
+    seed: arguments.Seed = 0,
     socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
-    json: given.Json = None,
+    json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the effects: .html, .png, .svg.")] = None,
-    no_cache: given.NoCache = False,
+    no_cache: arguments.NoCache = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -62,17 +62,17 @@ def intervene(
     from poolscope.texts import read_pairs
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    asked = tuple(do) if do else INTERVENTIONS
-    for name in asked:
+    interventions = tuple(do) if do else INTERVENTIONS
+    for name in interventions:
         parse_intervention(name)  # what cannot be done is refused before any work
     _refuse_plain_texts(pairs)
-    found = read_pairs(
-        pairs, query_column=query_column, document_column=document_column, sample=limit or None, seed=seed
+    corpus = read_pairs(
+        pairs, query_column=query_column, document_column=document_column, limit=limit or None, seed=seed
     )
-    documents, queries = _encode(model, found, options, cache=not no_cache, screen=screen)
-    with counting_progress("intervening", len(asked), "interventions") as progress:
+    documents, queries = _encode(model, corpus, options, cache=not no_cache, screen=screen)
+    with counting_progress("intervening", len(interventions), "interventions") as progress:
         settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
-        result = measure(documents, queries, found.index, interventions=asked, **settings)
+        result = measure(documents, queries, corpus.index, interventions=interventions, **settings)
     _print(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
@@ -103,10 +103,10 @@ def _encode(
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
-        asked = {**options, "role": role}
-        encoder = as_encoder(model, **asked)
+        settings = {**options, "role": role}
+        encoder = as_encoder(model, **settings)
         with encoding_progress(len(texts)) as progress:
-            part = cached_clouds(encoder, texts, options=EncoderOptions(**asked), enabled=cache, progress=progress)
+            part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
         clouds.append(part)
         words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
         screen.print(words, highlight=False, markup=False)
@@ -153,8 +153,8 @@ def sentences(result: InterveneResult) -> list[str]:
 def _cells(effect: Effect, *, wide: bool) -> list[str]:
     cells = [effect.name, f"{effect.trace.after:.3f}", f"{effect.socm.after:.4f}", _difference(effect.socm, wide=wide)]
     for key in ("wasserstein", "covariance"):
-        found = effect.quality.get(key)
-        cells += ["–", "–"] if found is None else [f"{found.after:.4f}", _difference(found, wide=wide)]
+        change = effect.quality.get(key)
+        cells += ["–", "–"] if change is None else [f"{change.after:.4f}", _difference(change, wide=wide)]
     return cells
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure
 from poolscope.errors import InputError
 
@@ -31,13 +31,13 @@ DEFAULT_LIMIT = 500
 DEFAULT_PAIRS = 300
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def length(
     model: Annotated[
         str,
         typer.Argument(metavar="[MODEL|VECTORS]", help="Model, or a .npy, .npz or .parquet file of pooled vectors."),
-    ] = given.MODEL,
-    texts: given.Texts = None,
+    ] = arguments.MODEL,
+    texts: arguments.Texts = None,
     bins: Annotated[
         str | None, typer.Option(metavar="N|EDGES", help="N quantile bins, or edges: 0,50,100. Default: widths of 50.")
     ] = None,
@@ -49,14 +49,14 @@ def length(
     probes: Annotated[
         bool, typer.Option("--probes/--no-probes", help="Null models and probes, which encode more inputs.")
     ] = True,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    thresholds: given.ThresholdFile = None,
-    threshold: given.ThresholdSettings = None,
-    json: given.Json = None,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    label_column: arguments.LabelColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
+    json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
@@ -186,11 +186,11 @@ def _read(
     from poolscope.texts import read_pairs, read_texts
 
     drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
-    corpus = read_texts(texts or given.TEXTS, **reading, sample=drawn or None, seed=seed)
+    corpus = read_texts(texts or arguments.TEXTS, **reading, limit=drawn or None, seed=seed)
     if pairs is not None:
-        return corpus, read_pairs(pairs, sample=DEFAULT_PAIRS if pairs == given.TEXTS else None, seed=seed)
+        return corpus, read_pairs(pairs, limit=DEFAULT_PAIRS if pairs == arguments.TEXTS else None, seed=seed)
     if texts is None and probes:
-        return corpus, read_pairs(given.TEXTS, sample=DEFAULT_PAIRS, seed=seed)
+        return corpus, read_pairs(arguments.TEXTS, limit=DEFAULT_PAIRS, seed=seed)
     return corpus, None
 
 

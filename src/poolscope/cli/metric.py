@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.metrics.base import METRICS, Metric
 
@@ -30,18 +30,18 @@ def command(name: str) -> Callable[..., None]:
     """The command that measures the metric of a name."""
     metric = METRICS[name]
 
-    @given.encoder_options()
+    @arguments.encoder_options()
     def measure(
-        model: given.ModelOrClouds = given.MODEL,
-        texts: given.Texts = None,
-        column: given.Column = None,
-        id_column: given.IdColumn = None,
-        limit: given.Limit = None,
-        seed: given.Seed = 0,
-        json: given.Json = None,
+        model: arguments.ModelOrClouds = arguments.MODEL,
+        texts: arguments.Texts = None,
+        column: arguments.Column = None,
+        id_column: arguments.IdColumn = None,
+        limit: arguments.Limit = None,
+        seed: arguments.Seed = 0,
+        json: arguments.Json = None,
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
-        no_cache: given.NoCache = False,
+        no_cache: arguments.NoCache = False,
         *,
         options: dict[str, Any],
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import to_folder
 from poolscope.errors import InputError
 
@@ -18,7 +18,7 @@ EXPERIMENTS = ("socm-paper", "length-collapse", "norm-variance")
 NOTHING_MEASURED = 1
 
 
-@given.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
+@arguments.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
     experiment: Annotated[
         str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
@@ -45,8 +45,8 @@ def reproduce(
     taus: Annotated[
         str | None, typer.Option(metavar="0.8,0.9", help="length-collapse: temperatures, not the published grid.")
     ] = None,
-    seed: given.Seed = 0,
-    no_cache: given.NoCache = False,
+    seed: arguments.Seed = 0,
+    no_cache: arguments.NoCache = False,
     *,
     options: dict[str, Any],
 ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_file
 from poolscope.errors import InputError
 
@@ -31,14 +31,14 @@ FEW_TEXTS = 30
 THRESHOLD = 0.5
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def socm(
-    model: given.ModelOrClouds = given.MODEL,
-    texts: given.Texts = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
     against: Annotated[
         str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
     ] = None,
@@ -59,10 +59,10 @@ def socm(
     threshold: Annotated[
         float | None, typer.Option(metavar="X", help="Threshold of the collapse rate (0.5 if not given).")
     ] = None,
-    json: given.Json = None,
+    json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
     fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
-    no_cache: given.NoCache = False,
+    no_cache: arguments.NoCache = False,
     *,
     options: dict[str, Any],
 ) -> None:

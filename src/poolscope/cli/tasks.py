@@ -49,7 +49,7 @@ def load_task(
     else:
         if columns and "," in columns:
             raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
-        corpus = read_texts(source or TEXTS, column=columns, sample=limit, seed=seed)
+        corpus = read_texts(source or TEXTS, column=columns, limit=limit, seed=seed)
         print_notes(corpus.report.notes(), screen)
         task = split_half_task(corpus.texts)
     return task

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure
 
 if TYPE_CHECKING:
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 100
 
 
-@given.encoder_options()
+@arguments.encoder_options()
 def transport(
-    model: given.Model = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,…", help="Layers (0: embedding output); all without it.")
     ] = None,
     pairs: Annotated[int, typer.Option(min=3, metavar="M", help="Random pairs of texts.")] = 100,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    json: given.Json = None,
+    column: arguments.Column = None,
+    id_column: arguments.IdColumn = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
@@ -51,7 +51,7 @@ def transport(
     from poolscope.research.transport import transport as measure
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    chosen = given.parse_layers(layers)
+    chosen = arguments.parse_layers(layers)
     reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT)
     clouds = _encode(model, corpus, chosen, options, screen)
@@ -77,12 +77,12 @@ def _encode(
 
     encoder = as_encoder(model, **options)
     depth = encoder.card.layers
-    asked = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
+    chosen = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
     with encoding_progress(len(corpus)) as progress:
-        clouds = encoder.encode(corpus.texts, layers=asked, progress=progress)
+        clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
     line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
     screen.print(line, highlight=False, markup=False)
-    truncation = truncation_report(clouds[asked[0]])
+    truncation = truncation_report(clouds[chosen[0]])
     print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
     return clouds
 

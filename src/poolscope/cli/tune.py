@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
 from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
 from poolscope.cli.tasks import Columns, TaskName, load_task, print_notes
 from poolscope.errors import InputError
@@ -22,10 +22,10 @@ BUILTIN_LIMIT, LIMIT = 400, 1_000
 FAMILIES = "temperature,pooling,vectors"
 
 
-@given.encoder_options(without=("role",))
+@arguments.encoder_options(without=("role",))
 def tune(
-    model: given.Model = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
     task: TaskName = "split-half",
     columns: Columns = None,
     temperatures: Annotated[
@@ -38,10 +38,10 @@ def tune(
     force: Annotated[
         bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
     ] = False,
-    json: given.Json = None,
+    json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -55,7 +55,7 @@ def tune(
     screen = Console(stderr=json == "-", soft_wrap=False)
     _check_output(output, force=force)
     search = _search(families, temperatures)
-    drawn = (BUILTIN_LIMIT if texts in (None, given.TEXTS) else LIMIT) if limit is None else limit or None
+    drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
     loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
     result = _run(model, loaded, search, limit=drawn, seed=seed, options=options)
     print_result(result, screen)
@@ -85,26 +85,24 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
             f"--search: received {', '.join(unknown)}; allowed: {', '.join(KNOWN)}, or some of {', '.join(REPAIRS)}, "
             f"with commas between."
         )
-    arguments = {"temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
+    keywords = {"temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
     search: dict[str, Any] = {}
     for family in KNOWN:
         if family not in names:
             rows = [REPAIRS[name] for name in names if name in REPAIRS and REPAIRS[name].family == family]
-            search[arguments[family]] = [part for row in rows for part in row.candidates()]
+            search[keywords[family]] = [part for row in rows for part in row.candidates()]
     if "temperature" in names and temperatures is not None:
         search["temperatures"] = _temperatures(temperatures)
     return search
 
 
-def _temperatures(given: str) -> list[float]:
+def _temperatures(text: str) -> list[float]:
     from poolscope.repairs.temperature.rules import checked_temperature
 
     try:
-        numbers = [float(part) for part in given.split(",")]
+        numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(
-            f"--temperatures: received {given!r}; allowed: numbers with commas, such as 0.8,0.9."
-        ) from None
+        raise InputError(f"--temperatures: received {text!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
     return [checked_temperature(tau, subject="--temperatures") for tau in numbers]
 
 

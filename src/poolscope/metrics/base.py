@@ -133,7 +133,7 @@ _ROWS = (
     ),
     Metric(
         "hubs",
-        "Which texts come back for everything, which never, and which are near-duplicates.",
+        "Which texts come back for everything or never, and which are near-duplicates.",
         needs="vectors",
         measure="poolscope.metrics.hubs:hubs",
         page="hubs.md",
