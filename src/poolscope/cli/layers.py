@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,16 +23,13 @@ DEFAULT_LIMIT = 200
 
 
 @arguments.encoder_options()
+@arguments.reading_options()
 def layers(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="A transformer on torch: hub name, folder or built-in model.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
-    column: arguments.Column = None,
-    id_column: arguments.IdColumn = None,
-    limit: arguments.Limit = None,
-    seed: arguments.Seed = 0,
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
     ] = 100,
@@ -40,6 +37,7 @@ def layers(
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the panels: .html, .png, .svg.")] = None,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """The anatomy of the layers of a transformer: λ, r, C, concentration, cosine, σₐ and SOCM by layer.
@@ -54,9 +52,8 @@ def layers(
     screen = Console(stderr=json == "-", soft_wrap=False)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
-    settings = {"socm_texts": socm_texts, "seed": seed}
+    settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
     names = [model] if compare is None else [model, compare]
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
     _write(results, json=json, parquet=parquet, figure=figure)
@@ -66,8 +63,7 @@ def layers(
 def _measure(
     model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
 ) -> LayersResult:
-    from poolscope.cli.inputs import print_notes
-    from poolscope.cli.progress import encoding_progress
+    from poolscope.cli.inputs import encoding_progress, print_notes
     from poolscope.encoders import as_encoder, pooling_report
     from poolscope.metrics.layers.measure import layers
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.outputs import name_written, put_json, to_figure
+from poolscope.cli.arguments import name_written, put_json, to_figure
 
 if TYPE_CHECKING:
     from rich.console import Console

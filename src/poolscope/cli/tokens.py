@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -35,17 +35,13 @@ Measured = tuple["TokenStatistics", "NormLayout | None"]
 
 
 @arguments.encoder_options()
+@arguments.reading_options(labels=True)
 def tokens(
     model: Annotated[
         str,
         typer.Argument(metavar="[MODEL|CLOUDS|STATE]", help="Model, clouds of `poolscope encode`, or a saved state."),
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    column: arguments.Column = None,
-    id_column: arguments.IdColumn = None,
-    label_column: arguments.LabelColumn = None,
-    limit: arguments.Limit = None,
-    seed: arguments.Seed = 0,
     layers: Annotated[str | None, typer.Option(metavar="0,3,6", help="Layers (0: embedding output), not all.")] = None,
     group_by: Annotated[
         str | None,
@@ -74,6 +70,7 @@ def tokens(
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figures: .html, .png, .svg.")] = None,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Norm and variance of the tokens in every layer: how far from the origin, how spread within a type and between.
@@ -86,9 +83,10 @@ def tokens(
     screen = Console(stderr=json == "-", soft_wrap=False)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
+    seed = reading.pop("seed")  # it is of the draw and of the measurement
     request = Request(
         texts=texts,
-        reading={"column": column, "id_column": id_column, "label_column": label_column, "limit": limit},
+        reading=reading,
         options=options,
         layers=arguments.parse_layers(layers),
         group_by=group_by,
@@ -229,8 +227,7 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.cli.inputs import print_notes, read_corpus
-        from poolscope.cli.progress import encoding_progress
+        from poolscope.cli.inputs import encoding_progress, print_notes, read_corpus
         from poolscope.encoders import as_encoder
         from poolscope.metrics.tokens.measure import token_statistics
 
