@@ -21,6 +21,7 @@ STAGES = {
     "chunks": "Chunks",
     "numbers": "Mathematics",
     "capture": "Capture",
+    "charts": "Charts",
     "metrics": "Metrics",
     "evaluation": "Evaluation",
     "repairs": "Repairs",
