@@ -14,13 +14,13 @@ from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
-from poolscope.metrics.cone import cone as cone
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.pair import project_pair as project_pair
+from poolscope.metrics.scores import cone as cone
 from poolscope.metrics.scores import score_distribution as score_distribution
 from poolscope.metrics.socm.measure import socm as socm
 from poolscope.metrics.socm.measure import socm_table as socm_table

@@ -14,8 +14,7 @@ from poolscope.capture.model import (
     token_rows,
     weights_to_numpy,
 )
-from poolscope.capture.sites import Site
-from poolscope.capture.weights import Projections
+from poolscope.capture.sites import Projections, Site
 
 __all__ = [
     "CapturedBatch",

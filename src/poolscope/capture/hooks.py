@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from poolscope.capture.attention import attention_tap
-from poolscope.capture.checks import check_weights, close, equal, hidden, is_sum, recomposed
-from poolscope.capture.sites import Site
-from poolscope.capture.trace import first_tensor
+from poolscope.capture.sites import Site, check_weights, close, equal, hidden, is_sum, recomposed
+from poolscope.capture.trace import attention_tap, first_tensor
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.capture.checks import equal
+from poolscope.capture.sites import equal
 from poolscope.capture.trace import Call, Trace, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder

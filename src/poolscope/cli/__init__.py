@@ -95,7 +95,7 @@ class Commands(TyperGroup):
         if row is None:
             return None
         if row.name == "research":
-            return typer.main.get_command(research)
+            return typer.main.get_command(research_group)
         return _built(row)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -148,7 +148,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-research = typer.Typer(
+research_group = typer.Typer(  # not `research`: the module of that name would be bound over it
     name="research",
     cls=ResearchCommands,
     help="The experiments of the papers, on your models and texts.",
@@ -181,7 +181,7 @@ def _options(
     """Options before the command."""
 
 
-@research.callback()
+@research_group.callback()
 def _research_options() -> None:
     """None of its own."""
 

@@ -207,6 +207,6 @@ def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path |
         results[0].save_parquet(parquet)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.metrics.layers.figure import layers_sheet
+        from poolscope.metrics.layers.result import layers_sheet
 
         save_figure(layers_sheet(*results), figure)

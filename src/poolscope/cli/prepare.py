@@ -10,7 +10,6 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_file
-from poolscope.cli.inputs import encoding_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,7 +119,7 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import read_corpus
+    from poolscope.cli.inputs import encoding_progress, read_corpus
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from poolscope.evaluation import Difference, Evaluation, Task
     from poolscope.repairs.repair_file import Repair
-    from poolscope.repairs.tune_result import TuneResult
+    from poolscope.repairs.tune import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")

@@ -26,13 +26,11 @@ from poolscope.encoders.capabilities import longest_of, options_of
 from poolscope.errors import InputError, StoreError
 from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
 from poolscope.extensions import load_extensions
-from poolscope.numbers.fitted import Arrays
-from poolscope.numbers.pooling import POOLINGS, MeanPooling, Pooling
+from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
-from poolscope.repairs.vectors import VECTOR_REPAIRS
+from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
 
 Vectors = NDArray[np.float32]
 Layers = Mapping[int, TokenClouds]

@@ -2,24 +2,85 @@
 
 All of them work on vectors of length 1 and give vectors of length 1: `x ↦ m(x/‖x‖)`, scaled to length 1 again, with an
 affine map m. Fit on a sample, apply the same object to queries and to documents.
+
+On disk a repair, like a pooling, is one safetensors file: the fitted arrays as tensors, everything else as JSON in its
+metadata. Reading it runs no code.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, require
-from poolscope.numbers.fitted import Fitted
+from poolscope import __version__
+from poolscope.errors import InputError, StoreError, require
+from poolscope.files import atomic_path
+from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
+from poolscope.results import plain
+
+FORMAT = 1
+_KEY = "poolscope"
+
+
+def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kinds: Mapping[str, type[Any]]) -> Any:
+    """The object that `to_dict` and `arrays` describe, one of `kinds`."""
+    name = str(content.get("name"))
+    if name not in kinds:
+        raise StoreError(
+            f"received {name!r}; this version knows {', '.join(kinds)}. The file is of another version or damaged."
+        )
+    try:
+        found = kinds[name](**content["parameters"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"received parameters that {name!r} does not have ({error}). The file is damaged.") from error
+    for key, value in arrays.items():
+        setattr(found, key, value)
+    return found
+
+
+def write_arrays(path: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write one safetensors file, atomically: arrays as tensors, `content` as JSON in its metadata."""
+    safetensors = require("safetensors.numpy", "repairs")
+    text = json.dumps({"format": FORMAT, "version": __version__, **plain(content)}, allow_nan=False)
+    tensors = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+    data = safetensors.save(tensors, metadata={_KEY: text})
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], Arrays]:
+    """The content and the arrays of a file of that kind; an error says what it is instead."""
+    safetensors = require("safetensors", "repairs")
+    try:
+        with safetensors.safe_open(os.fspath(path), framework="numpy") as file:
+            content = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        raise StoreError(f"{path}: not a readable safetensors file ({error}). Write it again.") from error
+    content = content if isinstance(content, dict) else {}
+    if content.get("kind") != kind or content.get("format") != FORMAT:
+        found = content.get("kind") or "no poolscope file"
+        raise StoreError(
+            f"{Path(path).name}: received {found} of format {content.get('format')}; expected {kind} of format "
+            f"{FORMAT}. Load it with what wrote it."
+        )
+    return content, arrays
+
+
+# -- the repairs ------------------------------------------------------------------------------------------------------
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]

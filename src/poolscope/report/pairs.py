@@ -17,7 +17,7 @@ from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, proje
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.numbers.bures.pairs import workers
-from poolscope.report.data import figure_data, kept_text, packed
+from poolscope.report.sections import figure_data, kept_text, packed
 
 # Tokens of each cloud that are drawn, and tokens of a text that are marked.
 DRAWN_TOKENS, MARKED_TOKENS = 160, 6

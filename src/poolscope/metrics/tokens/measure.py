@@ -26,9 +26,15 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers, check_texts, model_identity, not_a_text
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError, StoreError
-from poolscope.metrics.tokens.moments import TokenMoments, load_state, save_state, source_differences, special_key
+from poolscope.metrics.tokens.moments import (
+    TokenMoments,
+    load_state,
+    mark_of,
+    save_state,
+    source_differences,
+    special_key,
+)
 from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.metrics.tokens.sample import mark_of
 from poolscope.metrics.tokens.summary import summarise
 from poolscope.numbers.streaming import Index
 from poolscope.stores.store import Store, is_store

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from poolscope.capture.checks import close
+from poolscope.capture.sites import close
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs.temperature.rules import Constant, as_rule

@@ -16,7 +16,6 @@ from typing import Any
 from poolscope.encoders.capabilities import attention_of, has_attention, is_encoder
 from poolscope.encoders.temperature import CONFIG_KEY, current_role, in_role
 from poolscope.errors import InputError, ModelError, require
-from poolscope.repairs.temperature.routes import AttentionTemperature
 from poolscope.repairs.temperature.rules import (
     PUBLISHED_TAU,
     ByRole,
@@ -25,7 +24,7 @@ from poolscope.repairs.temperature.rules import (
     checked_role,
     rule_from_dict,
 )
-from poolscope.repairs.temperature.switch import scaled_layers, set_for_good, switched
+from poolscope.repairs.temperature.switch import AttentionTemperature, scaled_layers, set_for_good, switched
 
 
 @dataclass(frozen=True)
