@@ -41,12 +41,12 @@ _HOMES = {
     "YarnLike": "temperature.rules",
     "apply_saved": "temperature.tempscale",
     "as_rule": "temperature.rules",
-    "fit_steps": "temperature.steps",
+    "fit_steps": "temperature.rules",
     "keep_rule": "temperature.tempscale",
     "load_repair": "vectors",
     "register": "registry",
     "pool": ".numbers.pooling",
-    "rerank": "reranking",
+    "rerank": "trials",
 }
 
 __all__ = [
