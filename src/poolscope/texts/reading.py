@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -136,6 +137,50 @@ def read_texts(
     )
 
 
+def as_texts(source: Any) -> Sequence[str]:
+    """What was passed as texts, as a sequence: the one door of every function that takes a model and texts.
+
+    A path, a folder or a table (data frame, Arrow table, data set, dict of lists) is read as `read_texts` reads it, so
+    that `Texts` come back. A list stays as it is, with its empty texts, and any other iterable becomes a list. What
+    would be taken for something else by being iterated is refused by name.
+
+    >>> as_texts({"text": ["one", "two"]}), as_texts(text for text in ("one", ""))
+    (Texts(2 texts from memory), ['one', ''])
+    """
+    if isinstance(source, Texts):
+        return source
+    if isinstance(source, os.PathLike) or is_table(source) or (isinstance(source, str) and _is_name(source)):
+        return read_texts(source)
+    if isinstance(source, str):
+        raise InputError(
+            f"texts: received one string, {shorten(source)}, which names no file or folder here; allowed: a list of "
+            f"texts. Pass [text] for a single one, or a path that exists."
+        )
+    _refuse_no_texts(source)
+    if hasattr(source, "to_pylist"):
+        return values(source)
+    return source if isinstance(source, Sequence) else list(source)
+
+
+def _is_name(text: str) -> bool:
+    return text.startswith(("builtin:", "hub:")) or (text != "" and exists(Path(text)))
+
+
+def _refuse_no_texts(source: Any) -> None:
+    """Refuse what is not iterable, and what gives something else than texts in their order when it is iterated."""
+    reason = "it holds no texts"
+    if isinstance(source, io.IOBase):
+        reason = "an open file gives its lines with their ends"
+    elif isinstance(source, Set):
+        reason = "a set has no order, so that its texts would have other places in every run"
+    elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray | memoryview):
+        return
+    raise InputError(
+        f"texts: received {shorten(source)} ({type(source).__name__}); {reason}. Allowed: "
+        f"a path, a table or an iterable of strings. Pass one of these."
+    )
+
+
 def _builtin(name: str) -> Texts:
     if name != BUILTIN:
         raise InputError(f"received '{name}'; the only built-in corpus is {BUILTIN}. Ask for that one.")
@@ -162,11 +207,7 @@ def _plain_feed(source: Any, encoding: str | None) -> _Feed | None:
         return None
     if is_table(source):
         return None
-    if isinstance(source, bytes | bytearray) or not isinstance(source, Iterable):
-        raise InputError(
-            f"received {shorten(source)} ({type(source).__name__}); texts come from a path, a table or an "
-            "iterable of strings. Pass one of these."
-        )
+    _refuse_no_texts(source)
     return _Feed("memory", _numbered(values(source) if hasattr(source, "to_pylist") else source))
 
 
