@@ -35,7 +35,7 @@ from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool
 from poolscope.repairs.repair_file import Repair as Repair
-from poolscope.repairs.temperature.bake import bake as bake
+from poolscope.repairs.temperature.tempscale import bake as bake
 from poolscope.repairs.temperature.tempscale import tempscale as tempscale
 from poolscope.repairs.tune import tune as tune
 from poolscope.research.correlate import CorrelationStudy as CorrelationStudy

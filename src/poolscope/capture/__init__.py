@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from poolscope.capture.hooks import LayerCapture
 from poolscope.capture.model import (
     CapturedBatch,
     CapturedText,
+    LayerCapture,
     OpenModel,
     TextBatch,
     TextLayer,

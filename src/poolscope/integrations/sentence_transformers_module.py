@@ -146,7 +146,7 @@ def _at_temperature(model: Any, repair: Repair) -> Any:
     if rule is None or rule.neutral:
         return copy.deepcopy(model)
     if isinstance(rule, Constant):
-        from poolscope.repairs.temperature.bake import bake
+        from poolscope.repairs.temperature.tempscale import bake
 
         return bake(model, rule)
     from poolscope.repairs.temperature.tempscale import keep_rule

@@ -179,9 +179,9 @@ def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Ite
 
 def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
     top = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
-    found = np.take_along_axis(cosines, top, axis=1)
-    order = np.lexsort((top, -found), axis=1)  # equal scores by position, so that the answer is the same everywhere
-    return np.take_along_axis(top, order, axis=1), np.take_along_axis(found, order, axis=1)
+    scores = np.take_along_axis(cosines, top, axis=1)
+    order = np.lexsort((top, -scores), axis=1)  # equal scores by position, so that the answer is the same everywhere
+    return np.take_along_axis(top, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
