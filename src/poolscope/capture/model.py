@@ -326,9 +326,9 @@ class OpenModel:
                 f"{self.subject}: received a model that was compiled in place, whose layers cannot be watched; allowed "
                 f"is the model as it was loaded. Load it again, and compile it afterwards."
             )
-        found = trace(self._model, self._forward, positions=encoder.card.positions)
-        self.sites = find_sites(found, self._model, subject=self.subject)
-        self.final_norm = has_final_norm(found, self.sites)
+        passed = trace(self._model, self._forward, positions=encoder.card.positions)
+        self.sites = find_sites(passed, self._model, subject=self.subject)
+        self.final_norm = has_final_norm(passed, self.sites)
 
     def run(
         self,

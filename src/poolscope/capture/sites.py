@@ -326,8 +326,8 @@ def as_projection(call: Call) -> Projection | None:
         projection = Projection(call.module, transposed)
         matrix, bias = projection.weight, projection.bias
         if matrix.shape == (call.input.shape[-1], call.output.shape[-1]):
-            found = call.input @ matrix
-            if close(found if bias is None else found + bias, call.output):
+            product = call.input @ matrix
+            if close(product if bias is None else product + bias, call.output):
                 return projection
     return None
 

@@ -130,24 +130,24 @@ def trace(model: Any, run: Callable[[Batch], Any], *, positions: int | None) -> 
     import torch
 
     batch = _probe(model.get_input_embeddings().num_embeddings, positions)
-    found = Trace(torch.from_numpy(batch.mask).to(model.device))
+    seen = Trace(torch.from_numpy(batch.mask).to(model.device))
     open_calls: list[Call] = []
     clock = iter(range(1 << 60))
 
     def enter(module: Any, args: Any, kwargs: Any) -> None:
         open_calls.append(Call(module, first_tensor((*args, kwargs.get("hidden_states"))), next(clock)))
-        found.calls.append(open_calls[-1])
+        seen.calls.append(open_calls[-1])
 
     def leave(module: Any, args: Any, output: Any) -> None:
         call = open_calls.pop()
         call.output, call.end = first_tensor(output), next(clock)
 
     def attend(weights: Callable[[], Any]) -> None:
-        found.attentions.append(Attention(next(clock), weights(), tuple(open_calls)))
+        seen.attentions.append(Attention(next(clock), weights(), tuple(open_calls)))
 
     with _hooks(model, enter, leave), attention_tap(attend):
         run(batch)
-    return found
+    return seen
 
 
 @contextmanager

@@ -71,11 +71,9 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded
     model on the embedded corpus.
     """
-    from rich.console import Console
-
     from poolscope.cli.inputs import is_clouds, load_clouds
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
@@ -172,11 +170,13 @@ def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: st
 
 def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("SOCM", f"[bold]{result.mean:.4f}[/bold]  mean over {result.count:,} pairs ({result.kind})")
+    over = f"  mean over {result.count:,} pairs ({result.kind})"
+    table.add_row("SOCM", Text.assemble((f"{result.mean:.4f}", "bold"), over))
     few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
     for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
         if interval is not None:
@@ -261,8 +261,6 @@ def pair(
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
     """
-    from rich.console import Console
-
     from poolscope.encoders import as_encoder
     from poolscope.metrics.pair import project_pair
 
@@ -270,7 +268,7 @@ def pair(
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     projection = project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
-    screen = Console(stderr=json == "-", soft_wrap=True)
+    screen = arguments.open_screen(json, soft_wrap=True)
     _print_pair(projection, clouds, name, screen)
     if output is not None:
         _draw(projection, clouds, [first, second], encoder, name, output)
@@ -327,4 +325,4 @@ def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, scre
             f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
         )
     for line in lines:
-        screen.print(line, highlight=False, markup=False)
+        screen.print(line)

@@ -28,14 +28,14 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
     """
     distinct = len(np.unique(vectors, axis=0))
     random = np.random.default_rng(seed)
-    found: list[Index] = []
+    partitions: list[Index] = []
     for _ in range(_PATIENCE * starts if distinct >= clusters else 0):
         try:
-            found.append(_one_start(vectors, clusters, random))
+            partitions.append(_one_start(vectors, clusters, random))
         except ClusterError:  # a cluster ran empty: another start
             continue
-        if len(found) == starts:
-            return np.stack(found, axis=1)
+        if len(partitions) == starts:
+            return np.stack(partitions, axis=1)
     raise InputError(
         f"received {distinct} distinct vectors for {clusters} clusters, and k-means left one empty in nearly every "
         f"start; needed: a vector of its own for every label at least. Pass more texts, or merge labels."
@@ -43,13 +43,13 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
 
 
 def _one_start(vectors: Array, clusters: int, random: np.random.Generator) -> Index:
-    centres, found = kmeans2(vectors, clusters, iter=_STEP, minit="++", missing="raise", rng=random)
+    centres, labels = kmeans2(vectors, clusters, iter=_STEP, minit="++", missing="raise", rng=random)
     for _ in range(_MOST_STEPS):
         centres, then = kmeans2(vectors, centres, iter=_STEP, minit="matrix", missing="raise")
-        if np.array_equal(found, then):
+        if np.array_equal(labels, then):
             break
-        found = then
-    _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+        labels = then
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[inverse], dtype=np.int64)
 
 

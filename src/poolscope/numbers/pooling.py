@@ -46,8 +46,8 @@ class Fitted:
         return self
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{key}={value!r}" for key, value in self.get_params().items())
-        return f"{type(self).__name__}({given})"
+        parameters = ", ".join(f"{key}={value!r}" for key, value in self.get_params().items())
+        return f"{type(self).__name__}({parameters})"
 
     @property
     def label(self) -> str:

@@ -259,11 +259,11 @@ def _measure_block(
             "float32."
         )
     result.squares[parts] = np.add.reduceat(lengths, starts)
-    asked = np.repeat(wanted, sizes)
-    counted = asked & (lengths > 0)
+    rows_wanted = np.repeat(wanted, sizes)
+    counted = rows_wanted & (lengths > 0)
     inverse = np.zeros(len(lengths))
     np.divide(1, np.sqrt(lengths), out=inverse, where=counted)
-    directions = DirectionSum(inverse @ block, int(counted.sum()), int(asked.sum()) - int(counted.sum()))
+    directions = DirectionSum(inverse @ block, int(counted.sum()), int(rows_wanted.sum()) - int(counted.sum()))
     centres = np.add.reduceat(block, starts, axis=0) / sizes[:, None]
     result.means[parts] = centres
     block -= np.repeat(centres, sizes, axis=0)

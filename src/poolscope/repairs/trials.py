@@ -43,8 +43,8 @@ def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Inde
     if not 0 <= weight < np.inf:
         raise InputError(f"weight: received {weight!r}; allowed: a number from 0 (order of the cosine) on.")
     distances = np.empty(len(pairs))
-    for rows, found in given_pairs(queries, pairs, documents):
-        distances[rows] = 4 * found.mean_distance + weight * found.bures
+    for rows, measured in given_pairs(queries, pairs, documents):
+        distances[rows] = 4 * measured.mean_distance + weight * measured.bures
     return distances
 
 
@@ -69,11 +69,11 @@ def rerank(ranking: Ranking, queries: TokenClouds, documents: TokenClouds, *, we
 
 def _ranks(ranking: Ranking, top: Index) -> Array:
     """Rank of every judged document: its new place within the top, its old rank below it."""
-    found = top[ranking.query] == ranking.document[:, None]
-    inside = found.any(axis=1)
+    matches = top[ranking.query] == ranking.document[:, None]
+    inside = matches.any(axis=1)
     # A document that ties at the edge of the top may have a rank within it without being there: it is behind.
     below = np.maximum(ranking.rank, top.shape[1] + 1)
-    return np.asarray(np.where(inside, found.argmax(axis=1) + 1.0, below))
+    return np.asarray(np.where(inside, matches.argmax(axis=1) + 1.0, below))
 
 
 # -- trials -----------------------------------------------------------------------------------------------------------
@@ -115,15 +115,15 @@ class Bench:
 
     def encode(self, rule: TemperatureRule | None, *, layers: Sequence[int] = (-1,)) -> list[Layers]:
         """The clouds of every side at a temperature. Sides in one role go in one pass: cores wait once."""
-        sides, found = self.task.sides, {}
+        sides, encoded = self.task.sides, {}
         for role in dict.fromkeys(side.role for side in sides):
             alike = [k for k, side in enumerate(sides) if side.role == role]
             texts = [text for k in alike for text in sides[k].texts]
             clouds = encode_at(self.encoder, texts, rule, role=role, layers=layers, progress=self.progress)
             ends = np.cumsum([0, *(len(sides[k].texts) for k in alike)])
             for k, (start, stop) in zip(alike, pairwise(ends), strict=True):
-                found[k] = {layer: part[start:stop] for layer, part in clouds.items()}
-        return [found[k] for k in range(len(sides))]
+                encoded[k] = {layer: part[start:stop] for layer, part in clouds.items()}
+        return [encoded[k] for k in range(len(sides))]
 
     def try_repair(
         self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
@@ -175,8 +175,8 @@ class Bench:
     ) -> Trial:
         """The trial of two evaluations of the task, at the level of this bench."""
         family = family if repair is None else repair.family
-        found = compared(name, before, after, doing=doing, level=self.level, units=self.units)
-        return replace(found, family=family, repair=repair)
+        trial = compared(name, before, after, doing=doing, level=self.level, units=self.units)
+        return replace(trial, family=family, repair=repair)
 
 
 def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:

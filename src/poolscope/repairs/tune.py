@@ -149,8 +149,8 @@ def decide(
     ]
     if selected is None or difference is None:
         where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
-        found = f"none of {tried} candidates is better than the model as it is on {where}"
-        sentence = f"{_answer(reported_on)}: {found}."
+        reason = f"none of {tried} candidates is better than the model as it is on {where}"
+        sentence = f"{_answer(reported_on)}: {reason}."
         return Verdict("ok", sentence, evidence=tuple(evidence))
     evidence.insert(
         0,
@@ -167,8 +167,8 @@ def decide(
     return Verdict("ok", sentence, evidence=tuple(evidence), **numbers)
 
 
-def _interval(found: Evaluation) -> str:
-    return str(found.interval() or f"({found.why_no_interval()})")
+def _interval(evaluation: Evaluation) -> str:
+    return str(evaluation.interval() or f"({evaluation.why_no_interval()})")
 
 
 def _answer(reported_on: Evaluation) -> str:
@@ -197,9 +197,13 @@ def _points(
     symbol: str = "circle",
     size: int = 8,
 ) -> Any:
-    means = [found.mean for found in differences]
-    high = [0.0 if found.interval is None else found.interval.high - found.mean for found in differences]
-    low = [0.0 if found.interval is None else found.mean - found.interval.low for found in differences]
+    means = [difference.mean for difference in differences]
+    high = [
+        0.0 if difference.interval is None else difference.interval.high - difference.mean for difference in differences
+    ]
+    low = [
+        0.0 if difference.interval is None else difference.mean - difference.interval.low for difference in differences
+    ]
     return go.Scatter(
         x=means,
         y=list(labels),
@@ -207,7 +211,7 @@ def _points(
         name=name,
         marker={"color": colour, "size": size, "symbol": symbol},
         error_x={"type": "data", "array": high, "arrayminus": low, "color": colour, "thickness": 1.5, "width": 4},
-        text=[str(found) for found in differences],
+        text=[str(difference) for difference in differences],
         hovertemplate="%{y}<br>%{text}<extra></extra>",
     )
 
@@ -373,7 +377,7 @@ class Search:
         bench = self.bench
         if not tried or bench.before.statistic != "mean" or bench.task.units < FEWEST_HELD_OUT:
             return None
-        scores = np.stack([bench.before.scores, *(found.scores for found in tried.values())], axis=1)
+        scores = np.stack([bench.before.scores, *(evaluation.scores for evaluation in tried.values())], axis=1)
         fit = fit_steps(unit_lengths(bench.encoder, bench.task), scores, temperatures=[1.0, *tried], bins=_BINS)
         if fit.rule.neutral or len(set(fit.rule.temperatures)) == 1:
             return None
@@ -417,8 +421,8 @@ def texts_to_encode(task: Task, temperatures: Iterable[float | TemperatureRule] 
     return texts * (len(set(rules)) + 3) // 2
 
 
-def _parts(family: Any, asked: Iterable[Any] | None, *, argument: str) -> list[Any]:
-    return [make_part(family, how, argument=argument) for how in (candidates(family) if asked is None else asked)]
+def _parts(family: Any, chosen: Iterable[Any] | None, *, argument: str) -> list[Any]:
+    return [make_part(family, how, argument=argument) for how in (candidates(family) if chosen is None else chosen)]
 
 
 def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:

@@ -67,12 +67,12 @@ def explanations(pages: Iterable[str]) -> list[Explanation]:
     """
     pages = list(pages)
     names = list(dict.fromkeys(page.partition("#")[0] for page in pages))
-    found = [_explanation(name, among=names) for name in names]
-    anchors = {anchor for part in found for anchor in (part.anchor, *re.findall(r'<h\d id="([^"]+)"', part.body))}
+    parts = [_explanation(name, among=names) for name in names]
+    anchors = {anchor for part in parts for anchor in (part.anchor, *re.findall(r'<h\d id="([^"]+)"', part.body))}
     for page in pages:
         if explanation_anchor(page) not in anchors:
             raise InputError(f"explained_by: received {page!r}; that page of the documentation has no such heading.")
-    return found
+    return parts
 
 
 def _explanation(name: str, *, among: Sequence[str]) -> Explanation:

@@ -198,8 +198,8 @@ class ByRole(TemperatureRule):
     kind: ClassVar[str] = "by_role"
 
     def __init__(self, *, query: Any, document: Any) -> None:
-        for role, given in (("query", query), ("document", document)):
-            rule = as_rule(given)
+        for role, how in (("query", query), ("document", document)):
+            rule = as_rule(how)
             if isinstance(rule, ByRole):
                 raise InputError(f"{role}: received a rule by role within a rule by role; give it one rule.")
             object.__setattr__(self, role, rule)
@@ -330,12 +330,12 @@ def fit_steps(
     Steps(edges=(100,), temperatures=(1.0, 0.8))
     """
     n, values, plain = _checked(lengths, scores, temperatures)
-    found = length_bins(n, bins)
-    competed = (len(temperatures) - 1) * len(found)
+    by_length = length_bins(n, bins)
+    competed = (len(temperatures) - 1) * len(by_length)
     raised = 1 - (1 - level) / max(competed, 1)
     choices = []
-    for k, label in enumerate(found.labels):
-        inside = values[found.of == k]
+    for k, label in enumerate(by_length.labels):
+        inside = values[by_length.of == k]
         best = int(inside.mean(axis=0).argmax()) if len(inside) else plain
         gains = inside[:, best] - inside[:, plain]
         interval = None if best == plain else bootstrap_interval(gains, level=raised, draws=_DRAWS)
@@ -350,8 +350,8 @@ def fit_steps(
                 chosen=float(temperatures[best]) if convincing else 1.0,
             )
         )
-    edges = tuple(int(np.ceil(edge)) for edge in found.edges[1:-1])
-    return StepFit(Steps(edges, tuple(choice.chosen for choice in choices)), tuple(choices), found.notes())
+    edges = tuple(int(np.ceil(edge)) for edge in by_length.edges[1:-1])
+    return StepFit(Steps(edges, tuple(choice.chosen for choice in choices)), tuple(choices), by_length.notes())
 
 
 def _checked(

@@ -67,10 +67,10 @@ class AttentionTemperature:
             return rule.tau
         if mask is None:
             return rule(length)
-        found = [self._at(rule, role, n) for n in token_counts(mask).tolist()]
+        temperatures = [self._at(rule, role, n) for n in token_counts(mask).tolist()]
         # Float32 at least: a temperature rounded to half precision would be another temperature.
         dtype = torch.promote_types(query.dtype, torch.float32)
-        return torch.tensor(found, dtype=dtype, device=query.device)[:, None, None, None]
+        return torch.tensor(temperatures, dtype=dtype, device=query.device)[:, None, None, None]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self.rule,)
@@ -140,10 +140,10 @@ def uses_registry(kind: type) -> bool:
 def plain_attention(kind: type, implementation: str) -> Callable[..., Any]:
     """The function that a module class would call for an implementation, with the overrides of its own file."""
     names = inspect.unwrap(kind.forward).__globals__  # type: ignore[attr-defined]
-    found: Callable[..., Any] = names["ALL_ATTENTION_FUNCTIONS"].get_interface(
+    function: Callable[..., Any] = names["ALL_ATTENTION_FUNCTIONS"].get_interface(
         implementation, names["eager_attention_forward"]
     )
-    return found
+    return function
 
 
 def register(implementation: str) -> str:
@@ -265,18 +265,18 @@ _renamed: dict[int, _Renamed] = {}  # by the id of the configuration; several mo
 
 def find_attentions(model: Any) -> dict[str, Any]:
     """The attention modules of a transformers model whose temperature can be set, by name (shared ones once)."""
-    found = {
+    attentions = {
         name: module
         for name, module in model.named_modules()
         if uses_registry(module.__class__) or is_intercepted(type(module))
     }
-    if not found:
+    if not attentions:
         kind = next((m for m in model.modules() if "Attention" in type(m).__name__), model)
         raise refusal(kind, "it computes its attention (if any) in a way of its own")
-    for module in found.values():
+    for module in attentions.values():
         if getattr(module, "reorder_and_upcast_attn", False):
             raise refusal(module, "reorder_and_upcast_attn makes it compute its attention in a way of its own")
-    return found
+    return attentions
 
 
 def set_for_good(model: Any, temperature: AttentionTemperature) -> None:
@@ -359,8 +359,8 @@ def _configs(model: Any, attentions: Sequence[Any]) -> list[Any]:
     """The configuration objects by whose name the model finds its attention and builds its masks."""
     if not any(uses_registry(module.__class__) for module in attentions):
         return []
-    found = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    configs = [config for config in found.values() if hasattr(config, "_attn_implementation")]
+    by_id = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    configs = [config for config in by_id.values() if hasattr(config, "_attn_implementation")]
     for config in configs:
         if str(config._attn_implementation).removeprefix(PREFIX) not in IMPLEMENTATIONS:
             raise ModelError(

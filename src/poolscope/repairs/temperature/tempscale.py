@@ -153,9 +153,9 @@ def text_models(model: Any) -> list[tuple[str, Any]]:
         return [("", part) for part in attention_of(model)]
     if isinstance(model, tuple) and len(model) == 2:
         model = model[0]
-    found = outermost_models(model)
-    several = len(found) > 1
-    return [(f"{name}." if several else "", _encoder_half(part)) for name, part in found.items()]
+    models = outermost_models(model)
+    several = len(models) > 1
+    return [(f"{name}." if several else "", _encoder_half(part)) for name, part in models.items()]
 
 
 def outermost_models(model: Any) -> dict[str, Any]:
@@ -172,13 +172,13 @@ def outermost_models(model: Any) -> dict[str, Any]:
             f"temperature of the model before torch.compile."
         )
     kind = require("transformers", "torch").PreTrainedModel
-    found = {name: part for name, part in model.named_modules() if isinstance(part, kind)}
-    if not found:
+    models = {name: part for name, part in model.named_modules() if isinstance(part, kind)}
+    if not models:
         raise ModelError(
             f"{type(model).__name__}: no transformers model in it, and so no attention; needed: a transformer. "
             f"Static embeddings have none: repair the pooled vectors instead."
         )
-    return {name: part for name, part in found.items() if not any(_inside(name, other) for other in found)}
+    return {name: part for name, part in models.items() if not any(_inside(name, other) for other in models)}
 
 
 def check_savable(model: Any) -> None:
@@ -344,16 +344,16 @@ def _linear_in_logits(module: Any) -> Iterator[Any]:
     if norm is not None:  # it would undo what is done to the projection before it
         yield _NormWeight(norm) if _adds_one(norm) else norm.weight
         return
-    found = False
+    projected = False
     for name in (*_QUERIES, *_BESIDE):
         part = getattr(module, name, None)
         if part is not None:
-            found = found or name in _QUERIES
+            projected = projected or name in _QUERIES
             yield from part.parameters() if hasattr(part, "parameters") else [part]
-    fused = None if found else _fused_queries(module)
+    fused = None if projected else _fused_queries(module)
     if fused is not None:
         yield from fused
-    elif not found:
+    elif not projected:
         raise ModelError(
             f"{type(module).__name__}: the projection of its queries was not found under the names that transformers "
             f"uses; a temperature cannot be written into its weights. Keep it with the model by "
@@ -402,10 +402,10 @@ def _check_plain(model: Any) -> None:
 
 
 def _check_equal(baked: Any, original: Any, tau: float) -> None:
-    found, mask = run_probe(baked)
+    output, mask = run_probe(baked)
     with tempscale(original, tau):
         expected, _ = run_probe(original)
-    if not close(found, expected, mask):
+    if not close(output, expected, mask):
         raise ModelError(
             f"{type(original).__name__}: with the temperature in its weights it computes something else than inside "
             f"tempscale; nothing was saved. Keep the temperature with the model by poolscope.repairs.keep_rule."
