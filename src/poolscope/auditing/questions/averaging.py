@@ -14,9 +14,8 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, cloud_trial, judged_by
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
-from poolscope.metrics.layers.figure import layers_figure
 from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import LayersResult
+from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult

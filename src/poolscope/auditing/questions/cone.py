@@ -12,7 +12,7 @@ from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, judged_by, mean_removal_trial
 from poolscope.evaluation import compare_scores
-from poolscope.metrics.cone import Cone, cone, cone_figure
+from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
 from poolscope.verdicts import Verdict
 
