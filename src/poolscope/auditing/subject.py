@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
+from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import HalvesTask, cut_halves
+from poolscope.auditing.trials import HalvesTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
@@ -146,6 +147,11 @@ class Subject:
         return cut_halves(self)
 
     @cached_property
+    def mean_removal(self) -> Trial:
+        """The trial of removing the mean."""
+        return mean_removal_trial(self)
+
+    @cached_property
     def pooling_report(self) -> PoolingReport:
         """What the model declares about its pooling, prompts and length, and what was done."""
         return pooling_report(self.encoder)
@@ -194,6 +200,17 @@ class Subject:
         if verb == "tune" and self.trial_texts != 0 and isinstance(self.halves, str):
             return None  # it tries repairs on halves too
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
+
+    def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
+        """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
+        short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
+        needed = max(change.count * (change.smallest_gain() / least) ** 2 for change in short)
+        if not np.isfinite(needed) or needed > len(self.distinct) / 2:
+            size = f", {2 * needed:,.0f} or so" if np.isfinite(needed) else ""
+            return Action("undecided", f"audit more texts{size}: too few are on trial to tell", None, "another audit")
+        trial = int(np.ceil(needed / 10)) * 10
+        step = f"put {trial:,} texts on trial: those were too few to tell"
+        return Action("undecided", step, self.command("audit", trial=trial), "another audit, from the cache")
 
     def rechunk_command(self, **more: Any) -> str | None:
         """What to run to cut the texts to fit this model and audit them again."""

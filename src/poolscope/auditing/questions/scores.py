@@ -29,10 +29,7 @@ def answer(subject: Subject) -> Answer:
     limits = subject.thresholds
     scores = score_distribution(subject.vectors[subject.distinct], false_hits=limits["false_hits"], seed=subject.seed)
     verdict = judge(scores, limits)
-    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}, or remove the mean to widen the band"
-    action = Action("repair", step, subject.command("tune"), "no re-encoding: one subtraction a vector")
-    if not scores.placed:
-        action = Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
+    action = _action(subject, scores) if verdict.at_least("watch") else None
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
@@ -51,6 +48,18 @@ def answer(subject: Subject) -> Answer:
         tables={"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})},
         draw={"scores": scores.figure},
     )
+
+
+def _action(subject: Subject, scores: ScoreDistribution) -> Action:
+    """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
+    if not scores.placed:
+        return Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
+    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}"
+    trial = subject.mean_removal
+    if trial.difference is not None and trial.gain == 0:
+        return Action("repair", step, None, "a setting of your search; nothing is encoded again")
+    other = "removing the mean, which helps on trial, widens the band" if trial.gain else "try a removal of the mean"
+    return Action("repair", f"{step}, or {other}", subject.command("tune"), "no re-encoding: one subtraction a vector")
 
 
 def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
