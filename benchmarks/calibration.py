@@ -6,8 +6,8 @@
 comparisons of few queries give them: all different, most of them 0, a few large ones among many small losses, and those
 of nDCG@10 of two rankings that are equally good. Beside it the percentile bootstrap.
 
-**Trials**: which level a trial gives (99 % interval, a gain of 0.01 matters) where there is no gain, and where the gain is
-0.01, 0.03 and 0.1: one query in ten changes, up or down, and so many more go up.
+**Trials**: which level a trial gives (99 % interval, a gain of 0.01 matters) where nothing is gained, and where
+the gain is 0.01, 0.03 and 0.1: one query in ten changes, up or down, and so many more go up.
 """
 
 from __future__ import annotations

@@ -48,7 +48,18 @@ def texts(tmp_path_factory):
 
 
 def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_path):
-    output = run(folder, texts, "--output", tmp_path / "out", "--no-page")
+    # A cut-off is set in the search, by no command of ours; without it another step comes first.
+    output = run(
+        folder,
+        texts,
+        "--output",
+        tmp_path / "out",
+        "--no-page",
+        "--threshold",
+        "cut_off_watch=2",
+        "--threshold",
+        "cut_off_repair=3",
+    )
     content = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert f"{COUNT} texts of {texts}" in output
     for question, answer in zip(QUESTIONS.values(), content["answers"], strict=True):

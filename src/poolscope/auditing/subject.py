@@ -22,6 +22,7 @@ from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
+from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm_reduced
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
@@ -53,7 +54,8 @@ class Subject:
     """A model on a corpus, encoded once.
 
     `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
-    `runtime` are the vectors that the user's own runtime gave for the same texts. `trial_texts` are the
+    `documents` names the document of each text, None where it is not known. `runtime` are the vectors that the user's
+    own runtime gave for the same texts. `trial_texts` are the
     texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
     `named` how all that is called on the command line.
     """
@@ -63,6 +65,7 @@ class Subject:
     thresholds: Thresholds
     source: str
     notes: tuple[str, ...] = ()
+    documents: tuple[str, ...] | None = None
     runtime: Array | None = None
     trial_texts: int | None = None
     seed: int = 0
@@ -107,6 +110,21 @@ class Subject:
         left = len(self) - len(self.distinct)
         verb = "text that equals" if left == 1 else "texts that equal"
         return (f"Left out: {left:,} {verb} an earlier one but for letter case and blanks.",) if left else ()
+
+    @cached_property
+    def groups(self) -> NDArray[np.int64] | None:
+        """The number of the document of each text; None where documents are not known."""
+        return None if self.documents is None else np.unique(self.documents, return_inverse=True)[1]
+
+    @cached_property
+    def scores(self) -> ScoreDistribution:
+        """The cosines of pairs of different texts, of different documents where these are known."""
+        return score_distribution(
+            self.vectors[self.distinct],
+            groups=None if self.groups is None else self.groups[self.distinct],
+            false_hits=self.thresholds["false_hits"],
+            seed=self.seed,
+        )
 
     @cached_property
     def ids(self) -> list[str]:

@@ -47,6 +47,10 @@ def audit(
     ] = None,
     column: given.Column = None,
     id_column: given.IdColumn = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
+    ] = None,
     limit: given.Limit = None,
     seed: given.Seed = 0,
     no_cache: given.NoCache = False,
@@ -61,6 +65,7 @@ def audit(
     from rich.console import Console
 
     from poolscope.auditing.commands import PIPE, Named
+    from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.cli.outputs import name_written, put_json
@@ -73,7 +78,9 @@ def audit(
         check_folder(output)
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
-    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
+    if group is None and texts is not None:
+        group = group_column(texts, (column, id_column))
+    reading = {"column": column, "id_column": id_column, "group": group, "limit": limit, "seed": seed}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     named = Named(
@@ -127,9 +134,10 @@ def _run(
                 f"model."
             )
         return ask(model, seed=reading["seed"], **settings)
-    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
+    labelled = {**reading, "label_column": reading["group"]}
+    corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
     with encoding_progress(len(corpus)) as progress:
-        return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
+        return ask(model, corpus, groups=corpus.labels, seed=reading["seed"], progress=progress, **settings, **options)
 
 
 def print_audit(result: Audit, screen: Console) -> None:

@@ -108,7 +108,7 @@ def corpus_interval(values: Array, *, level: float = 0.95, positive: bool = Fals
 
 def jackknife_interval(
     sums: Sequence[Array],
-    pairs_per_text: Sequence[int],
+    pairs_per_text: Sequence[int | Array],
     total: float,
     pairs: int,
     *,
@@ -118,12 +118,12 @@ def jackknife_interval(
     """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
 
     sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
-    how many pairs a text of that corpus is. positive: no value is below 0, so the interval is made for the logarithm
-    of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
+    how many pairs a text of that corpus is, one number or one a text. positive: no value is below 0, so the interval is
+    made for the logarithm of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
     """
     variance, smallest = 0.0, min(len(s) for s in sums)
     for text_sums, each in zip(sums, pairs_per_text, strict=True):
-        if pairs - each <= 0:
+        if np.any(pairs - each <= 0):
             return None
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
