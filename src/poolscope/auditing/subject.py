@@ -23,6 +23,7 @@ from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
+from poolscope.metrics.socm.confusable import confusable_pairs
 from poolscope.metrics.socm.measure import socm_reduced
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
@@ -36,6 +37,7 @@ Array = NDArray[np.float64]
 
 # All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
 MOST_PAIRS = 2500
+_CONFUSED = 400
 _REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
 
@@ -202,6 +204,24 @@ class Subject:
         return replace(
             socm_reduced(self.clouds, self._reduced, pairs=pairs), kind="each different text with its nearest neighbour"
         )
+
+    @cached_property
+    def confusable(self) -> SocmResult | None:
+        """SOCM of texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or
+        above: those that a search would confuse. At most so many, drawn; None for fewer than three.
+        """
+        texts = self.distinct[self.scores.positions]
+        groups = None if self.groups is None else self.groups[texts]
+        pairs = confusable_pairs(
+            self.vectors[texts], self.scores.cut_off.known, groups=groups, most=_CONFUSED, seed=self.seed
+        )
+        if len(pairs) < 3:
+            return None
+        return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind="confusable pairs")
+
+    def pairs_of(self, pairs: NDArray[np.int64], kind: str) -> SocmResult:
+        """SOCM of these pairs."""
+        return replace(socm_reduced(self.clouds, self._reduced, pairs=pairs), kind=kind)
 
     @cached_property
     def _reduced(self) -> tuple[ReducedCache, ReducedCache]:

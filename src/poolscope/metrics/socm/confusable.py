@@ -50,7 +50,9 @@ def sampling_floors(clouds: TokenClouds, texts: Index, *, seed: int = 0) -> Arra
 def hidden_share(mean_distance: Array, covariance_distance: Array, floor: Array) -> Array:
     """(d_Σ − f)/(d_μ + d_Σ − f), the part of W₂² that the means do not see, after the sampling floor f; at least 0.
 
-    It stays the same under a change of scale of all tokens, and does not hang on how concentrated a model is.
+    It stays the same under a change of scale of all tokens. It is an upper bound: tokens drawn anew from a few stay in
+    their span, so that f takes off less than sampling gives. Two clouds of one distribution in 12 dimensions, their means
+    moved, had a share of 0.60 at 10 tokens, 0.18 at 40 and 0.05 at 150.
 
     >>> hidden_share(np.array([0.1, 0.1]), np.array([0.4, 0.05]), np.array([0.1, 0.1]))
     array([0.75, 0.  ])
