@@ -19,7 +19,7 @@ _CHUNK = re.compile(r"(.+)#\d+")
 def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
     """The column of a table that names the documents; None without one, and for what is no table.
 
-    >>> group_column({"text": ["a", "b"], "url": ["x", "x"]})
+    >>> group_column({"text": ["a", "b", "c"], "url": ["x", "x", "y"]})
     'url'
     """
     if not isinstance(source, str | os.PathLike | dict):

@@ -136,8 +136,9 @@ def _run(
         return ask(model, seed=reading["seed"], **settings)
     labelled = {**reading, "label_column": reading["group"]}
     corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
+    groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
     with encoding_progress(len(corpus)) as progress:
-        return ask(model, corpus, groups=corpus.labels, seed=reading["seed"], progress=progress, **settings, **options)
+        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=progress, **settings, **options)
 
 
 def print_audit(result: Audit, screen: Console) -> None:

@@ -305,6 +305,24 @@ def bootstrap_estimate(values: Array, *, unit: str = "queries") -> Estimate:
     return Estimate(float(values.mean()), bootstrap_interval(values, unit=unit))
 
 
+def share_estimate(values: Array, *, level: float = 0.95, unit: str = "queries") -> Estimate:
+    """Mean of values in [0, 1], one a unit (found or not), with the interval of Wilson; no value for none.
+
+    It stays within 0 and 1, and of few units that were all found it says that others may not be.
+
+    >>> print(share_estimate(np.ones(3)), share_estimate(np.array([1.0, 0.0] * 50)))
+    1.000 [0.4385, 1.0000] 0.500 [0.4038, 0.5962]
+    """
+    count = len(values)
+    if not count:
+        return Estimate(None)
+    share, z = float(values.mean()), float(stats.norm.ppf((1 + level) / 2))
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
+    return Estimate(share, Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", "Wilson"))
+
+
 def difference_of_means(left: Array, right: Array, *, level: float = 0.95, unit: str = "texts") -> Estimate:
     """Mean of one group minus that of another, with the interval of Welch; no value for groups of fewer than two."""
     if len(left) < 2 or len(right) < 2:

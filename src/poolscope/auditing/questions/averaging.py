@@ -160,7 +160,8 @@ def judge(hidden: Estimate | None, limits: Thresholds, trial: Trial) -> Verdict:
     if hidden is None or hidden.value is None:
         head = "Hardly two texts are near enough to be confused by their averages"
     else:
-        head = f"Of the difference between two texts that a search would confuse, averages do not see up to {hidden.value:.0%}"
+        share = f"{hidden.value:.0%}"
+        head = f"Averages do not see up to {share} of the difference between two texts that a search would confuse"
     wins = "and using it wins nothing here: " if judged.level == "ok" else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
     estimate = Estimate(None) if hidden is None else hidden
@@ -211,8 +212,9 @@ def _evidence(
     if alike is not None:
         notes.append(
             f"{len(alike.hidden):,} pairs{documents} with a cosine of {subject.scores.cut_off.value:.2f} or more, the "
-            f"cut-off of question 1: hidden share {alike.share.value:.2f} {alike.share.interval or ''}, with the "
-            f"sampling floor of both texts taken off (an upper bound: of few tokens it takes off too little); d_Σ on the scale from 0 to 1 {alike.bounded.mean():.2f}."
+            f"cut-off of question 1: hidden share {alike.share.value:.2f} {alike.share.interval or ''}, the sampling "
+            f"floor of both texts taken off (an upper bound: of few tokens it takes off too little); d_Σ on the scale "
+            f"from 0 to 1 {alike.bounded.mean():.2f}."
         )
     notes += [
         f"On the published scale: SOCM {near.mean:.3f} over {near.count:,} pairs of neighbours, {every.mean:.3f}"

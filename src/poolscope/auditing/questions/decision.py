@@ -36,7 +36,7 @@ CERTAINTY: Mapping[Basis, str] = {
     "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
     "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
     "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
-    "too few": "moderate: the number lies beyond its threshold; a repair was tried on too few queries to tell",
+    "too few": "moderate: the number lies beyond its threshold; too few queries tell if it harms or a repair helps",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
     "declared": "a sign: read from what the model declares, not measured",

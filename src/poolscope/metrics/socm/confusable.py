@@ -51,8 +51,8 @@ def hidden_share(mean_distance: Array, covariance_distance: Array, floor: Array)
     """(d_Σ − f)/(d_μ + d_Σ − f), the part of W₂² that the means do not see, after the sampling floor f; at least 0.
 
     It stays the same under a change of scale of all tokens. It is an upper bound: tokens drawn anew from a few stay in
-    their span, so that f takes off less than sampling gives. Two clouds of one distribution in 12 dimensions, their means
-    moved, had a share of 0.60 at 10 tokens, 0.18 at 40 and 0.05 at 150.
+    their span, so that f takes off less than sampling gives. Two clouds of one distribution in 12 dimensions, their
+    means moved, had a share of 0.60 at 10 tokens, 0.18 at 40 and 0.05 at 150.
 
     >>> hidden_share(np.array([0.1, 0.1]), np.array([0.4, 0.05]), np.array([0.1, 0.1]))
     array([0.75, 0.  ])
@@ -69,7 +69,7 @@ def few_a_text(pairs: Index, order: Index, *, most: int, each: int) -> Index:
     [2]
     """
     used: dict[int, int] = {}
-    rows = []
+    rows: list[int] = []
     for row in order.tolist():
         texts = pairs[row].tolist()
         if len(rows) < most and all(used.get(text, 0) < each for text in texts):
