@@ -49,6 +49,10 @@ def audit(
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
+    ] = None,
     no_cache: arguments.NoCache = False,
     *,
     reading: dict[str, Any],
@@ -60,6 +64,7 @@ def audit(
     wrote; then TEXTS is left out, and what needs the model is not asked.
     """
     from poolscope.auditing.commands import PIPE, Named
+    from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.files import check_folder
@@ -71,6 +76,9 @@ def audit(
         check_folder(output)
     screen = arguments.open_screen(json)
     limits = read_thresholds(thresholds, threshold or ())
+    if group is None and texts is not None:
+        group = group_column(texts, (reading["column"], reading["id_column"]))
+    reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     named = Named(
@@ -118,9 +126,11 @@ def _run(
     if is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], **settings)
-    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    labelled = {**reading, "label_column": reading["group"]}
+    corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
     with encoding_progress(len(corpus)) as progress:
-        return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
+        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=progress, **settings, **options)
 
 
 def print_audit(result: Audit, screen: Console) -> None:
