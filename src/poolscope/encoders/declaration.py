@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolscope.errors import ModelError
+from poolscope.errors import ModelError, reading
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
 _POOLING_FLAGS = {
@@ -51,11 +51,10 @@ class Declaration:
 def read_json(path: Path) -> Any:
     """The content of a JSON file, None if there is no such file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with reading(path, "Download the model again, or repair the file.", kind=ModelError, is_not="valid JSON"):
+            return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ModelError(f"{path}: not valid JSON ({error}). Download the model again, or repair the file.") from error
 
 
 def read_declaration(folder: Path, *, name: str) -> Declaration:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope import __version__
-from poolscope.errors import StoreError, require
+from poolscope.errors import StoreError, reading, require
 from poolscope.files import atomic_path
 from poolscope.numbers.fitted import Arrays
 from poolscope.results import plain
@@ -54,13 +54,14 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
     """The content and the arrays of a file of that kind; an error says what it is instead."""
     safetensors = require("safetensors", "repairs")
     try:
-        with safetensors.safe_open(os.fspath(path), framework="numpy") as file:
+        with (
+            reading(path, "Write it again.", is_not="a readable safetensors file"),
+            safetensors.safe_open(os.fspath(path), framework="numpy") as file,
+        ):
             content = json.loads((file.metadata() or {}).get(_KEY, "{}"))
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
     except FileNotFoundError:
         raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise StoreError(f"{path}: not a readable safetensors file ({error}). Write it again.") from error
     content = content if isinstance(content, dict) else {}
     if content.get("kind") != kind or content.get("format") != FORMAT:
         found = content.get("kind") or "no poolscope file"
