@@ -1,7 +1,7 @@
 """Damaged files for every reader: a reader gives what it read or one of our errors; it never crashes, hangs or raises.
 
-`python tests/fuzzing.py --seconds 600 --seed 7` goes on for long and prints what it met; `tests/test_fuzz.py` runs a few
-hundred cases of a fixed seed. Each case is read in a process of its own, with bounded memory and time.
+`python tests/fuzzing.py --seconds 600 --seed 7` goes on for long and prints what it met; `tests/test_damage.py` runs
+some of a fixed seed. Each case is read in a process of its own, with bounded memory and time.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def in_a_process(target: Target, whole: Path, copy: Path, cases: Iterable[int]) 
     if child == 0:
         os.close(receives)
         _bound_memory()
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the rest of the process)
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for the rest of the process)
         try:
             with os.fdopen(sends, "w", encoding="utf-8", errors="replace") as pipe:
                 for case in cases:

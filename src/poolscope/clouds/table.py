@@ -117,8 +117,7 @@ def checked_table(table: pa.Table) -> pa.Table:
     if wrong := [name for name, fits in _FITS.items() if name not in kinds or not fits(kinds[name])]:
         raise StoreError(
             f"not a cloud table: columns {table.column_names}, {wrong[0]} of type {kinds.get(wrong[0])}; allowed: id, "
-            f"text, truncated, token_ids and tokens (large_list<fixed_size_list<float, d>>), as TokenClouds.save writes "
-            f"them."
+            f"text, truncated, token_ids and tokens (large_list<fixed_size_list<float, d>>). Use TokenClouds.save."
         )
     if table.num_rows == 0 or any(table.column(name).null_count for name in ("tokens", "id", "truncated")):
         raise StoreError(

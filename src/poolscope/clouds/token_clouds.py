@@ -368,7 +368,7 @@ class TokenClouds:
                 pa.memory_map(os.fspath(path)) as source,
             ):
                 table = pa.ipc.open_file(source).read_all()
-                # Every offset and every string: a wrong one would end the process, or show memory from outside the file.
+                # Every offset and string: a wrong one would end the process, or show memory from outside the file.
                 table.validate(full=True)
                 return cls(table)
         except FileNotFoundError:

@@ -21,6 +21,7 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
 
@@ -184,12 +185,30 @@ def _inside(folder: Path, part: str) -> Path:
     return folder / part
 
 
-def digest_files(files: Iterable[Path]) -> str:
-    """sha256 over the names and contents of files: equal for equal models wherever they lie."""
+def digest_model(folder: Path, weights: Iterable[Path]) -> str:
+    """sha256 over every file that changes what a model computes: equal for equal models wherever they lie.
+
+    These are its weights and, in the folder and in those of its modules, all settings and all files of a tokenizer.
+    """
     digest = hashlib.sha256()
-    for path in sorted(files, key=lambda path: path.name):
-        digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    files = {*setting_files(folder), *weights}
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        digest.update(f"{name} {file_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+def setting_files(folder: Path) -> list[Path]:
+    """The files of settings, tokenizers and code in a model folder; in those of its modules the weights too."""
+    modules = {str(module["path"]) for module in _modules(folder / "modules.json")}
+    places = {folder, folder / "1_Pooling", *(_inside(folder, part) for part in modules)}
+    suffixes = (*_SETTINGS, ".safetensors", ".bin")
+    return sorted(
+        path
+        for place in places
+        if place.is_dir()
+        for path in place.iterdir()
+        if path.is_file() and path.suffix in (_SETTINGS if place == folder else suffixes)
+    )
 
 
 def file_digest(path: Path) -> str:

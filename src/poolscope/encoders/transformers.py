@@ -16,14 +16,12 @@ from typing import Any
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.declaration import Declaration, check_modules, digest_files, read_declaration
+from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
 from poolscope.encoders.static import wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
-
-_TOKENIZER_FILES = (".json", ".txt", ".model")
 
 
 def is_model_folder(folder: Path, *, name: str) -> bool:
@@ -42,7 +40,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if declared.lower_case:
         _add_lower_case(tokenizer)
     if revision is None:
-        revision = digest_files([*weights, *(path for path in place.iterdir() if path.suffix in _TOKENIZER_FILES)])
+        revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
     return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
 

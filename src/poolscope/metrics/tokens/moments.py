@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import DegenerateCloudError, InputError, StoreError, whole_number, reading
+from poolscope.errors import DegenerateCloudError, InputError, StoreError, reading, whole_number
 from poolscope.files import atomic_path
 from poolscope.metrics.tokens.sample import SampledText, TextSample
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, Index, measure
