@@ -21,6 +21,7 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
@@ -51,6 +52,8 @@ class Declaration:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file, None if there is no such file."""
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise ModelError(f"{path}: it is no file; allowed: a JSON file. Download the model again.")
     try:
         with reading(path, "Download the model again, or repair the file.", kind=ModelError, is_not="valid JSON"):
             return json.loads(path.read_text(encoding="utf-8"))
@@ -80,7 +83,7 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
         include_prompt=bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR,
         prompts={key: text for key, text in (prompts.get("prompts") or {}).items() if text is not None},
         default_prompt=prompts.get("default_prompt_name"),
-        max_length=settings.get("max_seq_length"),
+        max_length=_whole(settings, "max_seq_length"),
         lower_case=bool(settings.get("do_lower_case", False)),
         model_args=_arguments(settings, "model_args", "model_kwargs"),
         tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
@@ -156,9 +159,20 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def _whole(settings: Mapping[str, Any], name: str) -> int | None:
+    value = settings.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ModelError(
+            f"{name}: the folder says {str(value)[:60]!r}; allowed: a number of tokens. Repair the folder."
+        )
+    return None if value is None or not math.isfinite(value) else int(value)
+
+
 def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Loading arguments of the folder, without those that are the caller's to decide."""
     found: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{names[0]}: received {str(found)[:60]!r}; allowed: names with values. Repair the folder.")
     callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
     return {key: value for key, value in found.items() if key not in callers}
 
@@ -171,10 +185,21 @@ def _count_weights(folders: Iterable[Path]) -> int | None:
         if not files and any(folder.glob("*.bin")):
             return None
         for file in files:
-            with file.open("rb") as stream:
-                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-            total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+            total += sum(math.prod(shape) for shape in safetensors_header(file).values())
     return total
+
+
+def safetensors_header(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a safetensors file, from its header alone."""
+    again = "Download the model again."
+    with reading(path, again, kind=ModelError, is_not="a safetensors file"), path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if not 0 < size <= min(path.stat().st_size, _LONGEST_HEADER):
+            raise ModelError(
+                f"{path}: its header says that it takes {size:,} bytes, of {path.stat().st_size:,} of the file. {again}"
+            )
+        header = json.loads(stream.read(size))
+        return {key: tuple(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
 
 
 def _inside(folder: Path, part: str) -> Path:
