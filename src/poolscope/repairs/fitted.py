@@ -36,6 +36,13 @@ def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kind
     except (KeyError, TypeError) as error:
         raise StoreError(f"received parameters that {name!r} does not have ({error}). The file is damaged.") from error
     for key, value in arrays.items():
+        # Whoever wrote the file chose the names: none may take the place of a method or of a parameter.
+        fitted = key.isidentifier() and key.endswith("_") and not key.startswith("_")
+        if not fitted or hasattr(found, key) or value.dtype.kind not in "fiu":
+            raise StoreError(
+                f"received the array {key!r} of {value.dtype} for {name!r}; allowed: fitted numbers, whose names "
+                f"end in an underscore. The file is damaged, or of another version."
+            )
         setattr(found, key, value)
     return found
 
