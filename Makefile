@@ -13,11 +13,12 @@ test: $(VENV)/.test-ready check  ## lint, types, tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions,
-# and tests of cli_socm read standard output alone, which the test runner of click 8.1 (of the lowest typer) cannot give.
-BORDERS := clouds store texts text_pairs text_records vectors hubs charts report report_explanations transport \
-  repair_file repairs_vectors cli_needs cli_outputs encoders_door encoders_loading encoders_onnx encoders_static \
-  encoders_sentence_transformers integrations_mteb integrations_repairs integrations_evaluator integrations_torchmetrics
-TESTS ?= $(foreach name,$(BORDERS),$(shell find tests -name test_$(name).py))
+# and tests that read standard output alone cannot do so with the test runner of click 8.1 (of the lowest typer).
+TESTS ?= tests/texts tests/clouds tests/stores/test_store.py tests/metrics/test_hubs.py tests/charts tests/report/test_report.py \
+  tests/report/test_explanations.py tests/research/test_transport.py tests/repairs/test_repair_file.py \
+  tests/repairs/test_repairs_vectors.py tests/cli/test_needs.py tests/cli/test_outputs.py \
+  $(foreach name,door loading onnx static sentence_transformers,tests/encoders/test_$(name).py) \
+  $(foreach name,mteb repairs evaluator torchmetrics,tests/integrations/test_$(name).py)
 test-lowest: $(VENV)-lowest/.ready  ## the tests at the borders to other packages, on the lowest versions that are declared
 	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
 

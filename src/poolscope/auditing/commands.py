@@ -54,8 +54,9 @@ class Named:
         settings = {**{name: value for name, value in self.settings.items() if name in kept}, **more}
         if self.model is None or self.texts is None:
             return self._call(verb, settings)
-        known = [name for name in _READING if name in self.reading and not (verb == "tune" and name == "id_column")]
-        reading = {name: self.reading[name] for name in known}
+        reading = {name: self.reading[name] for name in _READING if name in self.reading}
+        if verb == "tune":
+            reading.pop("id_column", None)
         options = dict(self.options)
         if verb == "tune" and options.pop("role", None) is not None:
             options["prompt"] = prompt
@@ -89,7 +90,7 @@ class Named:
             return ["texts"]
         if verb == "audit":
             return [repr(self.texts)] if self.texts else []
-        return [f"poolscope.read_texts({self.texts or BUILTIN!r}, sample={self.reading.get('limit')})"]
+        return [f"poolscope.read_texts({self.texts or BUILTIN!r}, limit={self.reading.get('limit')})"]
 
 
 def chunk_file(texts: str) -> str:

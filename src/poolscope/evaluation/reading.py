@@ -175,5 +175,5 @@ def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int 
 
 def summary_body_task(*, limit: int | None = None, seed: int = 0, k: int = 10) -> RetrievalTask:
     """Summary → body of the docstrings of the built-in corpus: the first paragraph finds the rest."""
-    pairs = read_pairs(BUILTIN, sample=limit, seed=seed)
+    pairs = read_pairs(BUILTIN, limit=limit, seed=seed)
     return RetrievalTask(pairs.queries, pairs.documents, pairs.index, name="summary-body", k=k)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.corpus import docstrings, summary_body_pairs
 from poolscope.texts.plain import folder_files, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -65,9 +65,10 @@ def read_texts(
     column: str | None = None,
     id_column: str | None = None,
     label_column: str | None = None,
-    sample: int | None = None,
+    limit: int | None = None,
     seed: int = 0,
     encoding: str | None = None,
+    **renamed: Any,
 ) -> Texts:
     """Read texts from a file, a folder, standard input, a hub data set, the built-in corpus or memory.
 
@@ -87,12 +88,14 @@ def read_texts(
         rows included.
     label_column
         The column of the labels, if they are wanted.
-    sample
+    limit
         Draw that many texts, as `Texts.sample` does, without holding the rest.
     seed
         The seed of the draw.
     encoding
         That of the files, UTF-8 unless another one is named.
+    **renamed
+        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -106,12 +109,13 @@ def read_texts(
     (('0', '2', '3'), ['one', 'two', 'one'], 1, 1)
 
     """
+    refuse_arguments("read_texts", renamed, sample="limit")
     named = [name for name in (column, id_column, label_column) if name is not None]
     if isinstance(source, str) and source.startswith("builtin:"):
         source = _builtin(source)
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
-        return source if sample is None else source.sample(sample, seed)
+        return source if limit is None else source.sample(limit, seed)
     plain = _plain_feed(source, encoding)
     if plain is None:
         feed = _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
@@ -120,7 +124,7 @@ def read_texts(
         feed = plain
     tally = Tally(feed.name)
     admitted = _admit(feed, tally)
-    kept = list(admitted) if sample is None else draw(admitted, sample, seed=seed)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
         ids=tuple(id_ for id_, _, _ in kept),
@@ -294,9 +298,10 @@ def read_pairs(
     query_column: str = "query",
     document_column: str = "document",
     label_column: str | None = None,
-    sample: int | None = None,
+    limit: int | None = None,
     seed: int = 0,
     encoding: str | None = None,
+    **renamed: Any,
 ) -> Pairs:
     """Read query-document pairs, one a row, from any table that `read_texts` reads.
 
@@ -311,12 +316,14 @@ def read_pairs(
         The columns of the two texts.
     label_column
         A column with one number a pair, if there is one.
-    sample
+    limit
         Draw that many pairs.
     seed
         The seed of the draw.
     encoding
         That of the file, UTF-8 unless another one is named.
+    **renamed
+        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -330,9 +337,10 @@ def read_pairs(
     (['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]])
 
     """
+    refuse_arguments("read_pairs", renamed, sample="limit")
     if isinstance(source, str) and source == BUILTIN:
         pairs = summary_body_pairs()
-        return pairs if sample is None else pairs.sample(sample, seed)
+        return pairs if limit is None else pairs.sample(limit, seed)
     table = open_table(source, encoding=encoding)
     table.require(query_column, "--query-column")
     table.require(document_column, "--document-column")
@@ -344,7 +352,7 @@ def read_pairs(
         raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
     tally = Tally(table.name)
     admitted = _admit_pairs(table, columns, tally)
-    kept = list(admitted) if sample is None else draw(admitted, sample, seed=seed)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report()
     if len(kept) < report.kept:
         report = replace(report, selected=len(kept))

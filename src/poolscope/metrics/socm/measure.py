@@ -206,8 +206,7 @@ def _measure(
         selection = replace(selection, reduced=reduced)
     drawn = selection.count if pairs is not None and np.ndim(pairs) == 0 else None
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
-    compiled = native.kernel() is not None and not formula.eps
-    settings |= {"seed": seed if drawn else None, "kernel": "compiled" if compiled else "numpy"}
+    settings |= {"seed": seed if drawn else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
     tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not formula.eps)
     with _table_writer(path, origin) as write:
