@@ -23,7 +23,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.capabilities import longest_of, options_of
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
@@ -360,5 +360,11 @@ def _scaled(encoder: TokenEncoder, rule: TemperatureRule | None, role: str | Non
 
 def probe_vector(encoder: TokenEncoder) -> Vectors:
     """The mean vector of a fixed text, without any prompt: it tells a model from others, whatever it is asked with."""
-    clouds = unprompted(encoder).encode([_PROBE])[-1]
+    try:
+        clouds = unprompted(encoder).encode([_PROBE])[-1]
+    except InputError as error:
+        raise ModelError(
+            f"{encoder.card.name}: it knows no word of the text by which a repair recognises its model ({_PROBE!r}), "
+            f"so that a repair of it could be applied to any other. Use a table with these words."
+        ) from error
     return np.asarray(unit_rows(MeanPooling().transform(clouds), "probe")[0])

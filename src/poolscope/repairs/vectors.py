@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope import __version__
-from poolscope.errors import InputError, StoreError, require
+from poolscope.errors import InputError, StoreError, reading, require
 from poolscope.files import atomic_path
 from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
@@ -45,6 +45,13 @@ def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kind
     except (KeyError, TypeError) as error:
         raise StoreError(f"received parameters that {name!r} does not have ({error}). The file is damaged.") from error
     for key, value in arrays.items():
+        # Whoever wrote the file chose the names: none may take the place of a method or of a parameter.
+        fitted = key.isidentifier() and key.endswith("_") and not key.startswith("_")
+        if not fitted or hasattr(part, key) or value.dtype.kind not in "fiu":
+            raise StoreError(
+                f"received the array {key!r} of {value.dtype} for {name!r}; allowed: fitted numbers, whose names "
+                f"end in an underscore. The file is damaged, or of another version."
+            )
         setattr(part, key, value)
     return part
 
@@ -63,13 +70,14 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
     """The content and the arrays of a file of that kind; an error says what it is instead."""
     safetensors = require("safetensors", "repairs")
     try:
-        with safetensors.safe_open(os.fspath(path), framework="numpy") as file:
+        with (
+            reading(path, "Write it again.", is_not="a readable safetensors file"),
+            safetensors.safe_open(os.fspath(path), framework="numpy") as file,
+        ):
             content = json.loads((file.metadata() or {}).get(_KEY, "{}"))
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
     except FileNotFoundError:
         raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise StoreError(f"{path}: not a readable safetensors file ({error}). Write it again.") from error
     content = content if isinstance(content, dict) else {}
     if content.get("kind") != kind or content.get("format") != FORMAT:
         received = content.get("kind") or "no poolscope file"

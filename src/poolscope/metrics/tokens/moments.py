@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import DegenerateCloudError, InputError, StoreError, whole_number
+from poolscope.errors import DegenerateCloudError, InputError, StoreError, reading, whole_number
 from poolscope.files import atomic_path
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, Index, measure
 
@@ -404,19 +403,19 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
 
 def load_state(path: str | os.PathLike[str]) -> TokenMoments:
     """Read what `save_state` wrote; bit by bit the same moments."""
+    remedy = "Remove it, and measure the texts again."
     try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+        with (
+            reading(path, remedy, is_not="a file of token moments"),
+            Path(path).open("rb") as stream,
+            np.load(stream, allow_pickle=False) as arrays,
+        ):
             header = json.loads(bytes(arrays["header"]))
             written = header.get("format")
             if written == FORMAT:
                 return _read(header, arrays)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file; needed: token moments that poolscope saved. Check the name.") from None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise StoreError(
-            f"{path}: not a file of token moments, or damaged ({type(error).__name__}: {error}). Remove it, and "
-            f"measure the texts again."
-        ) from error
     raise StoreError(
         f"{path}: written in the format {written!r}, and this version of poolscope reads {FORMAT!r}. Measure again."
     )
