@@ -34,7 +34,7 @@ def main() -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     logging.disable(logging.WARNING)
-    texts = read_texts("builtin:docstrings", sample=options.texts)
+    texts = read_texts("builtin:docstrings", limit=options.texts)
     encoder = as_encoder("builtin:minilm", device="cpu")
     with tempfile.TemporaryDirectory() as folder:
         audit(encoder, texts[:40]).save(folder)  # imports and first allocations are not what is measured

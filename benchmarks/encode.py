@@ -44,7 +44,7 @@ def main() -> None:
     arguments.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = arguments.parse_args()
     logging.disable(logging.WARNING)
-    texts = read_texts("builtin:docstrings", sample=options.texts).texts
+    texts = read_texts("builtin:docstrings", limit=options.texts).texts
     if options.child is not None:
         print(memory_of_a_run(texts, options.child))
         return

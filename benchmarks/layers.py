@@ -45,7 +45,7 @@ def main() -> None:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     logging.disable(logging.WARNING)
-    texts = list(read_texts("builtin:docstrings", sample=options.texts).texts)
+    texts = list(read_texts("builtin:docstrings", limit=options.texts).texts)
     encoder = as_encoder("builtin:minilm", device="cpu")
     layers(encoder, texts[:4], socm_texts=0)  # imports and first allocations are not what is measured
 
@@ -103,7 +103,7 @@ def compare_memory() -> None:
 
 def peak_of_a_run(count: int) -> int:
     """Peak resident memory of this process, in KiB, after so many texts of the same kind."""
-    texts = list(read_texts("builtin:docstrings", sample=50).texts)
+    texts = list(read_texts("builtin:docstrings", limit=50).texts)
     layers("builtin:minilm", texts * (count // len(texts)), device="cpu")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

@@ -40,7 +40,7 @@ def main() -> None:
     options = arguments.parse_args()
     logging.disable(logging.WARNING)
     tokenizer = transformers.AutoTokenizer.from_pretrained(get_model_path())
-    texts = sorted(read_texts("builtin:docstrings", sample=options.texts).texts, key=len)
+    texts = sorted(read_texts("builtin:docstrings", limit=options.texts).texts, key=len)
     batches = [
         tokenizer(texts[k : k + BATCH], padding=True, truncation=True, max_length=256, return_tensors="pt")
         for k in range(0, len(texts), BATCH)

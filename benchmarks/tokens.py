@@ -39,11 +39,11 @@ def main() -> None:
     arguments.add_argument("--memory", action="store_true", help="also the peak memory of runs")
     options = arguments.parse_args()
     logging.disable(logging.WARNING)
-    texts = read_texts("builtin:docstrings", sample=options.texts).texts
+    texts = read_texts("builtin:docstrings", limit=options.texts).texts
     compare(texts, options.repeats)
     if options.memory:
         for factor in (1, 2, 4):
-            memory_of_a_run(read_texts("builtin:docstrings", sample=factor * options.texts).texts)
+            memory_of_a_run(read_texts("builtin:docstrings", limit=factor * options.texts).texts)
 
 
 def compare(texts: Sequence[str], repeats: int) -> None:

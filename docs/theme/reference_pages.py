@@ -21,6 +21,7 @@ STAGES = {
     "chunks": "Chunks",
     "numbers": "Mathematics",
     "capture": "Capture",
+    "charts": "Charts",
     "metrics": "Metrics",
     "evaluation": "Evaluation",
     "repairs": "Repairs",
@@ -30,10 +31,12 @@ STAGES = {
     "results": "Results, verdicts and errors",
 }
 MORE = {
-    "encoders": ["base"],
-    "numbers": ["moments", "intervals", "ranking", "correlation", "streaming"],
-    "capture": ["records", "run"],
+    "encoders": ["base", "capabilities", "door"],
+    "numbers": ["moments", "intervals", "pooling", "ranking", "correlation", "streaming"],
+    "capture": ["model"],
     "metrics": ["base"],
+    "auditing": ["question"],
+    "repairs": ["registry"],
     "integrations": [
         "differentiable",
         "evaluator",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -94,3 +94,17 @@ def whole_number(value: Any, name: str, *, least: int = 1) -> int:
     if number < least:
         raise InputError(f"{name}: received {value!r}; allowed: a whole number, {least} or more. Pass one.")
     return number
+
+
+def refuse_renamed(function: str, arguments: Mapping[str, Any], /, **names: str) -> None:
+    """Refuse an argument under the name of an earlier version, and say its present one: `names` maps old to new."""
+    for old, new in names.items():
+        if old in arguments:
+            raise InputError(f"{old}: this argument of {function} is called {new} now. Write {new}=….")
+
+
+def refuse_arguments(function: str, arguments: Mapping[str, Any], /, **names: str) -> None:
+    """Refuse every argument that a function does not take, as Python does, but for renamed ones, which are named."""
+    refuse_renamed(function, arguments, **names)
+    if arguments:
+        raise TypeError(f"{function}() got an unexpected keyword argument {next(iter(arguments))!r}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
 import os
+import shutil
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +23,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success flush it to disk and move it there in one step.
 
     If the body raises, the temporary file is removed and `path` is left as it was; what the system refuses is an
-    `OutputError`. A process that is killed leaves `path` untouched and one hidden `.name.PID.tmp` file beside it.
+    `OutputError`. A process that is killed leaves `path` untouched and one hidden `.name.HOST.PID.tmp` file beside it,
+    which the next one that writes `path` removes.
     """
     target = Path(path)
     with _in_plain_words(target):
         _refuse_other_kinds(target)
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
         temporary = _beside(target)
         try:
             yield temporary
@@ -35,6 +42,88 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise
 
 
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield an empty folder beside `path`, where nothing is or an empty folder; on success move it there in one step.
+
+    For the rest it is like `atomic_path`.
+    """
+    target = Path(path)
+    with _in_plain_words(target):
+        _refuse_files_among((target, *target.parents), target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(target)
+        temporary = _beside(target)
+        try:
+            temporary.mkdir()
+            yield temporary
+            _flush_all(temporary)
+            temporary.replace(target)
+            _flush(target.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+# -- several files as one ---------------------------------------------------------------------------------------------
+
+_REPLACING, _REMOVED = ".replacing", ".removed"
+
+
+@contextmanager
+def replaced_files(folder: str | os.PathLike[str], *, stale: Iterable[str] = ()) -> Iterator[Path]:
+    """Yield an empty folder; on success its files take the places of those in `folder`, all of them in one step.
+
+    Files of `folder` whose names match one of the patterns `stale` and that were not written go in the same step; all
+    others stay. The step is one renaming: before it the old files stand as they were, and after it readers see the new
+    ones (`current_file`), also where the process was killed before it had moved them, which the next writer does.
+    """
+    target = check_folder(folder)
+    with _in_plain_words(target):
+        target.mkdir(parents=True, exist_ok=True)
+        _finish_replacing(target)
+        written = _beside(target / "file")  # whose leftovers `check_folder` has removed
+        try:
+            written.mkdir()
+            yield written
+            old = {path.relative_to(target) for pattern in stale for path in target.glob(pattern)}
+            gone = sorted(path.as_posix() for path in old if not (written / path).exists())
+            (written / _REMOVED).write_text(json.dumps(gone), encoding="utf-8")
+            _flush_all(written)
+            written.rename(target / _REPLACING)
+        except BaseException:
+            shutil.rmtree(written, ignore_errors=True)
+            raise
+        _flush(target)
+        _finish_replacing(target)
+
+
+def _finish_replacing(folder: Path) -> None:
+    """Move the files of a replacement that was decided, and not finished, to their places."""
+    decided = folder / _REPLACING
+    if not decided.is_dir():
+        return
+    with suppress(FileNotFoundError, ValueError):  # another process does the same just now
+        for name in json.loads((decided / _REMOVED).read_text(encoding="utf-8")):
+            place = folder / str(name)
+            if place.resolve().is_relative_to(folder.resolve()):  # whoever wrote the list
+                place.unlink(missing_ok=True)
+    for path in sorted(decided.rglob("*")):
+        if path.is_file() and path.name != _REMOVED:
+            place = folder / path.relative_to(decided)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                path.replace(place)
+    shutil.rmtree(decided, ignore_errors=True)
+    _flush(folder)
+
+
+def current_file(folder: Path, name: str) -> Path:
+    """Where a file of a folder is, also while its replacement is decided and not finished."""
+    decided = folder / _REPLACING / name
+    return decided if decided.is_file() else folder / name
+
+
 def check_file(path: str | os.PathLike[str]) -> None:
     """Refuse a name under which no file can be written, before the work whose result it is for.
 
@@ -44,7 +133,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
     with _in_plain_words(target):
         _refuse_other_kinds(target)
         with _made(target.parent):
-            _try(_beside(target))
+            _try(target)
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
@@ -53,7 +142,7 @@ def check_folder(path: str | os.PathLike[str]) -> Path:
     with _in_plain_words(target):
         _refuse_files_among((target, *target.parents), target)
         with _made(target):
-            _try(_beside(target / "file"))
+            _try(target / "file")
     return target
 
 
@@ -90,10 +179,39 @@ def _in_plain_words(target: Path) -> Iterator[None]:
 
 
 def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    return target.with_name(f".{target.name}.{_host()}.{os.getpid()}.tmp")
 
 
-def _try(path: Path) -> None:
+@cache
+def _host() -> str:
+    """Eight letters for this machine: a process number means nothing on another."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed writers of `target` on this machine left behind; that of a process that lives stays."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.{_host()}.*.tmp"):
+        number = path.name.split(".")[-2]
+        if number.isdigit() and not _lives(int(number)):
+            with suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _lives(process: int) -> bool:
+    if process == os.getpid() or os.name == "nt":  # Windows refuses to remove an open file itself, and asks differently
+        return process == os.getpid()
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is there and belongs to someone else
+        return True
+    return True
+
+
+def _try(target: Path) -> None:
+    _remove_leftovers(target)
+    path = _beside(target)
     path.touch()
     path.unlink()
 
@@ -109,6 +227,12 @@ def _made(folder: Path) -> Iterator[None]:
         for part in missing:
             with suppress(OSError):
                 part.rmdir()
+
+
+def _flush_all(folder: Path) -> None:
+    """Ask the system to put a folder with all its files on disk."""
+    for path in (*folder.rglob("*"), folder):
+        _flush(path)
 
 
 def _flush(path: Path) -> None:

@@ -79,7 +79,7 @@ def test_objects_in_memory_get_calls_in_python():
         "{'cut_watch': 0.02, 'cut_off_watch': -1.0})"
     )
     assert named.command("audit").endswith("trial_texts=0, thresholds={'cut_watch': 0.02, 'cut_off_watch': -1.0})")
-    assert Named(None, "t.txt").command("tune") == "poolscope.tune(model, poolscope.read_texts('t.txt', sample=None))"
+    assert Named(None, "t.txt").command("tune") == "poolscope.tune(model, poolscope.read_texts('t.txt', limit=None))"
     assert Named(None, "t.txt").command("audit") == "poolscope.audit(model, 't.txt')"
     assert named.rechunk() is None
     assert named.command("audit", fail_on="watch") is None
@@ -128,7 +128,7 @@ def test_ready_clouds_are_not_sent_to_commands_that_need_a_model(model, texts, t
 
 
 def test_texts_of_an_unknown_reading_are_not_named_on_a_command_line(model, texts):
-    found = audit(str(model), read_texts(texts, sample=20), thresholds=EVERYTHING, trial_texts=0)
+    found = audit(str(model), read_texts(texts, limit=20), thresholds=EVERYTHING, trial_texts=0)
     assert all(line.startswith("poolscope.") for line in suggestions(found))
     assert found["scores"].action.command == f"poolscope.tune({str(model)!r}, texts)"
 

@@ -18,8 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from poolscope.cli import app, main
-from poolscope.cli.inputs import DEFAULT_LIMIT
-from poolscope.cli.progress import encoding_progress
+from poolscope.cli.inputs import DEFAULT_LIMIT, encoding_progress
 from poolscope.errors import InputError
 from poolscope.stores.store import Store, open_clouds, open_store
 from store_fakes import FakeEncoder, contents, never

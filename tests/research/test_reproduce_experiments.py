@@ -243,7 +243,7 @@ def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
     assert "measured: 2 of 4" in output
     rows = pq.read_table(tmp_path / "out" / "averages.parquet").to_pylist()
     mini = next(row for row in rows if row["model"] == "mini" and row["set"] == "wiki")
-    corpus = read_texts("builtin:docstrings", sample=8)
+    corpus = read_texts("builtin:docstrings", limit=8)
     assert mini["exact"] == pytest.approx(socm(encode("builtin:minilm", corpus.texts)).mean, rel=1e-5)
     assert mini["published"] is None
 

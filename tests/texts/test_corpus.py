@@ -254,9 +254,9 @@ def test_real_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
     forbid_gathering(monkeypatch)  # the rest comes from the cache just written
     assert docstrings().digest == texts.digest
-    assert read_texts("builtin:docstrings", sample=7, seed=1) == texts.sample(7, 1)
+    assert read_texts("builtin:docstrings", limit=7, seed=1) == texts.sample(7, 1)
     pairs = read_pairs("builtin:docstrings")
     assert len(pairs) == len(pairs.queries) > 3_000
     assert all(4 <= len(query.split()) <= 40 and "\n" not in query for query in pairs.queries)
     assert all(len(document.split()) >= 20 for document in pairs.documents)
-    assert len(read_pairs("builtin:docstrings", sample=9)) == 9
+    assert len(read_pairs("builtin:docstrings", limit=9)) == 9

@@ -61,7 +61,7 @@ def test_sample_of_pairs() -> None:
     columns["label"] = [float(i) for i in range(60)]
     everything = read_pairs(columns, label_column="label")
     drawn = everything.sample(10, seed=3)
-    while_reading = read_pairs(columns, label_column="label", sample=10, seed=3)
+    while_reading = read_pairs(columns, label_column="label", limit=10, seed=3)
     assert drawn.report == while_reading.report
     assert drawn.report is not None
     assert drawn.report.selected == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolscope.errors import InputError
-from poolscope.texts import ReadReport, Texts, read_texts
+from poolscope.texts import ReadReport, Texts, read_pairs, read_texts
 
 
 def test_texts_is_a_sequence_of_its_texts() -> None:
@@ -50,7 +51,7 @@ def test_samples_are_ordered_nested_and_repeatable(size: int, small: int, more: 
     assert all(texts[p] == text for p, text in zip(positions, sample, strict=True))
     assert set(sample) <= set(texts.sample(small + more, seed))
     assert texts.sample(small, seed) == sample
-    assert read_texts(list(texts), sample=small, seed=seed) == sample  # drawn while reading: the same
+    assert read_texts(list(texts), limit=small, seed=seed) == sample  # drawn while reading: the same
 
 
 def test_sample_is_the_same_on_every_machine_and_even() -> None:
@@ -63,4 +64,13 @@ def test_sample_is_the_same_on_every_machine_and_even() -> None:
         with pytest.raises(InputError, match="whole number of at least 1"):
             texts.sample(wrong)
         with pytest.raises(InputError, match="whole number of at least 1"):
-            read_texts(["a"], sample=wrong)
+            read_texts(["a"], limit=wrong)
+
+
+@pytest.mark.parametrize("read", [read_texts, read_pairs])
+def test_how_many_are_read_is_called_limit(read: Callable[..., object]) -> None:
+    with pytest.raises(InputError, match=rf"^sample: .* {read.__name__} .*\blimit=") as raised:
+        read("builtin:docstrings", sample=3)
+    assert not isinstance(raised.value, TypeError)
+    with pytest.raises(TypeError, match=f"{read.__name__}.*'columns'"):  # any other name, as Python itself
+        read("builtin:docstrings", columns="text")

@@ -342,7 +342,7 @@ def test_the_encoding_that_holds_where_none_is_named(tmp_path: Path) -> None:
 def test_texts_know_where_they_came_from(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("body,note\none,1\n,2\ntwo,3\nthree,4\n", encoding="utf-8")
-    texts = read_texts(path, sample=2, seed=5)
+    texts = read_texts(path, limit=2, seed=5)
     origin = texts.origin()
     assert json.loads(json.dumps(origin)) == origin
     notes = origin.pop("notes")

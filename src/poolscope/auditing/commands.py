@@ -90,7 +90,7 @@ class Named:
             return ["texts"]
         if verb == "audit":
             return [repr(self.texts)] if self.texts else []
-        return [f"poolscope.read_texts({self.texts or BUILTIN!r}, sample={self.reading.get('limit')})"]
+        return [f"poolscope.read_texts({self.texts or BUILTIN!r}, limit={self.reading.get('limit')})"]
 
 
 def chunk_file(texts: str) -> str:

@@ -18,7 +18,7 @@ from poolscope.auditing.question import QUESTIONS, Answer, Number
 from poolscope.auditing.result import Audit, audit_folder
 from poolscope.charts.files import short_name
 from poolscope.errors import InputError
-from poolscope.files import atomic_path, check_folder, write_json
+from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.numbers.intervals import Interval
 from poolscope.results import Result, plain
 
@@ -84,16 +84,17 @@ class Comparison(Result):
     def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:  # type: ignore[override]
         """Write `comparison.json` and, with `page`, `comparison.html` into a folder."""
         target = check_folder(folder)
-        if page:
-            with atomic_path(target / COMPARISON_PAGE) as temporary:
-                temporary.write_text(self.to_html(), encoding="utf-8")
-        write_json(target / COMPARISON, self.to_dict())
+        content = self.to_html() if page else None
+        with replaced_files(target, stale=(COMPARISON, COMPARISON_PAGE)) as written:
+            if content is not None:
+                (written / COMPARISON_PAGE).write_text(content, encoding="utf-8")
+            write_json(written / COMPARISON, self.to_dict())
         return target
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The comparison of a folder that `save` wrote, without the audits themselves."""
-        return super().load(Path(path) / COMPARISON if Path(path).is_dir() else path)
+        return super().load(current_file(Path(path), COMPARISON) if Path(path).is_dir() else path)
 
 
 def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from poolscope import __version__
 from poolscope.auditing.question import Answer
 from poolscope.errors import InputError, StoreError
-from poolscope.files import atomic_path, check_folder, write_json
+from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.report import render_page
 from poolscope.results import Result, cells, plain
 from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
 
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
+_TABLE_NAME = re.compile(r"\w[\w.-]*")  # so that none leads out of the folder
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,19 +120,18 @@ class Audit(Result):
     def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:  # type: ignore[override]
         """Write `audit.json`, `tables/*.parquet` and, with `page`, `report.html` into a folder.
 
-        Each file is whole or absent, and `audit.json` comes last: where it is, all the others are.
+        An audit that is there already stands until the new one is whole, and is then replaced in one step; other files
+        of the folder stay.
         """
         target = check_folder(folder)
         content = self.to_html() if page else None
-        for stale in (JSON, PAGE):
-            (target / stale).unlink(missing_ok=True)
-        for name, table in self.tables.items():
-            with atomic_path(target / TABLES / f"{name}.parquet") as temporary:
-                pq.write_table(table, temporary)
-        if content is not None:
-            with atomic_path(target / PAGE) as temporary:
-                temporary.write_text(content, encoding="utf-8")
-        write_json(target / JSON, self.to_dict())
+        with replaced_files(target, stale=(JSON, PAGE, f"{TABLES}/*.parquet")) as written:
+            (written / TABLES).mkdir()
+            for name, table in self.tables.items():
+                pq.write_table(table, written / TABLES / f"{name}.parquet")
+            if content is not None:
+                (written / PAGE).write_text(content, encoding="utf-8")
+            write_json(written / JSON, self.to_dict())
         return target
 
     @classmethod
@@ -141,7 +142,7 @@ class Audit(Result):
         """
         folder = audit_folder(path)
         try:
-            content = json.loads((folder / JSON).read_text(encoding="utf-8"))
+            content = json.loads(current_file(folder, JSON).read_text(encoding="utf-8"))
             str(content["model"]["name"])
         except FileNotFoundError:
             raise InputError(
@@ -158,7 +159,7 @@ class Audit(Result):
             raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
         # Only tables of this audit: an earlier one may have left others in the folder.
         named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
-        answers = tuple(replace(answer, tables=_Stored(folder / TABLES, tables)) for answer, tables in named)
+        answers = tuple(replace(answer, tables=_Stored(folder, tables)) for answer, tables in named)
         return replace(audit, answers=answers)
 
     # -- what is shown --------------------------------------------------------------------------------------------
@@ -213,13 +214,19 @@ class _Stored(Mapping[str, pa.Table]):
     """Tables of a folder by name, each read when it is asked for."""
 
     def __init__(self, folder: Path, names: Any) -> None:
-        self._paths = {str(name): folder / f"{name}.parquet" for name in names}
+        self._folder = folder
+        self._names = [str(name) for name in names]
+        if wrong := [name for name in self._names if not _TABLE_NAME.fullmatch(name)]:
+            raise StoreError(f"{folder / JSON}: it names the table {wrong[0]!r}, which is no name of one. Audit again.")
 
     def __getitem__(self, name: str) -> pa.Table:
-        return pq.read_table(self._paths[name])
+        return pq.read_table(self._path(name))
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, path in self._paths.items() if path.exists())
+        return (name for name in self._names if self._path(name).exists())
+
+    def _path(self, name: str) -> Path:
+        return current_file(self._folder, f"{TABLES}/{name}.parquet")
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

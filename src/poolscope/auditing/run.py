@@ -149,7 +149,7 @@ def _material(
 
 def _corpus(texts: Any, seed: int) -> Texts:
     if texts is None:
-        return read_texts(BUILTIN, sample=DEFAULT_TEXTS, seed=seed)
+        return read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed)
     return texts if isinstance(texts, Texts) else read_texts(texts)
 
 

@@ -32,23 +32,23 @@ class Row:
 
 
 RESEARCH = (
-    Row("correlate", "correlate", "Do the numbers of audits go with task scores over models?", MORE),
-    Row("transport", "transport", "How much of the exact transport distance do two moments see?", MORE),
-    Row("intervene", "intervene", "What follows when the means are kept and the clouds are changed?", MORE),
-    Row("reproduce", "reproduce", "Published experiments, from data to tables and figures.", MORE),
+    Row("correlate", "research", "Do the numbers of audits go with task scores over models?", MORE),
+    Row("transport", "research", "How much of the exact transport distance do two moments see?", MORE),
+    Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
+    Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
 )
 COMMANDS = (
     Row("audit", "audit", "All questions about a model on your texts; one screen, one page.", START),
-    Row("compare", "compare", "Audits of the same texts side by side.", START),
-    Row("tune", "tune", "Which repair helps on your texts, proven on held-out ones, if any.", START),
-    Row("chunk", "chunk", "Cut texts so that a model reads every chunk to its end.", PREPARE),
-    Row("encode", "encode", "Texts into a store of token clouds, which every command reads.", PREPARE),
+    Row("compare", "audit", "Audits of the same texts side by side.", START),
+    Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
+    Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
+    Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
     Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
     Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
     Row("pair", "pair", "Two texts: their distances, and their clouds in one picture.", LOOK),
-    Row("evaluate", "evaluate", "The quality of a model, repaired or not, on a task.", MORE),
+    Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
     *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH),  # as they were called before
 )

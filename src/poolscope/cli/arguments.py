@@ -1,17 +1,103 @@
-"""The arguments that commands share, each with its one line of help."""
+"""The arguments that commands share, and what commands write: names are checked before the work begins."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli.outputs import to_json
 from poolscope.errors import InputError
+from poolscope.files import check_file, check_folder, write_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.results import Result
+
+SCREEN = "-"
+
+
+def to_file(meaning: str, *names: str, metavar: str = "FILE") -> Any:
+    """An option for a file to write; a name that cannot be written is refused before the work."""
+    return typer.Option(*names, metavar=metavar, help=meaning, callback=_checked_file)
+
+
+def to_folder(meaning: str, *names: str) -> Any:
+    """An option for a folder to write into, refused in the same way."""
+    return typer.Option(*names, metavar="FOLDER", help=meaning, callback=_checked_folder)
+
+
+def to_figure(meaning: str, *names: str) -> Any:
+    """An option for a figure: its name must say a known format, too."""
+    return typer.Option(*names, metavar="FILE", help=meaning, callback=_checked_figure)
+
+
+def to_json(meaning: str) -> Any:
+    """An option for JSON, to a file or, with "-", to the screen."""
+    return typer.Option(metavar="FILE", help=f"{meaning} (-: to the screen).", callback=_checked_json)
+
+
+def _checked_file(path: Path | None) -> Path | None:
+    if path is not None:
+        check_file(path)
+    return path
+
+
+def _checked_folder(path: Path | None) -> Path | None:
+    return None if path is None else check_folder(path)
+
+
+def _checked_figure(path: Path | None) -> Path | None:
+    if path is not None:
+        from poolscope.charts.files import check_figure_path
+
+        check_figure_path(path)
+        check_file(path)
+    return path
+
+
+def _checked_json(target: str | None) -> str | None:
+    if target not in (None, SCREEN):
+        check_file(target)
+    return target
+
+
+def put_json(content: dict[str, Any], target: str) -> None:
+    """Write the content to a file, or to standard output for "-"."""
+    if target == SCREEN:
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        write_json(target, content)
+
+
+def name_written(screen: Console, *paths: object) -> None:
+    """Say which files were written; None and the screen are none."""
+    for path in paths:
+        if path is not None and path != SCREEN:
+            screen.print(f"written: {path}", markup=False)
+
+
+def put_result(
+    result: Result, screen: Console, *, json: str | None, figure: Path | None, table: Path | None = None
+) -> None:
+    """Write a result as JSON, as a table and as a figure where a name says so, and name what was written."""
+    if json is not None:
+        put_json(result.to_dict(), json)
+    if table is not None:
+        result.save(table)
+    if figure is not None:
+        from poolscope.charts.files import save_figure
+
+        save_figure(result.figure(), figure)
+    name_written(screen, json, table, figure)
+
+
+# -- the arguments that commands share, each with its one line of help ------------------------------------------------
 
 MODEL = "builtin:minilm"
 TEXTS = "builtin:docstrings"
@@ -29,7 +115,6 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and kee
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
-Sample = Limit
 Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
 
 Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]
@@ -59,7 +144,16 @@ ThresholdSettings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
 ]
 
-# The options of the encoder, and how texts are read, which a command takes by `encoder_options`.
+# How texts are drawn and which columns are read, which a command takes by `reading_options`.
+_READING_OPTIONS: dict[str, Any] = {
+    "column": Column,
+    "id_column": IdColumn,
+    "label_column": LabelColumn,
+    "limit": Limit,
+    "seed": Seed,
+}
+
+# The options of the encoder, and the encoding of files, which a command takes by `encoder_options`.
 _ENCODER_OPTIONS: dict[str, Any] = {
     "max_length": MaxLength,
     "prompt": Prompt,
@@ -74,7 +168,15 @@ _ENCODER_OPTIONS: dict[str, Any] = {
     "encoding": Encoding,
 }
 
+_UNSET: dict[Any, Any] = {TrustRemoteCode: False, AllowPickle: False, Seed: 0}  # of all others: None
+
 Command = Callable[..., None]
+
+
+def reading_options(*, labels: bool = False) -> Callable[[Command], Command]:
+    """Give a command the options of reading texts; it receives them as one dictionary, `reading`, set or not."""
+    shared = {name: kind for name, kind in _READING_OPTIONS.items() if labels or kind is not LabelColumn}
+    return lambda command: _gathering(command, "reading", shared, command)
 
 
 def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
@@ -85,48 +187,53 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
     shared = {name: kind for name, kind in _ENCODER_OPTIONS.items() if name not in without}
 
     def decorate(command: Command) -> Command:
-        signature = inspect.signature(command, eval_str=True)
-        parameters = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in signature.parameters.values()
-            if parameter.name != "options"
-        ]
-        for name, kind in shared.items():
-            unset = False if kind in (TrustRemoteCode, AllowPickle) else None
-            parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unset, annotation=kind))
-
-        @functools.wraps(command)
-        def run(**given: Any) -> None:
-            asked = {name: given.pop(name) for name in shared}
-            encoding = asked.pop("encoding", None)
+        def run(*, options: dict[str, Any], **values: Any) -> None:
+            encoding = options.pop("encoding", None)
             # An empty prompt is a choice too: it overrules the one that a model declares as its default.
-            options = {name: value for name, value in asked.items() if value is not None and value is not False}
+            chosen = {name: value for name, value in options.items() if value is not None and value is not False}
             if encoding is None:
-                command(**given, options=options)
+                command(**values, options=chosen)
                 return
             from poolscope.texts.plain import default_encoding  # with the command's own imports, not at start-up
 
             with default_encoding(encoding):
-                command(**given, options=options)
+                command(**values, options=chosen)
 
-        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+        return _gathering(command, "options", shared, run)
 
     return decorate
 
 
-def parse_layers(given: str | None) -> list[int] | None:
+def _gathering(command: Command, name: str, shared: dict[str, Any], run: Command) -> Command:
+    """`run` with the signature of `command`, in which the shared options stand for the dictionary of that name."""
+    signature = inspect.signature(command, eval_str=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [part.replace(kind=kind) for part in signature.parameters.values() if part.name != name]
+    parameters += [
+        inspect.Parameter(option, kind, default=_UNSET.get(annotation), annotation=annotation)
+        for option, annotation in shared.items()
+    ]
+
+    @functools.wraps(command)
+    def gathering(**values: Any) -> None:
+        run(**{name: {option: values.pop(option) for option in shared}, **values})
+
+    gathering.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    gathering.__annotations__ = {part.name: part.annotation for part in parameters}
+    return gathering
+
+
+def parse_layers(text: str | None) -> list[int] | None:
     """Layer numbers from `--layers 0,3,-1`.
 
     >>> parse_layers("0, 3,-1"), parse_layers(None)
     ([0, 3, -1], None)
     """
-    if given is None:
+    if text is None:
         return None
     try:
-        return [int(part) for part in given.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"--layers: received {given!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
+            f"--layers: received {text!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
         ) from None

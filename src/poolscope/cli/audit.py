@@ -1,20 +1,24 @@
-"""`poolscope audit`: one command, one screen of answers, one page."""
+"""`poolscope audit`: one command, one screen of answers, one page; `poolscope compare`: audits beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from poolscope.cli import arguments as given
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_folder
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
+    from poolscope.auditing.compare import Comparison, DifferenceRow
     from poolscope.auditing.question import Answer
     from poolscope.auditing.result import Audit
 
@@ -22,16 +26,17 @@ FAIL_ON = ("unchecked", "watch", "repair")
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 
-@given.encoder_options()
+@arguments.encoder_options()
+@arguments.reading_options()
 def audit(
-    model: given.ModelOrClouds = given.MODEL,
-    texts: given.Texts = None,
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
     ] = Path("poolscope-audit"),
     no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
     no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
-    json: given.Json = None,
+    json: arguments.Json = None,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
@@ -40,17 +45,14 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
-    thresholds: given.ThresholdFile = None,
-    threshold: given.ThresholdSettings = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    no_cache: given.NoCache = False,
+    no_cache: arguments.NoCache = False,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
@@ -63,7 +65,6 @@ def audit(
     from poolscope.auditing.commands import PIPE, Named
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
-    from poolscope.cli.outputs import name_written, put_json
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -73,7 +74,6 @@ def audit(
         check_folder(output)
     screen = Console(stderr=json == "-", soft_wrap=False)
     limits = read_thresholds(thresholds, threshold or ())
-    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     named = Named(
@@ -116,18 +116,12 @@ def _run(
     """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
-    from poolscope.cli.inputs import is_clouds, read_corpus
-    from poolscope.cli.progress import encoding_progress
+    from poolscope.cli.inputs import encoding_progress, is_clouds, read_corpus, refuse_with_clouds
 
     if is_clouds(model):
-        useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
-        if useless:
-            raise InputError(
-                f"{model} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
-                f"model."
-            )
+        refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], **settings)
-    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or given.TEXTS)
+    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
     with encoding_progress(len(corpus)) as progress:
         return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
 
@@ -179,3 +173,108 @@ def _words(answer: Answer) -> Any:
     if number := number_text(answer.verdict, answer.number_format or ".3g"):
         words.append(f"  {answer.number_name} {number}", style="cyan")
     return words.append(f"\n{answer.verdict.sentence}")
+
+
+# -- compare ----------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    audits: Annotated[
+        list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")
+    ],
+    output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
+    no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no comparison.html.")] = False,
+    json: arguments.Json = None,
+) -> None:
+    """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
+    from rich.console import Console
+
+    from poolscope.auditing.compare import compare as compare_audits
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    result = compare_audits(*audits)
+    _print(result, screen)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    if output is not None:
+        result.save(output, page=not no_page)
+    name_written(screen, json, output)
+
+
+def _print(result: Comparison, screen: Console) -> None:
+    from poolscope.auditing.compare import LETTERS
+
+    marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
+    ways = list(dict.fromkeys(row.how for row in result.differences))
+    _print_audits(result, marks, screen)
+    _print_levels(result, marks, screen)
+    for name in result.names[1:]:
+        screen.print(_differences([row for row in result.differences if row.second == name], marks, ways))
+    for number, way in enumerate(ways, 1):
+        screen.print(f"how {number}: {way}", style="dim")
+
+
+def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+    """A letter for each audit, and below it what tells it apart."""
+    from rich.padding import Padding
+
+    facts = result.facts
+    told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
+    for place, (name, mark) in enumerate(marks.items()):
+        screen.print(f"{mark}  [bold]{escape(name)}[/bold]")
+        notes = [f"{fact} {facts[fact][place]}" for fact in told if facts[fact][place] is not None]
+        if notes:
+            screen.print(Padding(escape(", ".join(notes)), (0, 0, 0, 3)), style="dim")
+    screen.print()
+
+
+def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+    """Questions × audits: the level and the number, marked where the audits measured different things."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from poolscope.auditing.compare import common_number
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
+    levels.title_justify = "left"
+    marked = False
+    for key in result.keys:
+        answers = {name: audit[key] for name, audit in result.records.items() if key in audit}
+        other = common_number([row for row in result.answers if row["key"] == key]) is None
+        marked |= other
+        cells = []
+        for name in marks:
+            if name not in answers:
+                cells.append(Text("not asked"))
+                continue
+            verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
+            value = "" if verdict.value is None else f" {verdict.value:{form}}"
+            cells.append(Text.assemble((verdict.level, f"bold {LEVEL_COLOURS[verdict.level]}"), value))
+        levels.add_row(f"{next(iter(answers.values())).heading}{' †' if other else ''}", *cells)
+    screen.print(levels)
+    if marked:
+        screen.print("†: not the same number in all audits; --json and the page name each", style="dim")
+
+
+def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: Sequence[str]) -> Table:
+    """One audit minus the first; how each interval was found is a number that is explained once."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from poolscope.auditing.compare import excludes_zero
+
+    first, second = (marks[name] for name in (rows[0].first, rows[0].second)) if rows else ("first", "second")
+    title = f"{second} minus {first} (*: the interval excludes 0)"
+    table = Table("number", first, second, "difference", "95 % interval", "how", box=SIMPLE_HEAD, title=title)
+    table.title_justify, table.pad_edge = "left", False
+    for column in table.columns:
+        column.no_wrap = True
+        column.justify = "left" if column is table.columns[0] else "right"
+    for row in rows:
+        interval = "" if row.interval is None else f"[{row.interval.low:+.4f}, {row.interval.high:+.4f}]"
+        mark = "*" if excludes_zero(row.interval) else " "
+        values = (f"{row.first_value:.4f}", f"{row.second_value:.4f}", f"{row.difference:+.4f}{mark}")
+        table.add_row(row.number, *values, escape(interval), str(ways.index(row.how) + 1))
+    return table

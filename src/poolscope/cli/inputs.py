@@ -1,13 +1,18 @@
-"""From what the user named to clouds: a store or a cloud file as it is, otherwise texts encoded by a model."""
+"""From what the user named to clouds: stored ones as they are, otherwise texts encoded by a model, with a bar."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
 from poolscope.cli.arguments import TEXTS
-from poolscope.cli.progress import encoding_progress
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.stores.store import is_store, open_clouds
@@ -15,6 +20,7 @@ from poolscope.stores.store import is_store, open_clouds
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.encoders.base import Progress
     from poolscope.texts import Texts
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
@@ -37,17 +43,22 @@ def load_clouds(
     """
     if not is_clouds(source):
         return _encode(source, texts, reading, options, cache=cache, screen=screen)
+    refuse_with_clouds(source, texts, reading, options)
+    from poolscope.encoders.reports import cloud_notes
+
+    clouds = open_clouds(source)
+    _print_origin(clouds, cloud_notes(clouds), screen, name=source)
+    return clouds
+
+
+def refuse_with_clouds(source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Clouds are encoded already: refuse what says how to read and encode texts."""
     useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
     if useless:
         raise InputError(
             f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
             f"model."
         )
-    from poolscope.encoders.reports import cloud_notes
-
-    clouds = open_clouds(source)
-    _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-    return clouds
 
 
 def read_corpus(
@@ -62,7 +73,7 @@ def read_corpus(
     limit = reading.get("limit")
     drawn = default if texts is None and limit is None else limit
     columns = {name: reading.get(name) for name in ("column", "id_column", "label_column")}
-    corpus = read_texts(texts or TEXTS, **columns, sample=drawn or None, seed=reading.get("seed", 0))
+    corpus = read_texts(texts or TEXTS, **columns, limit=drawn or None, seed=reading.get("seed", 0))
     if screen is not None:
         print_notes(corpus.report.notes(), screen)
     return corpus
@@ -107,3 +118,63 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
     line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
     screen.print(line, highlight=False, markup=False)
     print_notes(notes, screen)
+
+
+# -- bars: how much, how fast, how long to go -------------------------------------------------------------------------
+
+
+@contextmanager
+def encoding_progress(total: int, *, console: Console | None = None) -> Iterator[Progress]:
+    """Show a bar for `total` texts on standard error while the body runs; yields what to call after a batch.
+
+    A call with 0 tokens reports texts that needed no encoding: they move the bar and leave the speed alone.
+    Nothing is drawn where standard error is not a terminal.
+    """
+    screen = console or Console(stderr=True)
+    columns = (
+        TextColumn("encoding"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("texts {task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("encoding", total=total, speed="")
+        began, texts_done, tokens_done = time.perf_counter(), 0, 0
+
+        def advance(texts: int, tokens: int) -> None:
+            nonlocal texts_done, tokens_done
+            if tokens == 0:
+                bar.reset(task, completed=texts)
+                return
+            texts_done += texts
+            tokens_done += tokens
+            seconds = time.perf_counter() - began
+            speed = f"· {texts_done / seconds:,.0f} texts/s · {tokens_done / seconds:,.0f} tokens/s"
+            bar.update(task, advance=texts, speed=speed)
+
+        yield advance
+
+
+@contextmanager
+def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
+    screen = Console(stderr=True)
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(name, total=total, state="")
+        began, done = time.perf_counter(), 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            rate = done / (time.perf_counter() - began)
+            of = "" if total is None else f" of {total:,}"
+            bar.update(task, advance=count, state=f"{done:,}{of} {unit} · {rate:,.0f} {unit}/s")
+
+        yield advance

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,24 +22,22 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 200
 
 
-@given.encoder_options()
+@arguments.encoder_options()
+@arguments.reading_options()
 def layers(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="A transformer on torch: hub name, folder or built-in model.")
-    ] = given.MODEL,
-    texts: given.Texts = None,
+    ] = arguments.MODEL,
+    texts: arguments.Texts = None,
     compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
     ] = 100,
-    json: given.Json = None,
+    json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the panels: .html, .png, .svg.")] = None,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """The anatomy of the layers of a transformer: λ, r, C, concentration, cosine, σₐ and SOCM by layer.
@@ -54,9 +52,8 @@ def layers(
     screen = Console(stderr=json == "-", soft_wrap=False)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
-    settings = {"socm_texts": socm_texts, "seed": seed}
+    settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
     names = [model] if compare is None else [model, compare]
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
     _write(results, json=json, parquet=parquet, figure=figure)
@@ -66,8 +63,7 @@ def layers(
 def _measure(
     model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
 ) -> LayersResult:
-    from poolscope.cli.inputs import print_notes
-    from poolscope.cli.progress import encoding_progress
+    from poolscope.cli.inputs import encoding_progress, print_notes
     from poolscope.encoders import as_encoder, pooling_report
     from poolscope.metrics.layers.measure import layers
 
@@ -86,26 +82,26 @@ def _measure(
 
 def notes(result: LayersResult) -> list[str]:
     """What a reader must know of this model and these texts."""
-    found = []
+    lines = []
     if cut := int((result.truncated > 0).sum()):
-        found.append(f"{cut:,} of the texts were too long; {result.truncated.sum():,} tokens were cut off.")
+        lines.append(f"{cut:,} of the texts were too long; {result.truncated.sum():,} tokens were cut off.")
     if single := int((result.lengths == 1).sum()):
-        found.append(f"{single:,} texts have a single token, for which C and the logarithms are not defined.")
+        lines.append(f"{single:,} texts have a single token, for which C and the logarithms are not defined.")
     if alike := int(result.constant.sum()):
-        found.append(
+        lines.append(
             f"{alike:,} texts have tokens that are all alike, but for rounding, in some layer, for which C and the "
             f"logarithms are not defined; the means leave them out there."
         )
     if any(result.pre_norm):
-        found.append("Pre-norm: attention reads U, a norm of the layer's input H; the files hold S(U) beside S(H).")
+        lines.append("Pre-norm: attention reads U, a norm of the layer's input H; the files hold S(U) beside S(H).")
     if any(result.post_norm):
-        found.append(
+        lines.append(
             "A norm follows the output projection and is part of Z: λ and σₐ describe the branch before it; theorem 1 "
             "does not apply."
         )
     if "output" in result.states:
-        found.append("The model normalises after its last layer; 'output' is what it pools.")
-    return found
+        lines.append("The model normalises after its last layer; 'output' is what it pools.")
+    return lines
 
 
 # Column heads of the table on the screen.
@@ -132,10 +128,10 @@ def _print(result: LayersResult, screen: Console) -> None:
     means = {name: result.means(name) for name in _SHOWN}
     for state, label in enumerate(result.states):
         cells = []
-        for found in means.values():
-            at = state - (len(found.mean) < len(result.states))  # layer l gives state l
-            inside = 0 <= at < len(found.mean)
-            cells.append(_cell(found.mean[at], found.high[at], wide=wide) if inside else "")
+        for curve in means.values():
+            at = state - (len(curve.mean) < len(result.states))  # layer l gives state l
+            inside = 0 <= at < len(curve.mean)
+            cells.append(_cell(curve.mean[at], curve.high[at], wide=wide) if inside else "")
         if result.socm is not None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)

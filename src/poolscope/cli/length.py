@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json, to_figure
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_figure
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from poolscope.texts import Pairs, Texts
     from poolscope.verdicts import Verdict
 
-# Texts, and pairs for the search, that are drawn from the embedded corpus when the user names none.
-DEFAULT_LIMIT = 500
+# Pairs for the search that are drawn from the embedded corpus when the user names none.
 DEFAULT_PAIRS = 300
 
 
-@given.encoder_options()
+@arguments.encoder_options()
+@arguments.reading_options(labels=True)
 def length(
     model: Annotated[
         str,
         typer.Argument(metavar="[MODEL|VECTORS]", help="Model, or a .npy, .npz or .parquet file of pooled vectors."),
-    ] = given.MODEL,
-    texts: given.Texts = None,
+    ] = arguments.MODEL,
+    texts: arguments.Texts = None,
     bins: Annotated[
         str | None, typer.Option(metavar="N|EDGES", help="N quantile bins, or edges: 0,50,100. Default: widths of 50.")
     ] = None,
@@ -49,16 +49,12 @@ def length(
     probes: Annotated[
         bool, typer.Option("--probes/--no-probes", help="Null models and probes, which encode more inputs.")
     ] = True,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
-    thresholds: given.ThresholdFile = None,
-    threshold: given.ThresholdSettings = None,
-    json: given.Json = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
+    json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
@@ -71,18 +67,20 @@ def length(
 
     from poolscope.auditing.length_verdicts import length_verdicts
     from poolscope.auditing.thresholds import read_thresholds
+    from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
 
     limits = read_thresholds(thresholds, threshold or ())
     screen = Console(stderr=json == "-", soft_wrap=False)
-    reading = {"column": column, "id_column": id_column, "label_column": label_column}
-    settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": seed}
+    settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
     if is_vectors(model):
-        named = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
-        _refuse({"--pairs": pairs, "--limit": limit, "--no-probes": None if probes else True, **named}, model)
-        report = _of_vectors(model, texts, labels=labels, reading=reading, settings=settings, screen=screen)
+        useless = {"pairs": pairs, "limit": reading["limit"], "no_probes": None if probes else True, **options}
+        _refuse(useless, model)
+        columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
+        report = _of_vectors(model, texts, labels=labels, reading=columns, settings=settings, screen=screen)
     else:
-        corpus, search = _read(texts, pairs, reading=reading, limit=limit, seed=seed, probes=probes)
+        corpus = read_corpus(texts, reading, screen=screen)
+        search = _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
         report = _of_model(
             model, corpus, search, labels=labels, probes=probes, settings=settings, options=options, screen=screen
         )
@@ -128,7 +126,7 @@ def parse_bins(text: str | None) -> int | list[float] | None:
 
 
 def _refuse(useless: Mapping[str, Any], source: str) -> None:
-    if names := [name for name, value in useless.items() if value is not None]:
+    if names := [f"--{name.replace('_', '-')}" for name, value in useless.items() if value is not None]:
         raise InputError(
             f"{source} holds ready vectors, so these cannot apply: {', '.join(names)}. Leave them out, or name a model."
         )
@@ -180,18 +178,14 @@ def _held(path: str, corpus: Texts) -> Vectors:
         ) from error
 
 
-def _read(
-    texts: str | None, pairs: str | None, *, reading: Mapping[str, Any], limit: int | None, seed: int, probes: bool
-) -> tuple[Texts, Pairs | None]:
-    from poolscope.texts import read_pairs, read_texts
+def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool) -> Pairs | None:
+    """The pairs of the search: those that were named, or some of the embedded corpus where that is what is read."""
+    from poolscope.texts import read_pairs
 
-    drawn = DEFAULT_LIMIT if texts is None and limit is None else limit
-    corpus = read_texts(texts or given.TEXTS, **reading, sample=drawn or None, seed=seed)
-    if pairs is not None:
-        return corpus, read_pairs(pairs, sample=DEFAULT_PAIRS if pairs == given.TEXTS else None, seed=seed)
-    if texts is None and probes:
-        return corpus, read_pairs(given.TEXTS, sample=DEFAULT_PAIRS, seed=seed)
-    return corpus, None
+    if pairs is None and (texts is not None or not probes):
+        return None
+    limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
+    return read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
 
 
 def _of_model(
@@ -205,13 +199,11 @@ def _of_model(
     options: Mapping[str, Any],
     screen: Console,
 ) -> LengthReport:
-    from poolscope.cli.progress import counting_progress
+    from poolscope.cli.inputs import counting_progress
     from poolscope.metrics.length.report import length_report
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
-    for note in corpus.report.notes():
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
     with counting_progress("encoding", None, "tokens") as advance:
         report = length_report(
             model,

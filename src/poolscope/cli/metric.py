@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.cli import arguments
+from poolscope.cli.arguments import put_result, to_figure, to_file
 from poolscope.metrics.base import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -30,36 +30,25 @@ def command(name: str) -> Callable[..., None]:
     """The command that measures the metric of a name."""
     metric = METRICS[name]
 
-    @given.encoder_options()
+    @arguments.encoder_options()
+    @arguments.reading_options()
     def measure(
-        model: given.ModelOrClouds = given.MODEL,
-        texts: given.Texts = None,
-        column: given.Column = None,
-        id_column: given.IdColumn = None,
-        limit: given.Limit = None,
-        seed: given.Seed = 0,
-        json: given.Json = None,
+        model: arguments.ModelOrClouds = arguments.MODEL,
+        texts: arguments.Texts = None,
+        json: arguments.Json = None,
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
-        no_cache: given.NoCache = False,
+        no_cache: arguments.NoCache = False,
         *,
+        reading: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
         from rich.console import Console
 
         screen = Console(stderr=json == "-", soft_wrap=False)
-        reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
         result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
         _print(result, screen)
-        if json is not None:
-            put_json(result.to_dict(), json)
-        if table is not None:
-            result.save(table)
-        if figure is not None:
-            from poolscope.charts.files import save_figure
-
-            save_figure(result.figure(), figure)
-        name_written(screen, json, table, figure)
+        put_result(result, screen, json=json, table=table, figure=figure)
 
     measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
     return measure

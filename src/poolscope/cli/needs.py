@@ -35,15 +35,15 @@ class CheckedCommand(typer.core.TyperCommand):
         return super().invoke(context)
 
 
-def needs(command: str, given: Mapping[str, Any]) -> list[Need]:
+def needs(command: str, parameters: Mapping[str, Any]) -> list[Need]:
     """What a call of a command with these parameters needs.
 
     >>> needs("pair", {"model": "builtin:minilm", "output": "clouds.html"})[-2:]
     [('transformers', 'defaults'), ('plotly', 'report')]
     """
-    named = [(look, value) for look, names in _LOOKS for name in names for value in _values(given.get(name))]
+    named = [(look, value) for look, names in _LOOKS for name in names for value in _values(parameters.get(name))]
     pairs = [need for look, value in named for need in look(value)]
-    return list(dict.fromkeys([*pairs, *_of_command(command, given)]))
+    return list(dict.fromkeys([*pairs, *_of_command(command, parameters)]))
 
 
 def _values(value: Any) -> list[str]:
@@ -91,22 +91,22 @@ def _of_figure(name: str) -> list[Need]:
 _LOOKS = ((_of_model, ("model", "compare")), (_of_texts, ("texts", "against")), (_of_figure, ("figure",)))
 
 
-def _of_command(command: str, given: Mapping[str, Any]) -> list[Need]:
+def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
     """What one command needs that no parameter of a common name tells."""
-    output, scores = given.get("output"), given.get("scores")
+    output, scores = parameters.get("output"), parameters.get("scores")
     match command:
-        case "audit" if not given.get("no_files") and not given.get("no_page"):
+        case "audit" if not parameters.get("no_files") and not parameters.get("no_page"):
             return _of_extra("report")
-        case "compare" if output is not None and not given.get("no_page"):
+        case "compare" if output is not None and not parameters.get("no_page"):
             return _of_extra("report")
         case "pair" if output is not None:
             return _of_figure(str(output))
-        case "correlate" if given.get("benchmark") or (scores and Path(scores).is_dir()):
+        case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
             return _of_extra("mteb")
         case "transport":
             return _of_extra("transport")
         case "tune" if output is not None:
             return _of_extra("repairs")
-        case "evaluate" if given.get("repair"):
+        case "evaluate" if parameters.get("repair"):
             return _of_extra("repairs")
     return []

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json, to_file
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ FEW_TEXTS = 30
 THRESHOLD = 0.5
 
 
-@given.encoder_options()
+@arguments.encoder_options()
+@arguments.reading_options()
 def socm(
-    model: given.ModelOrClouds = given.MODEL,
-    texts: given.Texts = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
     against: Annotated[
         str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
     ] = None,
@@ -59,11 +56,12 @@ def socm(
     threshold: Annotated[
         float | None, typer.Option(metavar="X", help="Threshold of the collapse rate (0.5 if not given).")
     ] = None,
-    json: given.Json = None,
+    json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
     fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
-    no_cache: given.NoCache = False,
+    no_cache: arguments.NoCache = False,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
@@ -76,7 +74,6 @@ def socm(
     from poolscope.cli.inputs import is_clouds, load_clouds
 
     screen = Console(stderr=json == "-", soft_wrap=False)
-    reading = {"column": column, "id_column": id_column, "limit": limit, "seed": seed}
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
@@ -89,7 +86,8 @@ def socm(
         _worst_only(clouds, top, formula, json, screen)
         return
     choice = _choice(clouds, other, pairs, neighbours, all_pairs, screen)
-    result = _compute(clouds, other, {**formula, **choice, "eps": eps, "seed": seed, "top": max(top, 100)}, parquet)
+    settings = {**formula, **choice, "eps": eps, "seed": reading["seed"], "top": max(top, 100)}
+    result = _compute(clouds, other, settings, parquet)
     threshold = THRESHOLD if threshold is None else threshold
     _print_result(result, screen, threshold=threshold, top=top)
     if json is not None:
@@ -147,7 +145,7 @@ def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str,
 def _compute(
     clouds: TokenClouds, other: TokenClouds | None, settings: dict[str, Any], parquet: Path | None
 ) -> SocmResult:
-    from poolscope.cli.progress import counting_progress
+    from poolscope.cli.inputs import counting_progress
     from poolscope.metrics.socm.measure import pair_count, socm, socm_table
 
     total = pair_count(clouds, other, pairs=settings.get("pairs"), neighbours=settings.get("neighbours"))
@@ -158,7 +156,7 @@ def _compute(
 
 
 def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
-    from poolscope.cli.progress import counting_progress
+    from poolscope.cli.inputs import counting_progress
     from poolscope.metrics.socm.worst import worst_pairs
 
     with counting_progress("searching", None, "pairs") as progress:

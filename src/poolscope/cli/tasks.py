@@ -1,19 +1,23 @@
-"""What `tune` and `evaluate` share: from what the user named to a task, and results as JSON on the screen."""
+"""`poolscope tune` and `poolscope evaluate`: a model on a task, as it is and repaired."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli.arguments import TEXTS
+from poolscope.cli import arguments
+from poolscope.cli.arguments import TEXTS, name_written, put_json, put_result, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.evaluation import Task
+    from poolscope.evaluation import Difference, Evaluation, Task
+    from poolscope.repairs.repair_file import Repair
+    from poolscope.repairs.tune_result import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")
@@ -49,7 +53,7 @@ def load_task(
     else:
         if columns and "," in columns:
             raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
-        corpus = read_texts(source or TEXTS, column=columns, sample=limit, seed=seed)
+        corpus = read_texts(source or TEXTS, column=columns, limit=limit, seed=seed)
         print_notes(corpus.report.notes(), screen)
         task = split_half_task(corpus.texts)
     return task
@@ -59,3 +63,247 @@ def print_notes(notes: Iterable[str], screen: Console) -> None:
     """What a reader must know, in grey."""
     for note in notes:
         screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+
+
+# -- tune -------------------------------------------------------------------------------------------------------------
+
+# Units drawn from the built-in corpus, and from texts of the user; both halves together.
+BUILTIN_LIMIT, LIMIT = 400, 1_000
+FAMILIES = "temperature,pooling,vectors"
+
+
+@arguments.encoder_options(without=("role",))
+def tune(
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    task: TaskName = "split-half",
+    columns: Columns = None,
+    temperatures: Annotated[
+        str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
+    ] = None,
+    families: Annotated[
+        str, typer.Option("--search", metavar=FAMILIES, help="What to search: families, or repairs by name.")
+    ] = FAMILIES,
+    output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
+    ] = False,
+    json: arguments.Json = None,
+    figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Search attention temperatures, poolings and vector repairs on half of the texts; report on the other half.
+
+    A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
+    there is nothing to repair, which is a normal answer. With nothing: the embedded model on the embedded corpus.
+    """
+    from rich.console import Console
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    _check_output(output, force=force)
+    search = _search(families, temperatures)
+    drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
+    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
+    result = _run(model, loaded, search, limit=drawn, seed=seed, options=options)
+    print_result(result, screen)
+    _write(result, output=output, json=json, figure=figure, screen=screen)
+
+
+def _check_output(output: Path | None, *, force: bool) -> None:
+    if output is not None and output.suffix != ".safetensors":
+        raise InputError(f"--output: received {output.name}; a repair is a .safetensors file. Name it so.")
+    if output is not None and output.exists() and not force:
+        raise InputError(
+            f"--output: {output} exists already; where nothing is recommended nothing is written, and it would pass "
+            f"for the result of this run. Name another file, or pass --force, which replaces or removes it."
+        )
+
+
+def _search(named: str, temperatures: str | None) -> dict[str, Any]:
+    """The arguments of `tune` that say what is searched: whole families, and of others the repairs that are named."""
+    from poolscope.extensions import load_extensions
+    from poolscope.repairs.registry import FAMILIES as KNOWN
+    from poolscope.repairs.registry import REPAIRS
+
+    load_extensions()
+    names = dict.fromkeys(part.strip() for part in named.split(","))
+    if unknown := [name for name in names if name not in (*KNOWN, *REPAIRS)]:
+        raise InputError(
+            f"--search: received {', '.join(unknown)}; allowed: {', '.join(KNOWN)}, or some of {', '.join(REPAIRS)}, "
+            f"with commas between."
+        )
+    keywords = {"temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
+    search: dict[str, Any] = {}
+    for family in KNOWN:
+        if family not in names:
+            rows = [REPAIRS[name] for name in names if name in REPAIRS and REPAIRS[name].family == family]
+            search[keywords[family]] = [part for row in rows for part in row.candidates()]
+    if "temperature" in names and temperatures is not None:
+        search["temperatures"] = _temperatures(temperatures)
+    return search
+
+
+def _temperatures(text: str) -> list[float]:
+    from poolscope.repairs.temperature.rules import checked_temperature
+
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--temperatures: received {text!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
+    return [checked_temperature(tau, subject="--temperatures") for tau in numbers]
+
+
+def _run(
+    model: str, task: Any, search: dict[str, Any], *, limit: int | None, seed: int, options: dict[str, Any]
+) -> TuneResult:
+    from poolscope.cli.inputs import encoding_progress
+    from poolscope.repairs.tune import texts_to_encode, tune
+
+    total = texts_to_encode(task, search.get("temperatures"))
+    with encoding_progress(total) as progress:
+        # The rows were drawn when the file was read; the limit is named again for the record.
+        return tune(model, task, limit=limit, seed=seed, progress=progress, **search, **options)
+
+
+def print_result(result: TuneResult, screen: Console) -> None:
+    """The table of candidates, the verdict and its evidence."""
+    from rich.table import Table
+
+    chosen = result.chosen_on
+    title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
+    table = Table("candidate", "", chosen.metric, "difference", "95 % interval", title=title, title_justify="left")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", style="bold")
+    for row in result.rows():
+        interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
+        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
+        table.add_row(row["candidate"], row["family"], *numbers, style="bold" if row["selected"] else None)
+    screen.print(f"{result.model} · {chosen.task}", highlight=False, markup=False)
+    print_notes(result.notes, screen)
+    screen.print(table)
+    screen.print(f"{result.verdict.level}: {result.verdict.sentence}", highlight=False, markup=False, style="bold")
+    for sentence in result.verdict.evidence:
+        screen.print(f"  {sentence}", highlight=False, markup=False)
+
+
+def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
+    if output is not None and result.recommendation is None:
+        removed = output.exists()
+        output.unlink(missing_ok=True)
+        older = ", and the older file of that name is removed" if removed else ""
+        screen.print(f"{output} is not written{older}: {result.outcome}.", highlight=False, markup=False)
+    elif output is not None and result.recommendation is not None:
+        result.recommendation.save(output)
+        name_written(screen, output)
+    put_result(result, screen, json=json, figure=figure)
+
+
+# -- evaluate ---------------------------------------------------------------------------------------------------------
+
+# Units drawn from the built-in corpus when the user names no texts.
+DEFAULT_LIMIT = 500
+
+
+@arguments.encoder_options(without=("role",))
+def evaluate(
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    task: TaskName = "split-half",
+    columns: Columns = None,
+    repair: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A repair that `poolscope tune -o` wrote, to compare with.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
+    ] = None,
+    pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
+    json: arguments.Json = None,
+    limit: arguments.Limit = None,
+    seed: arguments.Seed = 0,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """The score of a model on a task with its interval; with a repair, both and the paired difference.
+
+    split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
+    retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
+    """
+    from rich.console import Console
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    chosen = _repair(repair, temperature, pooling)
+    drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
+    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
+    content = _before_and_after(model, loaded, chosen, options=options, screen=screen)
+    content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
+    if json is not None:
+        put_json(content, json)
+        name_written(screen, json)
+
+
+def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> Repair | None:
+    from poolscope.repairs.repair_file import Repair
+
+    if file is None:
+        chosen = None if temperature is None and pooling is None else Repair(temperature, pooling)
+        if chosen is not None and chosen.pooling is not None and chosen.pooling.learns:
+            raise InputError(
+                f"--pooling: received {pooling!r}, which must be fitted on texts first; allowed: poolings that learn "
+                f"nothing, such as cls or max. Use `poolscope tune`, which fits it, and --repair with its file."
+            )
+        return chosen
+    if temperature is not None or pooling is not None:
+        raise InputError("--repair: received --temperature or --pooling too; the file holds both. Leave one out.")
+    return Repair.load(file)
+
+
+def _before_and_after(
+    model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console
+) -> dict[str, Any]:
+    from poolscope.encoders import as_encoder
+    from poolscope.evaluation import compare_scores
+    from poolscope.evaluation import evaluate as evaluate_task
+    from poolscope.evaluation.run import PROMPT_CHOICES
+    from poolscope.repairs.repair_file import Repair
+    from poolscope.results import plain, provenance
+
+    proved = {} if repair is None else dict(repair.options)
+    if any(name in options for name in PROMPT_CHOICES):  # at most one of them can be asked for
+        proved = {name: value for name, value in proved.items() if name not in PROMPT_CHOICES}
+    options = {**proved, **options}
+    encoder = as_encoder(model, **options)
+    before = evaluate_task(Repair().apply(encoder), task)
+    screen.print(f"{encoder.card.name} · {task.name}", highlight=False, markup=False)
+    print_notes(before.notes, screen)
+    if proved:
+        print_notes([f"Encoded as the repair was proved: {proved}."], screen)
+    _print(Repair().label, before, screen)
+    origin = provenance(settings=options)
+    del origin["clouds"]
+    content = {"model": encoder.card.to_dict(), "before": before.to_dict(), "provenance": plain(origin)}
+    if repair is None:
+        return content
+    after = evaluate_task(repair.apply(encoder), task)
+    difference = compare_scores(before, after)
+    _print(repair.label, after, screen)
+    screen.print(f"difference {difference}: {_meaning(difference)}", style="bold", highlight=False, markup=False)
+    return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
+
+
+def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
+    others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in evaluation.others.items())
+    units = f"{len(evaluation.observations):,} {evaluation.unit}"
+    units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"
+    interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
+    line = f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})"
+    screen.print(line, highlight=False, markup=False)
+
+
+def _meaning(difference: Difference) -> str:
+    if difference.proves_gain:
+        return "a gain beyond chance"
+    return "a loss beyond chance" if difference.proves_loss else difference.shortage() or "no difference beyond chance"

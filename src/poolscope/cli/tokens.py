@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolscope.cli import arguments as given
-from poolscope.cli.outputs import name_written, put_json, to_figure, to_file
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -34,18 +34,14 @@ GROUPINGS = (TYPE, LABEL)
 Measured = tuple["TokenStatistics", "NormLayout | None"]
 
 
-@given.encoder_options()
+@arguments.encoder_options()
+@arguments.reading_options(labels=True)
 def tokens(
     model: Annotated[
         str,
         typer.Argument(metavar="[MODEL|CLOUDS|STATE]", help="Model, clouds of `poolscope encode`, or a saved state."),
-    ] = given.MODEL,
-    texts: given.Texts = None,
-    column: given.Column = None,
-    id_column: given.IdColumn = None,
-    label_column: given.LabelColumn = None,
-    limit: given.Limit = None,
-    seed: given.Seed = 0,
+    ] = arguments.MODEL,
+    texts: arguments.Texts = None,
     layers: Annotated[str | None, typer.Option(metavar="0,3,6", help="Layers (0: embedding output), not all.")] = None,
     group_by: Annotated[
         str | None,
@@ -70,10 +66,11 @@ def tokens(
     merge: Annotated[
         list[Path] | None, typer.Option(metavar="FILE.npz", help="Add the saved state of another shard (repeatable).")
     ] = None,
-    json: given.Json = None,
+    json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figures: .html, .png, .svg.")] = None,
     *,
+    reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Norm and variance of the tokens in every layer: how far from the origin, how spread within a type and between.
@@ -86,11 +83,12 @@ def tokens(
     screen = Console(stderr=json == "-", soft_wrap=False)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
+    seed = reading.pop("seed")  # it is of the draw and of the measurement
     request = Request(
         texts=texts,
-        reading={"column": column, "id_column": id_column, "label_column": label_column, "limit": limit},
+        reading=reading,
         options=options,
-        layers=given.parse_layers(layers),
+        layers=arguments.parse_layers(layers),
         group_by=group_by,
         max_types=max_types,
         vocabulary=vocabulary,
@@ -229,8 +227,7 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.cli.inputs import print_notes, read_corpus
-        from poolscope.cli.progress import encoding_progress
+        from poolscope.cli.inputs import encoding_progress, print_notes, read_corpus
         from poolscope.encoders import as_encoder
         from poolscope.metrics.tokens.measure import token_statistics
 
@@ -307,7 +304,7 @@ def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Co
         numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
         parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
-        spread.add_row(name, *map(_estimate, (layer.variation, *(found.spearman for found in correlations))))
+        spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
     _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
     screen.print(parts)
     _print_title(f"how Q, M and V vary over {result.coverage.counted:,} {result.grouping}s", screen)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, StoreError
+from poolscope.texts.tables import is_table
 
 FORMAT = 1
 _METADATA_KEY = b"poolscope"
@@ -73,6 +74,10 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
     if values is None:
         usual: dict[str, Sequence[Any]] = {"id": [str(k) for k in range(count)], "truncated": [0] * count}
         return pa.array(usual.get(name, [None] * count), _COLUMNS[name])
+    if is_table(values):
+        raise InputError(
+            f"{name}: received a {type(values).__name__}, a table; needed: one entry a text. Pass its column."
+        )
     found = values.tolist() if isinstance(values, np.ndarray) else list(values)
     plural = {"id": "ids", "text": "texts"}.get(name, name)
     if len(found) != count:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
+from poolscope.texts import as_texts
 
 ROLES = ("query", "document")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -147,13 +148,9 @@ def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
     return card.prompts[name]
 
 
-def check_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list, or an error that names the first entry that is not a text."""
-    if isinstance(texts, str | bytes):
-        raise InputError("texts: received one string; pass a list of texts, [text] for a single one.")
-    if not isinstance(texts, Iterable):
-        raise InputError(f"texts: received {texts!r}; allowed: a list of texts. Pass one, [text] for a single text.")
-    found = list(texts)
+def check_texts(texts: Any) -> list[str]:
+    """The texts as a list, whatever holds them (`as_texts`), or an error that names the first entry that is none."""
+    found = list(as_texts(texts))
     if not found:
         raise InputError("texts: received an empty list; at least one text is needed.")
     for position, text in enumerate(found):

@@ -27,7 +27,7 @@ from poolscope.encoders.static import is_static_folder, load_static_folder, load
 from poolscope.encoders.transformers import is_model_folder, load_folder, wrap_loaded, wrap_sentence_transformer
 from poolscope.errors import InputError, ModelError
 from poolscope.extensions import load_extensions
-from poolscope.texts import Texts
+from poolscope.texts import Texts, as_texts
 
 _LOG = logging.getLogger(__name__)
 
@@ -257,15 +257,15 @@ def _unknown(source: Source) -> InputError | ModelError:
 
 @overload
 def encode(
-    model: Any, texts: Sequence[str], *, layers: None = None, progress: Progress | None = None, **options: Any
+    model: Any, texts: Any, *, layers: None = None, progress: Progress | None = None, **options: Any
 ) -> TokenClouds: ...
 @overload
 def encode(
-    model: Any, texts: Sequence[str], *, layers: Sequence[int], progress: Progress | None = None, **options: Any
+    model: Any, texts: Any, *, layers: Sequence[int], progress: Progress | None = None, **options: Any
 ) -> dict[int, TokenClouds]: ...
 def encode(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
     layers: Sequence[int] | None = None,
     progress: Progress | None = None,
@@ -280,7 +280,8 @@ def encode(
     model
         Anything that `as_encoder` takes.
     texts
-        A list of texts. `Texts` of `read_texts` keep their ids, and the clouds remember where they came from.
+        A list of texts, any iterable of them, or what `read_texts` reads: a path, a data frame, an Arrow table, a data
+        set. The clouds of what was read have its ids and remember where they came from.
     layers
         Layers to give (0 = embedding output, negative from the end), all from one forward pass.
     progress
@@ -299,6 +300,7 @@ def encode(
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
 
     """
+    texts = as_texts(texts)
     encoder = as_encoder(model, **options)
     _warn_of_pooling(encoder, named=isinstance(model, str | os.PathLike))
     clouds = encoder.encode(texts, layers=layers, progress=progress)

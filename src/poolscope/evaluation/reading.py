@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
-from poolscope.texts import Texts, read_pairs, read_texts
+from poolscope.texts import Texts, as_texts, read_pairs, read_texts
 from poolscope.texts.records import BUILTIN
 from poolscope.texts.sources import open_table
 
@@ -137,6 +137,7 @@ def split_half(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> Halves:
     >>> split_half(["a b c d e f g h", "short", "i j k l m n o p q"]).documents
     ['e f g h', 'm n o p q']
     """
+    texts = as_texts(texts)
     cut = [half for text in texts if (half := _cut(text, min_words)) is not None]
     starts, ends = (Counter(side) for side in zip(*cut, strict=True)) if cut else (Counter[str](), Counter[str]())
     alone = [(start, end) for start, end in cut if starts[start] == ends[end] == 1]
@@ -163,6 +164,7 @@ def _words(text: str) -> Iterator[int]:
 
 def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int = 10) -> RetrievalTask:
     """Split-half self-retrieval as a task; the notes count the texts that could not be cut."""
+    texts = as_texts(texts)
     halves = split_half(texts, min_words=min_words)
     left_out = len(texts) - len(halves.queries)
     note = (
@@ -173,5 +175,5 @@ def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int 
 
 def summary_body_task(*, limit: int | None = None, seed: int = 0, k: int = 10) -> RetrievalTask:
     """Summary → body of the docstrings of the built-in corpus: the first paragraph finds the rest."""
-    pairs = read_pairs(BUILTIN, sample=limit, seed=seed)
+    pairs = read_pairs(BUILTIN, limit=limit, seed=seed)
     return RetrievalTask(pairs.queries, pairs.documents, pairs.index, name="summary-body", k=k)

@@ -1,7 +1,8 @@
 """A score with its interval, and the paired difference of two scores.
 
-A mean over units and Spearman's ρ have bootstrap intervals over units. The v-measure has one from half-samples: a
-bootstrap repeats units, which raises mutual information.
+A mean over units and Spearman's ρ have bootstrap intervals over units, and a difference of means one that holds its
+level for few queries. The v-measure has one from half-samples: a bootstrap repeats units, which raises mutual
+information.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata, t
 
 from poolscope.errors import InputError
-from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, percentile_interval
+from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
 from poolscope.results import Result, bulk
 
 Array = NDArray[np.float64]
@@ -176,10 +177,11 @@ def compare_scores(
     draws: int = 2000,
     seed: int = 0,
 ) -> Difference:
-    """The paired bootstrap: both sides are resampled by the same units, so what they share cancels.
+    """The difference of two scores over the same units, so what they share cancels; its interval is paired.
 
-    Two evaluations of one task, or two lists of scores of the same queries. Clusters are compared by half-samples of
-    the texts, the same for both sides, each clustered anew.
+    Two evaluations of one task, or two lists of scores of the same queries. A mean over units has an interval that
+    holds its level from about 20 units on (`paired_interval`); for Spearman's ρ both sides are resampled by the same
+    units. Clusters are compared by half-samples of the texts, the same for both sides, each clustered anew.
 
     >>> found = compare_scores([0.0, 0.5, 1.0, 0.5] * 3, [0.25, 0.75, 1.25, 0.75] * 3)
     >>> found
@@ -192,7 +194,7 @@ def compare_scores(
     if sides[0].statistic == "mean":
         differences = sides[1].scores - sides[0].scores
         mean = float(differences.mean())
-        interval = bootstrap_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit)
+        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit)
     else:
         mean = sides[1].value - sides[0].value
         interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)

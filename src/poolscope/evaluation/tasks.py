@@ -17,6 +17,7 @@ from poolscope.evaluation.scores import STATISTICS, Evaluation
 from poolscope.numbers.clusters import cluster
 from poolscope.numbers.logistic import predict_unseen
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
+from poolscope.texts import as_texts
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -96,6 +97,14 @@ def digest_of(texts: Iterable[Sequence[str]], *judgements: Any) -> str:
     return found.hexdigest()
 
 
+def _take_texts(task: Any, *names: str) -> None:
+    """Keep the texts that were passed under these names as sequences that are checked, whatever held them."""
+    for name in names:
+        texts = as_texts(getattr(task, name))
+        check_texts(texts)
+        object.__setattr__(task, name, texts)
+
+
 def _dealt(shuffled: Index) -> tuple[Index, Index]:
     middle = len(shuffled) // 2
     return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
@@ -118,8 +127,7 @@ class RetrievalTask:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_texts(self.queries)
-        check_texts(self.documents)
+        _take_texts(self, "queries", "documents")
         judgements = np.asarray(self.relevant)
         inside = (
             judgements.ndim == 2
@@ -223,8 +231,7 @@ class SimilarityTask:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_texts(self.first)
-        check_texts(self.second)
+        _take_texts(self, "first", "second")
         try:
             gold = np.asarray(self.gold, dtype=np.float64)
         except (TypeError, ValueError):
@@ -295,7 +302,7 @@ class _LabelledTask:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_texts(self.texts)
+        _take_texts(self, "texts")
         kinds, counts = np.unique(np.asarray(self.labels, dtype=str), return_counts=True)
         if len(self.texts) != len(self.labels) or len(kinds) < 2 or counts.min() < 2:
             raise InputError(

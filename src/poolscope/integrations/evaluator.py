@@ -11,7 +11,7 @@ from typing import Any
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.door import encode
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, refuse_renamed, require
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import SocmFormula
@@ -47,8 +47,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        if "sample" in options:
-            raise InputError("sample: this argument of SOCMEvaluator is called pairs now. Write pairs=….")
+        refuse_renamed("SOCMEvaluator", options, sample="pairs")
         self.texts = check_texts(texts)
         if len(self.texts) < 2:
             raise InputError("texts: received one text; SOCM compares pairs, so at least two are needed.")

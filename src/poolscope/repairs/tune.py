@@ -14,7 +14,7 @@ import numpy as np
 from poolscope.encoders.base import Progress, TokenEncoder, check_texts
 from poolscope.encoders.capabilities import has_attention
 from poolscope.encoders.pooling import declared_pooling
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, refuse_renamed
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores, split_half_task
 from poolscope.evaluation.tasks import halve, shared_texts
 from poolscope.numbers.pooling import Pooling
@@ -91,8 +91,7 @@ def tune(
     ('too few to tell', ['mean removal, project'])
 
     """
-    if "sample" in options:
-        raise InputError("sample: this argument of tune is called limit now. Write limit=….")
+    refuse_renamed("tune", options, sample="limit")
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")

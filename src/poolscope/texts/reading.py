@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.corpus import docstrings, summary_body_pairs
 from poolscope.texts.plain import folder_files, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -64,9 +65,10 @@ def read_texts(
     column: str | None = None,
     id_column: str | None = None,
     label_column: str | None = None,
-    sample: int | None = None,
+    limit: int | None = None,
     seed: int = 0,
     encoding: str | None = None,
+    **renamed: Any,
 ) -> Texts:
     """Read texts from a file, a folder, standard input, a hub data set, the built-in corpus or memory.
 
@@ -86,12 +88,14 @@ def read_texts(
         rows included.
     label_column
         The column of the labels, if they are wanted.
-    sample
+    limit
         Draw that many texts, as `Texts.sample` does, without holding the rest.
     seed
         The seed of the draw.
     encoding
         That of the files, UTF-8 unless another one is named.
+    **renamed
+        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -105,12 +109,13 @@ def read_texts(
     (('0', '2', '3'), ['one', 'two', 'one'], 1, 1)
 
     """
+    refuse_arguments("read_texts", renamed, sample="limit")
     named = [name for name in (column, id_column, label_column) if name is not None]
     if isinstance(source, str) and source.startswith("builtin:"):
         source = _builtin(source)
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
-        return source if sample is None else source.sample(sample, seed)
+        return source if limit is None else source.sample(limit, seed)
     plain = _plain_feed(source, encoding)
     if plain is None:
         feed = _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
@@ -119,7 +124,7 @@ def read_texts(
         feed = plain
     tally = Tally(feed.name)
     admitted = _admit(feed, tally)
-    kept = list(admitted) if sample is None else draw(admitted, sample, seed=seed)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
         ids=tuple(id_ for id_, _, _ in kept),
@@ -129,6 +134,50 @@ def read_texts(
         report=report if len(kept) == report.kept else replace(report, selected=len(kept)),
         column=feed.column,
         seed=None if len(kept) == report.kept else seed,
+    )
+
+
+def as_texts(source: Any) -> Sequence[str]:
+    """What was passed as texts, as a sequence: the one door of every function that takes a model and texts.
+
+    A path, a folder or a table (data frame, Arrow table, data set, dict of lists) is read as `read_texts` reads it, so
+    that `Texts` come back. A list stays as it is, with its empty texts, and any other iterable becomes a list. What
+    would be taken for something else by being iterated is refused by name.
+
+    >>> as_texts({"text": ["one", "two"]}), as_texts(text for text in ("one", ""))
+    (Texts(2 texts from memory), ['one', ''])
+    """
+    if isinstance(source, Texts):
+        return source
+    if isinstance(source, os.PathLike) or is_table(source) or (isinstance(source, str) and _is_name(source)):
+        return read_texts(source)
+    if isinstance(source, str):
+        raise InputError(
+            f"texts: received one string, {shorten(source)}, which names no file or folder here; allowed: a list of "
+            f"texts. Pass [text] for a single one, or a path that exists."
+        )
+    _refuse_no_texts(source)
+    if hasattr(source, "to_pylist"):
+        return values(source)
+    return source if isinstance(source, Sequence) else list(source)
+
+
+def _is_name(text: str) -> bool:
+    return text.startswith(("builtin:", "hub:")) or (text != "" and exists(Path(text)))
+
+
+def _refuse_no_texts(source: Any) -> None:
+    """Refuse what is not iterable, and what gives something else than texts in their order when it is iterated."""
+    reason = "it holds no texts"
+    if isinstance(source, io.IOBase):
+        reason = "an open file gives its lines with their ends"
+    elif isinstance(source, Set):
+        reason = "a set has no order, so that its texts would have other places in every run"
+    elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray | memoryview):
+        return
+    raise InputError(
+        f"texts: received {shorten(source)} ({type(source).__name__}); {reason}. Allowed: "
+        f"a path, a table or an iterable of strings. Pass one of these."
     )
 
 
@@ -158,11 +207,7 @@ def _plain_feed(source: Any, encoding: str | None) -> _Feed | None:
         return None
     if is_table(source):
         return None
-    if isinstance(source, bytes | bytearray) or not isinstance(source, Iterable):
-        raise InputError(
-            f"received {shorten(source)} ({type(source).__name__}); texts come from a path, a table or an "
-            "iterable of strings. Pass one of these."
-        )
+    _refuse_no_texts(source)
     return _Feed("memory", _numbered(values(source) if hasattr(source, "to_pylist") else source))
 
 
@@ -253,9 +298,10 @@ def read_pairs(
     query_column: str = "query",
     document_column: str = "document",
     label_column: str | None = None,
-    sample: int | None = None,
+    limit: int | None = None,
     seed: int = 0,
     encoding: str | None = None,
+    **renamed: Any,
 ) -> Pairs:
     """Read query-document pairs, one a row, from any table that `read_texts` reads.
 
@@ -270,12 +316,14 @@ def read_pairs(
         The columns of the two texts.
     label_column
         A column with one number a pair, if there is one.
-    sample
+    limit
         Draw that many pairs.
     seed
         The seed of the draw.
     encoding
         That of the file, UTF-8 unless another one is named.
+    **renamed
+        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -289,9 +337,10 @@ def read_pairs(
     (['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]])
 
     """
+    refuse_arguments("read_pairs", renamed, sample="limit")
     if isinstance(source, str) and source == BUILTIN:
         pairs = summary_body_pairs()
-        return pairs if sample is None else pairs.sample(sample, seed)
+        return pairs if limit is None else pairs.sample(limit, seed)
     table = open_table(source, encoding=encoding)
     table.require(query_column, "--query-column")
     table.require(document_column, "--document-column")
@@ -303,7 +352,7 @@ def read_pairs(
         raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
     tally = Tally(table.name)
     admitted = _admit_pairs(table, columns, tally)
-    kept = list(admitted) if sample is None else draw(admitted, sample, seed=seed)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report()
     if len(kept) < report.kept:
         report = replace(report, selected=len(kept))

@@ -231,8 +231,11 @@ def memory_table(source: Any, *, name: str = "memory") -> Table:
     """The table that a data frame, an Arrow table, a data set or a dict of lists is."""
     if hasattr(source, "with_format"):
         return _dataset_table(source, name)
+    if isinstance(source, Mapping):
+        _refuse_single_values(source)
+        source = dict(source)
     try:
-        table = pa.table(dict(source) if isinstance(source, Mapping) else source)
+        table = pa.table(source)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
             f"received {type(source).__name__}, which Arrow cannot read as a table ({error}). Pass the text "
@@ -240,6 +243,16 @@ def memory_table(source: Any, *, name: str = "memory") -> Table:
         ) from error
     table = table.drop_columns([name for name in table.column_names if name.startswith(_PANDAS_INDEX)])
     return _table(name, table.schema, lambda names: table.select(list(names)).to_batches(_BATCH))
+
+
+def _refuse_single_values(columns: Mapping[Any, Any]) -> None:
+    """Arrow would read a string as a column of its letters."""
+    for name, column in columns.items():
+        if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+            raise InputError(
+                f"received a dict whose entry {shorten(name)} is {shorten(column)} ({type(column).__name__}); a dict "
+                f"stands for a table, a list of values a column. Pass list(texts.values()) if its values are the texts."
+            )
 
 
 def _dataset_table(dataset: Any, name: str) -> Table:

@@ -178,7 +178,7 @@ def minilm():
 
 @pytest.fixture(scope="module")
 def docstrings():
-    texts = read_texts("builtin:docstrings", sample=150)
+    texts = read_texts("builtin:docstrings", limit=150)
     return [" ".join(text.split()[:100]) for text in texts]
 
 

@@ -35,7 +35,7 @@ def test_entries_that_are_no_texts_are_named(read, groups):
     for texts, message in (([None, "a"], "entry 0 is NoneType"), (["a", 3], "entry 1 is int")):
         with pytest.raises(InputError, match=message):
             token_statistics((tiny_model(), tiny_tokenizer()), read(texts), groups=groups, max_types=2)
-    with pytest.raises(InputError, match="texts: a model needs a list of texts"):
+    with pytest.raises(InputError, match="texts: received 3"):
         token_statistics(WordEncoder(), 3)
 
 

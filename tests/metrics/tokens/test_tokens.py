@@ -194,7 +194,7 @@ def test_texts_and_labels_must_go_together(texts, groups, short):
 def test_input_errors_say_what_to_do():
     with pytest.raises(InputError, match="a model needs a list of texts"):
         token_statistics(WordEncoder())
-    with pytest.raises(InputError, match="a model needs a list of texts"):
+    with pytest.raises(InputError, match="received one string, 'one text'"):
         token_statistics(WordEncoder(), "one text")
     with pytest.raises(InputError, match="texts: received none"):
         token_statistics(WordEncoder(), [])

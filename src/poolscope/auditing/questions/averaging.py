@@ -21,7 +21,7 @@ from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.numbers.intervals import Interval, bootstrap_interval, dyadic_interval
+from poolscope.numbers.intervals import Interval, dyadic_interval, paired_interval
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.results import plain
 from poolscope.verdicts import Verdict
@@ -226,7 +226,7 @@ def _pair_concentration(first: Audit, second: Audit) -> tuple[Interval | None, s
     sides = [audit.column("texts", "concentration_ratio") for audit in (first, second)]
     if any(side is None for side in sides):
         return None
-    return bootstrap_interval(sides[1] - sides[0]), "paired over texts (bootstrap)"
+    return paired_interval(sides[1] - sides[0], unit="texts"), "paired over texts"
 
 
 QUESTION = Question(

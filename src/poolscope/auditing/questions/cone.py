@@ -91,7 +91,7 @@ def _pair_split_half(first: Audit, second: Audit) -> tuple[Interval | None, str]
     if left is None or right is None or not left["query"].equals(right["query"]):
         return None
     interval = compare_scores(*(side["before"].to_numpy() for side in (left, right))).interval
-    return interval, "paired over queries (bootstrap)"
+    return interval, "paired over queries"
 
 
 QUESTION = Question(

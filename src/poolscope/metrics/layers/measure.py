@@ -42,6 +42,7 @@ from poolscope.metrics.socm.selection import AllPairs
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.singular import largest_singular_values
 from poolscope.results import provenance
+from poolscope.texts import Texts, as_texts
 
 Array = NDArray[np.float64]
 
@@ -75,9 +76,9 @@ def layers(
         A transformer on torch, as `as_encoder` takes it: a name, a folder, a SentenceTransformer, or a pair (model,
         tokenizer).
     texts : list of str
-        The texts.
+        The texts, or what `read_texts` reads: a path, a data frame, an Arrow table, a data set.
     ids : list of str, optional
-        One a text, for the table; their positions if left out.
+        One a text, for the table; if left out those that were read with the texts, else their positions.
     socm_texts : int
         SOCM compares all pairs of at most so many texts, drawn at random; 0 leaves it out.
     seed : int
@@ -101,8 +102,10 @@ def layers(
     (7,)
 
     """
-    texts = check_texts(texts)
-    names = tuple(str(k) for k in range(len(texts))) if ids is None else tuple(ids)
+    texts = as_texts(texts)
+    if ids is None:
+        ids = texts.ids if isinstance(texts, Texts) else [str(k) for k in range(len(texts))]
+    texts, names = check_texts(texts), tuple(ids)
     if len(names) != len(texts) or len(set(names)) < len(names):
         raise InputError(f"ids: received {len(names)} for {len(texts)} texts; every text needs one of its own.")
     if socm_texts < 0 or socm_texts == 1:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
-from poolscope.encoders.base import resolve_prompt
+from poolscope.encoders.base import check_texts, resolve_prompt
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.length.bins import MIN_TEXTS
@@ -103,7 +103,7 @@ def length_report(
     model
         Anything that `as_encoder` takes: a name, a folder, a model with its tokenizer, a function, ready clouds.
     texts
-        The texts.
+        The texts, or what `read_texts` reads: a path, a data frame, an Arrow table, a data set.
     labels
         A label a text, to be predicted from the vectors by length (extra 'labels').
     pairs
@@ -136,6 +136,7 @@ def length_report(
     (2, True)
 
     """
+    texts = check_texts(texts)
     encoder = as_encoder(model, **options)
     measured = measure_texts(encoder, texts, progress=progress)
     settings: dict[str, Any] = {"bins": bins, "min_texts": min_texts, "seed": seed}

@@ -33,6 +33,7 @@ from poolscope.metrics.tokens.summary import summarise
 from poolscope.numbers.streaming import Index
 from poolscope.stores.store import Store, is_store
 from poolscope.stores.writer import SHARD_TEXTS, shard_sizes, spans
+from poolscope.texts import as_texts
 
 MAX_TYPES = 10_000
 MIN_COUNT = 10
@@ -65,7 +66,8 @@ def token_statistics(
     model
         Anything that `as_encoder` takes; or, without texts, a store, clouds or a dictionary from layer to clouds.
     texts : iterable of str, optional
-        The texts, read once or, where they are a list, twice: the most frequent types are counted first.
+        The texts, read once or, where they are a list, twice: the most frequent types are counted first. Or what
+        `read_texts` reads: a path, a data frame, an Arrow table, a data set.
     layers : list of int, optional
         Which layers, 0 being the embedding output; all if left out.
     groups : iterable, optional
@@ -106,8 +108,10 @@ def token_statistics(
             )
         moments = _from_clouds(stored, groups, max_types, _as_vocabulary(vocabulary))
         return summarise(moments, min_count=min_count, seed=seed)
-    if not isinstance(texts, Iterable) or isinstance(texts, str):
+    if texts is None:
         raise InputError("texts: a model needs a list of texts, or any iterable of them. Pass these, or ready clouds.")
+    if not isinstance(texts, Iterator) or hasattr(texts, "readline"):  # an iterator is read once, as it comes
+        texts = as_texts(texts)
     encoder = as_encoder(model, **options)
     known = getattr(encoder, "vocabulary", None) if vocabulary is None else _as_vocabulary(vocabulary)
     numbers = _all_layers(encoder, layers)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from poolscope.capture.checks import close
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule
 from poolscope.errors import InputError, ModelError
+from poolscope.files import atomic_folder
 from poolscope.repairs.temperature.rules import Constant, as_rule
 from poolscope.repairs.temperature.switch import find_attentions, run_probe
 from poolscope.repairs.temperature.tempscale import check_savable, tempscale, text_models
@@ -178,16 +177,9 @@ def _free(folder: Path) -> Path:
 
 def _save(model: Any, target: Path, tau: float) -> None:
     """The whole folder or none of it: written beside its place, then moved there."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    try:
+    with atomic_folder(target) as temporary:
         model.save_pretrained(str(temporary))
         _note_in_card(temporary / "README.md", tau)
-        temporary.chmod(0o755)
-        temporary.replace(target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def _note_in_card(card: Path, tau: float) -> None:

@@ -6,7 +6,6 @@ import gc
 import importlib.metadata
 import os
 import platform
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from poolscope.charts.files import save_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError
+from poolscope.files import atomic_folder
 from poolscope.results import Result, cells, origin, plain, provenance
 
 _PACKAGES = ("poolscope", "numpy", "scipy", "torch", "transformers", "sentence-transformers", "datasets")
@@ -179,7 +179,8 @@ def parse_named(entries: Iterable[str], option: str) -> dict[str, str]:
 class ReproductionFolder:
     """Collects files in a hidden folder beside `target`, which becomes `target` when the body ends without an error.
 
-    A body that raises leaves nothing behind; a process that is killed leaves the hidden folder only.
+    A body that raises leaves nothing behind; a process that is killed leaves the hidden folder only, and the next that
+    writes `target` removes it.
     """
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
@@ -188,21 +189,18 @@ class ReproductionFolder:
             raise InputError(
                 f"{self.target}: received a place that is not empty; nothing is overwritten. Name another."
             )
-        self._work = self.target.with_name(f".{self.target.name}.{os.getpid()}.tmp")
+        self._atomic = atomic_folder(self.target)
         self.files: dict[str, list[str]] = {}  # by what they hold
         self.notes: list[str] = []
 
     def __enter__(self) -> Self:
-        self._work.mkdir(parents=True)
+        self._work = self._atomic.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._work.replace(self.target)
-        else:
-            shutil.rmtree(self._work)
+        self._atomic.__exit__(kind, error, trace)
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]], meaning: str) -> None:
         """Write rows as CSV and Parquet; a row may lack columns. No rows, no files."""

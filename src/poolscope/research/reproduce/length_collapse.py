@@ -90,9 +90,9 @@ def run(
     taus = [1.0, *sorted({*temperatures} - {1.0}, reverse=True)]  # τ = 1 first: the others are compared with it
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
-        sample, seed = request.limit or _TEXTS, request.seed
-        texts, no_texts = attempt(read_texts, request.texts["texts"], sample=sample, seed=seed)
-        task, no_task = attempt(_task, request.texts["pairs"], sample, seed)
+        limit, seed = request.limit or _TEXTS, request.seed
+        texts, no_texts = attempt(read_texts, request.texts["texts"], limit=limit, seed=seed)
+        task, no_task = attempt(_task, request.texts["pairs"], limit, seed)
 
         def measure(name: str, encoder: TokenEncoder) -> dict[str, Any]:
             assert texts is not None  # otherwise no model is measured
@@ -107,8 +107,8 @@ def run(
     return folder.result(request, runs)
 
 
-def _task(source: str, sample: int, seed: int) -> RetrievalTask:
-    pairs = read_pairs(source, sample=sample, seed=seed)
+def _task(source: str, limit: int, seed: int) -> RetrievalTask:
+    pairs = read_pairs(source, limit=limit, seed=seed)
     return RetrievalTask(pairs.queries.texts, pairs.documents.texts, pairs.index, name=source)
 
 

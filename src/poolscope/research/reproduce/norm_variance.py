@@ -44,7 +44,7 @@ def run(output: str | os.PathLike[str], request: Request, *, command: str = "") 
     layouts: dict[str, str] = {}
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
-        texts, missing = attempt(read_texts, request.texts["texts"], sample=request.limit or _TEXTS, seed=request.seed)
+        texts, missing = attempt(read_texts, request.texts["texts"], limit=request.limit or _TEXTS, seed=request.seed)
 
         def measure(name: str, encoder: TokenEncoder) -> dict[str, Any]:
             assert texts is not None  # otherwise no model is measured

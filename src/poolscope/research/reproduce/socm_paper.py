@@ -121,9 +121,9 @@ def read_pair_set(name: str, request: Request) -> PairSet:
     """The texts or pairs of one set: 1,000 texts and all their pairs, or 50,000 pairs of a query and a negative."""
     source = request.texts[name]
     if name != "hard":
-        return PairSet(name, read_texts(source, sample=request.limit or _TEXTS, seed=request.seed))
+        return PairSet(name, read_texts(source, limit=request.limit or _TEXTS, seed=request.seed))
     negative = "document" if source == BUILTIN or "negative" not in open_table(source).kinds else "negative"
-    pairs = read_pairs(source, document_column=negative, sample=request.limit or _PAIRS, seed=request.seed)
+    pairs = read_pairs(source, document_column=negative, limit=request.limit or _PAIRS, seed=request.seed)
     return PairSet(name, pairs.queries, pairs.documents, pairs.index)
 
 

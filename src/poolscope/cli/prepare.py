@@ -1,0 +1,170 @@
+"""`poolscope chunk` and `poolscope encode`: texts into chunks that fit a model, texts into a store of token clouds."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, to_file
+from poolscope.cli.inputs import encoding_progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.chunks import Chunks
+    from poolscope.stores.store import Store
+
+# -- chunk ------------------------------------------------------------------------------------------------------------
+
+_PLACES = {
+    "blank line": "at a blank line",
+    "line": "at the end of a line",
+    "sentence": "at the end of a sentence",
+    "blank": "at a blank",
+    "word": "inside a word",
+}
+
+
+@arguments.encoder_options()
+@arguments.reading_options(labels=True)
+def chunk(
+    output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Most tokens a chunk. Default: what the model takes.")
+    ] = None,
+    overlap: Annotated[
+        int, typer.Option(min=0, metavar="K", help="Begin with up to K tokens of the chunk before.")
+    ] = 0,
+    json: arguments.Json = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Split TEXTS so that MODEL reads every chunk to its end; texts that fit stay as they are.
+
+    Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
+    long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
+    """
+    from rich.console import Console
+
+    from poolscope.auditing.commands import Named
+    from poolscope.auditing.run import DEFAULT_TEXTS
+    from poolscope.chunks import chunk_texts
+    from poolscope.chunks.chunking import check_chunk_file
+    from poolscope.cli.inputs import counting_progress, read_corpus
+
+    check_chunk_file(output, source=texts)  # before the work, not after it
+    screen = Console(stderr=json == "-", highlight=False, markup=False, soft_wrap=True)
+    corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
+    with counting_progress("splitting", len(corpus), "texts") as progress:
+        chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+    chunks.save(output)
+    _print_chunks(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
+    if json is not None:
+        put_json(chunks.to_dict(), json)
+    name_written(screen, output, json)
+    following = Named(model, str(output), {"id_column": "id"}, options).command("audit")  # by the same encoder
+    screen.print(f"next: {following}", style="bold")
+
+
+def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
+    counts = chunks.to_dict()
+    screen.print(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}")
+    for note in notes:
+        screen.print(f"  {note}", style="dim")
+    added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
+    repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
+    screen.print(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
+    screen.print(
+        f"{counts['texts']:,} texts → {counts['chunks']:,} chunks: {counts['split']:,} were split, "
+        f"{counts['texts'] - counts['split']:,} fit as they are"
+    )
+    lengths = counts["tokens"]
+    screen.print(
+        f"tokens a chunk: shortest {lengths['shortest']:,}, median {lengths['median']:,.0f}, "
+        f"longest {lengths['longest']:,}"
+    )
+    made = [f"{count:,} {_PLACES[kind]}" for kind, count in chunks.cuts.items() if count or kind == "word"]
+    screen.print(f"cuts: {', '.join(made)}")
+
+
+# -- encode -----------------------------------------------------------------------------------------------------------
+
+INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+
+
+@arguments.encoder_options()
+@arguments.reading_options(labels=True)
+def encode(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
+    ] = None,
+    shard_texts: Annotated[int | None, typer.Option(min=1, help="Most texts in one file of the store.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Encode TEXTS with MODEL into a store of token clouds.
+
+    The other commands take the store in place of MODEL and TEXTS. An interrupted run is continued by the same
+    command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
+    """
+    # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
+    from poolscope.cli.inputs import read_corpus
+    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
+    from poolscope.stores.writer import encode_to_store
+
+    settings = EncoderOptions(**options)
+    chosen = arguments.parse_layers(layers)
+    try:
+        corpus = read_corpus(texts, reading)
+        encoder = as_encoder(model, **options)
+        with encoding_progress(len(corpus)) as progress:
+            store = encode_to_store(
+                encoder,
+                corpus,
+                output,
+                options=settings,
+                layers=chosen,
+                shard_texts=shard_texts,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
+    _print_store(store, notes)
+
+
+def _print_store(store: Store, notes: list[str]) -> None:
+    from rich.console import Console
+    from rich.filesize import decimal
+
+    from poolscope.encoders.reports import truncation_report, unknown_notes
+
+    screen = Console(highlight=False, markup=False, soft_wrap=True)
+    layers = store.manifest.keys
+    clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
+    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    screen.print(
+        f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
+        f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+    )
+    unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
+    for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
+        screen.print(f"  {note}", style="dim")
+    kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
+    shards = len(store.manifest.shard_sizes)
+    screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
+    screen.print(f"next:   poolscope socm {shlex.quote(str(store.folder))}")

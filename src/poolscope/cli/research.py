@@ -1,0 +1,499 @@
+"""`poolscope research`: the papers' experiments, correlate, transport, intervene and reproduce."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments
+from poolscope.cli.arguments import name_written, put_json, put_result, to_figure, to_file, to_folder
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from poolscope.clouds import TokenClouds
+    from poolscope.numbers.intervals import Estimate
+    from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
+    from poolscope.research.interventions import Change, Effect, InterveneResult
+    from poolscope.research.transport import TransportResult
+    from poolscope.texts import Pairs, Texts
+
+# -- correlate --------------------------------------------------------------------------------------------------------
+
+
+def correlate(
+    audits: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder; or one table of metrics."),
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="TABLE|FOLDER", help="Table with one row a model, or folder of MTEB results.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Table of metrics, one row a model, in place of audits.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this metric (repeatable; any number of audits).")
+    ] = None,
+    score: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this score (repeatable).")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option(metavar="NAME", help="MTEB results: the tasks of this benchmark.")
+    ] = None,
+    control: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
+    json: arguments.Json = None,
+    parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
+) -> None:
+    """Spearman, Pearson and Kendall correlations of the audits' headline numbers with task scores, over models.
+
+    With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
+    once. Models match by name; those without a partner are named.
+    """
+    from rich.console import Console
+
+    from poolscope.research.correlate.model_records import read_scores
+    from poolscope.research.correlate.run import correlate
+
+    if scores is None:
+        raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
+    source = audits or metrics
+    if source is None or (audits and metrics):
+        raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
+    controls = {} if control is None else {"controls": [name for name in control if name != "none"]}
+    study = correlate(
+        source,
+        read_scores(scores, benchmark=benchmark),
+        only_metrics=metric or (),
+        only_scores=score or (),
+        seed=seed,
+        **controls,
+    )
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    _print(study, screen)
+    _write(study, json, parquet, figure)
+    name_written(screen, json, parquet, figure)
+
+
+def _print(study: CorrelationStudy, screen: Console) -> None:
+    screen.print(f"{len(study.models)} models: {', '.join(study.models)}", highlight=False, markup=False)
+    for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
+        if names:
+            screen.print(
+                f"Not compared, with {where}: {', '.join(names)}", style="yellow", highlight=False, markup=False
+            )
+    for score in dict.fromkeys(row.score for row in study.correlations):
+        rows = [row for row in study.correlations if row.score == score]
+        _print_correlations(score, rows, screen)
+        _print_partials(rows, screen)
+    for note in study.notes:
+        screen.print(note, style="dim", highlight=False, markup=False)
+
+
+def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
+    """ρ with all that qualifies it, and below it the two other coefficients."""
+    main = _table(f"against {score}", "n", "Spearman ρ", "p", "Holm", "without a family")
+    others = _table("by the other coefficients", "Kendall τ", "p", "Pearson r", "p")
+    for row in rows:
+        edges = row.range_without
+        main.add_row(
+            row.metric,
+            str(len(row.models)),
+            *_with_p(row.spearman),
+            "–" if row.holm is None else f"{row.holm:.2g}",
+            "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
+        )
+        others.add_row(row.metric, *_with_p(row.kendall), *_with_p(row.pearson))
+    screen.print(main)
+    screen.print(others)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table with a column for the metric before the others."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric", overflow="fold")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _with_p(association: Association) -> tuple[str, str]:
+    return str(association), "–" if association.p is None else str(association.p)
+
+
+def _print_partials(rows: list[MetricScore], screen: Console) -> None:
+    """ρ once the controls are accounted for; a reason in place of the number where it was refused."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="accounting for", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("metric", "controls", "partial ρ", "p"):
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        for part in row.partials:
+            if part.spearman is not None:
+                table.add_row(row.metric, ", ".join(part.controls), str(part.spearman), str(part.spearman.p))
+    for metrics, controls, reason in _refusals(rows):
+        table.add_row(_briefly(metrics, [row.metric for row in rows]), "; ".join(controls), reason, "–")
+    if table.row_count:
+        screen.print(table)
+
+
+def _refusals(rows: list[MetricScore]) -> list[tuple[tuple[str, ...], list[str], str]]:
+    """(metrics, controls, reason) of the partial correlations that were refused, those of one reason together."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for part in row.partials:
+            if part.refused is not None:
+                metrics.setdefault((part.refused, ", ".join(part.controls)), []).append(row.metric)
+    controls: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for (reason, names), refused in metrics.items():
+        controls.setdefault((tuple(refused), reason), []).append(names)
+    return [(refused, names, reason) for (refused, reason), names in controls.items()]
+
+
+def _briefly(chosen: tuple[str, ...], known: list[str]) -> str:
+    """The chosen names, or those that are left out where these are fewer."""
+    missing = [name for name in known if name not in chosen]
+    if len(missing) >= len(chosen) or len(known) == 1:
+        return ", ".join(chosen)
+    return f"all but {', '.join(missing)}" if missing else "all metrics"
+
+
+def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figure: Path | None) -> None:
+    if json is not None:
+        put_json(study.to_dict(), json)
+    if parquet is not None:
+        study.save_parquet(parquet)
+    if figure is not None:
+        from poolscope.charts.files import save_figure
+
+        save_figure(study.figure(), figure)
+
+
+# -- transport --------------------------------------------------------------------------------------------------------
+
+# Texts drawn from the embedded corpus when the user names no texts.
+TRANSPORT_TEXTS = 100
+
+
+@arguments.encoder_options()
+@arguments.reading_options()
+def transport(
+    model: arguments.Model = arguments.MODEL,
+    texts: arguments.Texts = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="0,3,…", help="Layers (0: embedding output); all without it.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=3, metavar="M", help="Random pairs of texts.")] = 100,
+    json: arguments.Json = None,
+    figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Exact 2-Wasserstein distance between token lists beside the Gaussian value that SOCM's two moments give.
+
+    With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
+    """
+    from rich.console import Console
+
+    from poolscope.cli.inputs import counting_progress, read_corpus
+    from poolscope.research.transport import transport as measure
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    chosen = arguments.parse_layers(layers)
+    corpus = read_corpus(texts, reading, default=TRANSPORT_TEXTS)
+    clouds = _encode_layers(model, corpus, chosen, options, screen)
+    with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
+        result = measure(clouds, pairs=pairs, seed=reading["seed"], progress=progress)
+    _print_transport(result, screen)
+    put_result(result, screen, json=json, figure=figure)
+
+
+def _encode_layers(
+    model: str, corpus: Texts, layers: list[int] | None, options: Mapping[str, Any], screen: Console
+) -> dict[int, TokenClouds]:
+    """The clouds by layer; of all layers where none are asked for."""
+    from poolscope.cli.inputs import encoding_progress, print_notes
+    from poolscope.encoders import as_encoder, pooling_report, truncation_report
+
+    encoder = as_encoder(model, **options)
+    depth = encoder.card.layers
+    chosen = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
+    with encoding_progress(len(corpus)) as progress:
+        clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
+    line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
+    screen.print(line, highlight=False, markup=False)
+    truncation = truncation_report(clouds[chosen[0]])
+    print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
+    return clouds
+
+
+def _print_transport(result: TransportResult, screen: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        *("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
+        title=f"W₂² of {result.pairs:,} pairs, and what is seen of it in % (± 95 % interval)",
+        title_justify="left",
+        caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for column in table.columns:
+        column.justify, column.no_wrap = "right", True
+    for entry in result.layers:
+        shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
+        distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
+        table.add_row(str(entry.layer), *distances, *map(_share, shares))
+    screen.print(table)
+
+
+def _share(share: Estimate) -> str:
+    """A share with the half of its interval, which is symmetric."""
+    if share.value is None:
+        return "–"
+    interval = share.interval
+    reach = "" if interval is None else f"±{50 * (interval.high - interval.low):.1f}"
+    return f"{100 * share.value:.1f}{reach}"
+
+
+# -- intervene --------------------------------------------------------------------------------------------------------
+
+# From this width on the table has room for the intervals; --json and --figure have them always.
+WIDE = 140
+
+# Queries that are drawn, each with its document, when the user names no number: each is compared with every document.
+INTERVENE_PAIRS = 200
+
+
+@arguments.encoder_options(without=("prompt", "prompt_name", "role"))
+def intervene(
+    model: arguments.Model = arguments.MODEL,
+    pairs: Annotated[
+        str, typer.Argument(metavar="[PAIRS]", help="Table of queries and documents, or built-in texts.")
+    ] = arguments.TEXTS,
+    do: Annotated[
+        list[str] | None, typer.Option(metavar="WHAT", help="scale=X, rotate, match, noise, top=K; may be repeated.")
+    ] = None,
+    query_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the queries.")] = "query",
+    document_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the documents.")] = "document",
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Draw N queries with their documents (0: all).")
+    ] = INTERVENE_PAIRS,
+    seed: arguments.Seed = 0,
+    socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
+    k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
+    json: arguments.Json = None,
+    figure: Annotated[Path | None, to_figure("Draw the effects: .html, .png, .svg.")] = None,
+    no_cache: arguments.NoCache = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """SOCM and retrieval before and after interventions on the token clouds that keep every mean.
+
+    With nothing: the embedded model on 200 pairs (summary, body) of the embedded docstrings. The query and document
+    prompts are those the model declares.
+    """
+    from rich.console import Console
+
+    from poolscope.cli.inputs import counting_progress
+    from poolscope.research.interventions import INTERVENTIONS, parse_intervention
+    from poolscope.research.interventions import intervene as measure
+    from poolscope.texts import read_pairs
+
+    screen = Console(stderr=json == "-", soft_wrap=False)
+    interventions = tuple(do) if do else INTERVENTIONS
+    for name in interventions:
+        parse_intervention(name)  # what cannot be done is refused before any work
+    _refuse_plain_texts(pairs)
+    corpus = read_pairs(
+        pairs, query_column=query_column, document_column=document_column, limit=limit or None, seed=seed
+    )
+    documents, queries = _encode_pairs(model, corpus, options, cache=not no_cache, screen=screen)
+    with counting_progress("intervening", len(interventions), "interventions") as progress:
+        settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
+        result = measure(documents, queries, corpus.index, interventions=interventions, **settings)
+    _print_effects(result, screen)
+    put_result(result, screen, json=json, figure=figure)
+
+
+def _refuse_plain_texts(pairs: str) -> None:
+    if Path(pairs).suffix.lower() in (".txt", ".md"):
+        raise InputError(
+            f"pairs: received {pairs}, which holds texts and no pairs; needed: a table (.csv, .jsonl, .parquet) with "
+            f"the columns query and document. Name such a table; other columns are named with --query-column and "
+            f"--document-column."
+        )
+
+
+def _encode_pairs(
+    model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
+) -> tuple[TokenClouds, TokenClouds]:
+    """Documents and queries, each with the prompt that the model declares for it."""
+    from poolscope.cli.inputs import encoding_progress, print_notes
+    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.stores.cache import cached_clouds
+
+    clouds = []
+    for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
+        settings = {**options, "role": role}
+        encoder = as_encoder(model, **settings)
+        with encoding_progress(len(texts)) as progress:
+            part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
+        clouds.append(part)
+        words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
+        screen.print(words, highlight=False, markup=False)
+        reports = [] if role == "query" else pooling_report(encoder).notes()
+        print_notes([*reports, *truncation_report(part).notes()], screen)
+    return clouds[0], clouds[1]
+
+
+def _print_effects(result: InterveneResult, screen: Console) -> None:
+    from rich.table import Table
+
+    for line in sentences(result):
+        screen.print(line, highlight=False, markup=False)
+    wide = screen.width >= WIDE
+    intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
+    heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
+    table = Table(*heads, title=f"after each intervention{intervals}", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for effect in result.effects:
+        table.add_row(*_cells(effect, wide=wide))
+    screen.print(table)
+
+
+def sentences(result: InterveneResult) -> list[str]:
+    """What holds before any intervention, and what none of them can change."""
+    first = result.effects[0]
+    lines = [f"SOCM as it is: {first.socm.before:.4f} over all pairs of {result.socm_texts:,} documents"]
+    if (baseline := result.baseline) is not None:
+        quality, gain = baseline.quality, baseline.second_order
+        lines += [
+            f"nDCG@{baseline.k} by the cosine of the means: {quality.value:.4f} {quality.interval or ''} "
+            f"(at random {quality.floor:.4f}); no intervention can change it, since every mean is kept",
+            f"nDCG@{baseline.k} by W₂ of mean and covariance: {gain.after:.4f}, {gain.difference.value:+.4f} "
+            f"{gain.difference.interval or ''} against the means",
+        ]
+    shift = max(effect.mean_shift for effect in result.effects)
+    lines.append(f"largest change of a mean vector: {shift:.1e} of its norm (rounding)")
+    if result.without_spread:
+        lines.append(f"{result.without_spread:,} texts have no spread (a single token) and stay as they are")
+    return lines
+
+
+def _cells(effect: Effect, *, wide: bool) -> list[str]:
+    cells = [effect.name, f"{effect.trace.after:.3f}", f"{effect.socm.after:.4f}", _difference(effect.socm, wide=wide)]
+    for key in ("wasserstein", "covariance"):
+        change = effect.quality.get(key)
+        cells += ["–", "–"] if change is None else [f"{change.after:.4f}", _difference(change, wide=wide)]
+    return cells
+
+
+def _difference(change: Change, *, wide: bool) -> str:
+    value, interval = change.difference.value, change.difference.interval
+    if not wide or interval is None:
+        return f"{value:+.3f}"
+    return f"{value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+# -- reproduce --------------------------------------------------------------------------------------------------------
+
+EXPERIMENTS = ("socm-paper", "length-collapse", "norm-variance")
+NOTHING_MEASURED = 1
+
+
+@arguments.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
+def reproduce(
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
+    ],
+    output: Annotated[Path, to_folder("Where to write; not yet there.", "--output", "-o")],
+    models: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this model of the paper (repeatable).")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SOURCE", help="Load a model from elsewhere, or add one (repeatable)."),
+    ] = None,
+    sets: Annotated[list[str] | None, typer.Option(metavar="SET", help="Only this set of texts (repeatable).")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option(metavar="SET=SOURCE", help="Read a set from elsewhere (repeatable).")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="Texts (or queries) of each set, not the published number."),
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="TABLE|FOLDER", help="socm-paper: scores of the models, to correlate with.")
+    ] = None,
+    taus: Annotated[
+        str | None, typer.Option(metavar="0.8,0.9", help="length-collapse: temperatures, not the published grid.")
+    ] = None,
+    seed: arguments.Seed = 0,
+    no_cache: arguments.NoCache = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Run a published experiment as far as models and texts can be reached.
+
+    socm-paper: SOCM of 12 models on the sets wiki, marco and hard, exact and published values side by side.
+    length-collapse: the sets texts and pairs by length and temperature. norm-variance: norm and variance of the tokens
+    of the set texts. What cannot be reached stands in the tables with the reason; exit code 1: nothing could be.
+    """
+    from poolscope.encoders.base import EncoderOptions
+    from poolscope.research.reproduce.experiment import Request, choose, parse_named
+
+    further = _further(experiment, scores, taus)
+    chosen = import_module(f"poolscope.research.reproduce.{experiment.replace('-', '_')}")
+    request = Request(
+        models=choose(chosen.MODELS, only=models or (), sources=parse_named(model or (), "--model"), what="models"),
+        texts=choose(
+            chosen.TEXTS, only=sets or (), sources=parse_named(texts or (), "--texts"), what="sets", add=False
+        ),
+        limit=limit,
+        seed=seed,
+        options=EncoderOptions(**options),
+        cache=not no_cache,
+        say=lambda message: typer.echo(message, err=True),
+    )
+    done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
+    typer.echo(f"measured: {done.measured} of {len(done.runs)}" + ("" if done.complete else "; README.md says why"))
+    typer.echo(f"written: {done.folder}")
+    if done.measured == 0:
+        raise typer.Exit(NOTHING_MEASURED)
+
+
+def _further(experiment: str, scores: Path | None, taus: str | None) -> dict[str, Any]:
+    """The options that only one experiment has."""
+    if experiment not in EXPERIMENTS:
+        raise InputError(f"EXPERIMENT: received {experiment!r}; allowed: {', '.join(EXPERIMENTS)}.")
+    for option, value, owner in (("--scores", scores, "socm-paper"), ("--taus", taus, "length-collapse")):
+        if value is not None and experiment != owner:
+            raise InputError(f"{option}: received for {experiment}; it belongs to {owner}. Leave it out.")
+    if scores is not None:
+        return {"scores": scores}
+    if taus is None:
+        return {}
+    try:
+        return {"temperatures": [float(part) for part in taus.split(",")]}
+    except ValueError:
+        raise InputError(f"--taus: received {taus!r}; allowed: numbers with commas, such as 0.8,0.9.") from None

@@ -1,0 +1,154 @@
+"""Several files are replaced as one: whenever the writer dies, readers find all of the old or all of the new."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audit_data import bag_of_words, topics
+from kills import full, killed_at, matrix
+from poolscope import Audit, TokenClouds, audit
+from poolscope.errors import OutputError
+from poolscope.files import atomic_folder, atomic_path, current_file, replaced_files
+from poolscope.locks import LOCK
+from store_fakes import contents, corpus, fill
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+
+
+def test_the_matrix_notices_a_writer_that_is_not_careful(tmp_path):
+    old = tmp_path / "file"
+    old.write_text("old")
+
+    def careless():
+        old.unlink()
+        old.write_text("new")
+
+    seen = []
+    matrix(careless, lambda _: (seen.append(old.exists()), old.write_text("old")))
+    assert False in seen
+
+
+def test_files_are_replaced_in_one_step_wherever_the_writer_dies(tmp_path):
+    folder = tmp_path / "out"
+    with replaced_files(folder, stale=["*.txt"]) as written:
+        for name in ("a.txt", "b.txt", "gone.txt"):
+            (written / name).write_text("old")
+    (folder / "mine.md").write_text("mine")
+    states = []
+
+    def write():
+        with replaced_files(folder, stale=["*.txt"]) as written:
+            (written / "deep").mkdir()
+            for name in ("a.txt", "b.txt", "deep/new.txt"):
+                (written / name).write_text("new")
+
+    def check(_):
+        contents = {current_file(folder, name).read_text() for name in ("a.txt", "b.txt")}
+        assert len(contents) == 1
+        states.extend(contents)
+        assert (folder / "mine.md").read_text() == "mine"
+
+    assert matrix(write, check) > 8
+    assert set(states) == {"old", "new"}
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt", "mine.md", "new.txt"]
+
+
+def test_an_audit_stands_until_the_next_one_is_whole(tmp_path):
+    old, new = audit(bag_of_words, topics(12)), audit(bag_of_words, topics(14, seed=1))
+    old.save(tmp_path, page=False)
+    counts = []
+
+    def check(_):
+        loaded = Audit.load(tmp_path)
+        counts.append(loaded.corpus["texts"])
+        whole = old if counts[-1] == 12 else new
+        assert set(loaded.tables) == set(whole.tables)
+        assert all(loaded.tables[name].equals(whole.tables[name]) for name in whole.tables)
+
+    steps = matrix(lambda: new.save(tmp_path, page=False), check)
+    assert steps > 10
+    assert counts == sorted(counts)
+    assert set(counts) == {12, 14}
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_full_disk_leaves_the_audit_before_it(tmp_path, monkeypatch):
+    old, new = audit(bag_of_words, topics(12)), audit(bag_of_words, topics(14, seed=1))
+    old.save(tmp_path, page=False)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name in ("write_text", "mkdir", "rename"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, name, full)
+            with pytest.raises(OutputError, match="No space left"):
+                new.save(tmp_path, page=False)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("name", ["clouds.arrow", "a[b]*.arrow"])
+def test_a_later_run_removes_what_a_killed_one_left(tmp_path, name):
+    clouds = TokenClouds.from_arrays([np.eye(3)])
+    target = tmp_path / name
+    (tmp_path / f".{name}.other.tmp").write_text("not ours")
+
+    def check(step):
+        if target.exists():
+            assert len(TokenClouds.open(target)) == 1
+
+    assert matrix(lambda: clouds.save(target), check) >= 2
+    clouds.save(target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f".{name}.other.tmp", name])
+
+
+def test_the_file_of_a_writer_that_lives_is_left_alone(tmp_path):
+    with atomic_path(tmp_path / "x") as theirs:
+        theirs.write_text("theirs")
+        living = theirs.with_name(theirs.name.replace(f".{os.getpid()}.", f".{os.getppid()}."))
+        living.write_text("of a process that lives")
+        with atomic_path(tmp_path / "y") as other:
+            other.write_text("y")
+    with atomic_path(tmp_path / "x") as again:
+        again.write_text("again")
+    assert living.exists()
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "model"
+
+    def write():
+        with atomic_folder(target) as temporary:
+            (temporary / "a").write_text("a")
+            (temporary / "b").write_text("b")
+
+    def check(_):
+        assert not target.exists() or sorted(path.name for path in target.iterdir()) == ["a", "b"]
+
+    assert matrix(write, check) >= 3
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_no_list_of_files_to_remove_leads_out_of_the_folder(tmp_path):
+    (tmp_path / "secret").write_text("mine")
+    folder = tmp_path / "out"
+    (folder / ".replacing").mkdir(parents=True)
+    (folder / ".replacing" / ".removed").write_text('["../secret"]')
+    with replaced_files(folder) as written:
+        (written / "a").write_text("a")
+    assert (tmp_path / "secret").exists()
+
+
+def test_a_store_killed_at_any_step_is_continued_to_the_same_bytes(tmp_path):
+    fill(tmp_path / "whole", texts=corpus(4, labels=True))
+    whole = contents(tmp_path / "whole")
+    for step in range(300):
+        folder = tmp_path / str(step)
+        killed = killed_at(step, lambda folder=folder: fill(folder, texts=corpus(4, labels=True)))
+        fill(folder, texts=corpus(4, labels=True))
+        assert {name: data for name, data in contents(folder).items() if name != LOCK} == whole, step
+        if not killed:
+            break
+    assert step > 15

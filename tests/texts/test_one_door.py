@@ -1,0 +1,122 @@
+"""Whatever holds the texts, every function that takes some reads the same ones, or refuses the holder by name."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import poolscope as ps
+from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask, split_half_task
+from poolscope.texts import as_texts
+
+TEXTS = [f"the {word} of every text is {word} and nothing but {word}" for word in "abcdefghijklmnopqrstuvwx"]
+COLUMNS = {"number": list(range(len(TEXTS))), "text": TEXTS}
+
+
+def parquet(folder):
+    path = folder / "texts.parquet"
+    pq.write_table(pa.table(COLUMNS), path)
+    return path
+
+
+def data_set(_):
+    return pytest.importorskip("datasets").Dataset.from_dict(COLUMNS)
+
+
+HOLDERS = {
+    "pandas": lambda _: pd.DataFrame(COLUMNS),
+    "polars": lambda _: pl.DataFrame(COLUMNS),
+    "arrow table": lambda _: pa.table(COLUMNS),
+    "arrow array": lambda _: pa.array(TEXTS),
+    "arrow chunks": lambda _: pa.chunked_array([TEXTS[:5], TEXTS[5:]]),
+    "dict": lambda _: dict(COLUMNS),
+    "data set": data_set,
+    "series": lambda _: pd.Series(TEXTS, index=range(7, 7 + len(TEXTS))),
+    "polars series": lambda _: pl.Series(TEXTS),
+    "numpy": lambda _: np.array(TEXTS),
+    "generator": lambda _: (text for text in TEXTS),
+    "path": parquet,
+    "name of a path": lambda folder: str(parquet(folder)),
+    "read": lambda _: ps.read_texts(TEXTS),
+}
+
+
+def letters(batch):
+    return [np.random.default_rng(list(text.encode())).standard_normal((len(text.split()), 4)) for text in batch]
+
+
+def tuned(result):
+    return len(result.chosen_on.observations) + len(result.reported_on.observations)
+
+
+FUNCTIONS = {
+    "encode": lambda texts: len(ps.encode(letters, texts)),
+    "encoder": lambda texts: len(ps.as_encoder(letters).encode(texts)[-1]),
+    "token_statistics": lambda texts: ps.token_statistics(letters, texts, groups=["all"] * len(TEXTS)).moments.texts,
+    "length_report": lambda texts: len(ps.length_report(letters, texts, bins=1, probes=False).profile.assignment),
+    "audit": lambda texts: ps.audit(letters, texts, trial_texts=8).corpus["texts"],
+    "tune": lambda texts: tuned(ps.tune(letters, texts, temperatures=[], poolings=["max"], repairs=[], reranked=0)),
+    "split_half_task": lambda texts: len(split_half_task(texts).queries),
+    "task": lambda texts: len(ClassificationTask(texts, ["a", "b"] * (len(TEXTS) // 2)).texts),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_the_door_gives_the_texts(holder, tmp_path):
+    assert list(as_texts(HOLDERS[holder](tmp_path))) == TEXTS
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("holder", ["pandas", "polars", "arrow table", "arrow chunks", "dict", "generator", "path"])
+def test_every_function_reads_them_all(function, holder, tmp_path):
+    assert FUNCTIONS[function](HOLDERS[holder](tmp_path)) == len(TEXTS)
+
+
+@pytest.mark.parametrize("holder", ["pandas", "generator"])
+def test_those_that_need_a_tokenizer_read_them_too(holder, tmp_path):
+    assert len(ps.layers("builtin:minilm", HOLDERS[holder](tmp_path), socm_texts=0).ids) == len(TEXTS)
+    assert len(ps.chunk_texts("builtin:minilm", HOLDERS[holder](tmp_path))) == len(TEXTS)
+
+
+def test_what_was_read_brings_its_ids_and_its_origin():
+    frame = pd.DataFrame({"text": ["one two", None, "three"]})
+    clouds = ps.encode(letters, frame)
+    assert list(clouds.ids) == ["0", "2"]
+    assert clouds.provenance["texts"]["empty"] == 1
+    assert ps.layers("builtin:minilm", frame, socm_texts=0).ids == ("0", "2")
+
+
+@pytest.mark.parametrize(
+    ("holder", "message"),
+    [
+        (lambda: io.StringIO("a\nb\n"), "StringIO.*an open file gives its lines"),
+        (lambda: {"a", "b"}, "set.*a set has no order"),
+        (lambda: b"bytes", "bytes.*holds no texts"),
+        (lambda: 7, "int.*holds no texts"),
+        (lambda: "just a text", "one string, 'just a text', which names no file"),
+        (lambda: {"first": "a text", "second": "another"}, "'first' is 'a text'.*a list of values a column"),
+        (lambda: pd.DataFrame({"a": TEXTS, "b": TEXTS}), "not clear which column.*'a', 'b'"),
+        (lambda: pl.LazyFrame(COLUMNS), "LazyFrame"),
+    ],
+)
+@pytest.mark.parametrize("function", ["encode", "token_statistics", "length_report", "split_half_task"])
+@pytest.mark.filterwarnings("ignore:Determining the column names")
+def test_what_is_none_is_refused_by_name(function, holder, message):
+    with pytest.raises(InputError, match=message):
+        FUNCTIONS[function](holder())
+
+
+def test_the_splits_of_a_data_set_are_named():
+    splits = pytest.importorskip("datasets").DatasetDict({"train": data_set(None)})
+    with pytest.raises(InputError, match="splits 'train'"):
+        ps.encode(letters, splits)
+
+
+def test_a_table_is_no_column_of_clouds():
+    with pytest.raises(InputError, match="a table; needed: one entry a text"):
+        ps.TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=pd.DataFrame(COLUMNS))
