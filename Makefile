@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test models test-models test-lowest test-pythons dist-check demo check docs format bench sanitize aarch64 clean
+.PHONY: test models test-models test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
@@ -75,6 +75,16 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/length.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
+
+# Damaged files for every reader; SEED=7 SECONDS=3600 for others and longer, ONLY=clouds for one reader.
+SECONDS ?= 600
+SEED ?= 1
+fuzz: $(VENV)/.test-ready  ## damaged files of every kind: read, or refused in one line
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing.py --seconds $(SECONDS) --seed $(SEED) --only '$(ONLY)'
+
+soak: fuzz  ## the same, then writers that are killed and disks that are full, again and again
+	for round in 1 2 3 4 5 6 7 8 9 10; do \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_replacing.py tests/stores/test_store_writer.py || exit 1; done
 
 # The kernel as a program, on inputs and results written by the numpy route.
 build/kernel-inputs: tools/kernel_inputs.py $(KERNEL) | $(VENV)/.test-ready

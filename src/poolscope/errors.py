@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +40,26 @@ class StoreError(PoolscopeError):
 
 class MissingExtraError(PoolscopeError, ImportError):
     """An optional package is needed and not installed."""
+
+
+@contextmanager
+def reading(
+    path: object, remedy: str, *, kind: type[PoolscopeError] = StoreError, is_not: str = "what its name says"
+) -> Iterator[None]:
+    """Turn whatever a parser raises over a file into one line of ours, an error of `kind`.
+
+    Damaged bytes raise whatever the parser happens to do next: a system error, a syntax error, memory that is not
+    there. So all of it is caught, and nothing but parsing belongs into the body.
+    """
+    try:
+        yield
+    except (PoolscopeError, FileNotFoundError):
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise kind(
+            f"{path}: damaged, or not {is_not} ({type(error).__name__}{': ' if reason else ''}{reason}). {remedy}"
+        ) from error
 
 
 def require(module: str, extra: str) -> ModuleType:

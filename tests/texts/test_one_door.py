@@ -1,6 +1,7 @@
 """Whatever holds the texts, every function that takes some reads the same ones, or refuses the holder by name."""
 
 import io
+import os
 
 import numpy as np
 import pandas as pd
@@ -120,3 +121,44 @@ def test_the_splits_of_a_data_set_are_named():
 def test_a_table_is_no_column_of_clouds():
     with pytest.raises(InputError, match="a table; needed: one entry a text"):
         ps.TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=pd.DataFrame(COLUMNS))
+
+
+# -- what a file may hide ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights are those of POSIX")
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    for name in ("open", "closed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("a text", encoding="utf-8")
+    walk = os.scandir
+
+    def scandir(path):
+        if os.path.basename(path) == "closed":  # noqa: PTH119 (as the system passes it); the rights of root see everything
+            raise PermissionError(13, "Permission denied", str(path))
+        return walk(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(InputError, match=r"closed: the folder cannot be read \(Permission denied\)"):
+        ps.read_texts(tmp_path)
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
+def test_wide_encodings_are_named_rightly(tmp_path, codec, name):
+    content = {"a.txt": "one text\nanother\n", "a.csv": "text\none\ntwo\n", "a.jsonl": '{"text": "one"}\n'}[name]
+    (tmp_path / name).write_text(content, encoding=codec)
+    with pytest.raises(InputError, match=f"received {codec[:6].upper()} .*--encoding {codec}"):
+        ps.read_texts(tmp_path / name)
+    assert len(ps.read_texts(tmp_path / name, encoding=codec)) >= 1
+
+
+def test_a_text_with_a_nul_is_still_read(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\0text with a zero in it\nanother\n")
+    assert len(ps.read_texts(tmp_path / "a.txt")) == 2
+
+
+def test_texts_that_show_nothing_are_empty():
+    texts = ps.read_texts(["a", "\u200b\u200d", " \ufeff\n", "\u2060", "\u00ad", "b\u200b", "\u0301"])
+    assert list(texts) == ["a", "b\u200b", "\u0301"]
+    assert texts.report.empty == 4

@@ -92,7 +92,10 @@ def test_tables_keep_every_character(tmp_path: Path, suffix: str, rows: list[str
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
-    rows=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")), min_size=1),
+    # Without characters that show nothing, and without NUL, of which the wide encodings are full.
+    rows=st.lists(
+        st.text(st.characters(exclude_categories=["Cs", "Cf"], exclude_characters="\r\n\0\u034f\u2065")), min_size=1
+    ),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
 )
 def test_lines_end_at_line_ends_only(tmp_path: Path, rows: list[str], end: str) -> None:
@@ -259,9 +262,9 @@ def test_csv_with_semicolons_and_empty_lines(tmp_path: Path) -> None:
         ("a.jsonl", b'["a"]\n', "line 0 holds .* expected an object"),
         ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"row 1 holds 5 \(int\) where a text is expected"),
         ("a.jsonl", b'{"text": ["a"]}\n', r"row 0 holds \['a'\] \(list\)"),
-        ("a.parquet", b"PAR1 no", "a.parquet .*Write or fetch it again|cannot be read"),
-        ("a.arrow", b"ARROW1 no", "a.arrow is damaged"),
-        ("a.feather", b"x", "a.feather is damaged"),
+        ("a.parquet", b"PAR1 no", "a.parquet.*Write or fetch it again|cannot be read"),
+        ("a.arrow", b"ARROW1 no", "a.arrow: damaged"),
+        ("a.feather", b"x", "a.feather: damaged"),
         ("a.xlsx", b"x", r"type '.xlsx'; tables are read from .csv"),
         ("a.txt", b"\n \n", "2 rows, every one empty"),
     ],

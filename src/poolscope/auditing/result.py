@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from poolscope import __version__
 from poolscope.auditing.question import Answer
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.report import render_page
 from poolscope.results import Result, cells, plain
@@ -82,7 +82,11 @@ class Audit(Result):
     def column(self, table: str, name: str) -> Any:
         """A column of a table as an array; None where the audit has no such table."""
         content = self.tables.get(table)
-        return None if content is None else content[name].to_numpy()
+        if content is None:
+            return None
+        if name not in content.column_names:
+            raise StoreError(f"the table {table!r} of the audit has no column {name!r}; it was changed. Audit again.")
+        return content[name].to_numpy()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row an answer."""
@@ -141,26 +145,24 @@ class Audit(Result):
         Figures, clouds and pairs are not kept: their page is in the folder.
         """
         folder = audit_folder(path)
+        path = current_file(folder, JSON)
         try:
-            content = json.loads(current_file(folder, JSON).read_text(encoding="utf-8"))
-            str(content["model"]["name"])
+            with reading(path, "Run the audit again.", is_not="an audit"):
+                content = json.loads(path.read_text(encoding="utf-8"))
+                str(content["model"]["name"])
         except FileNotFoundError:
             raise InputError(
                 f"{folder}: no {JSON} here; allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` "
                 f"wrote."
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
         if not {"answers", "numbers", "corpus", "thresholds"} <= set(content):
             raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
-        try:
+        with reading(path, "Run the audit again.", is_not="an audit"):
             audit = cls.from_dict(content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{folder / JSON}: not an audit, or damaged ({error}). Run the audit again.") from error
-        # Only tables of this audit: an earlier one may have left others in the folder.
-        named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
-        answers = tuple(replace(answer, tables=_Stored(folder, tables)) for answer, tables in named)
-        return replace(audit, answers=answers)
+            # Only tables of this audit: an earlier one may have left others in the folder.
+            named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
+            answers = tuple(replace(answer, tables=_Stored(folder, tables)) for answer, tables in named)
+            return replace(audit, answers=answers)
 
     # -- what is shown --------------------------------------------------------------------------------------------
 
@@ -220,7 +222,11 @@ class _Stored(Mapping[str, pa.Table]):
             raise StoreError(f"{folder / JSON}: it names the table {wrong[0]!r}, which is no name of one. Audit again.")
 
     def __getitem__(self, name: str) -> pa.Table:
-        return pq.read_table(self._path(name))
+        path = self._path(name)
+        with reading(path, "Run the audit again."):
+            table = pq.read_table(path)
+            table.validate(full=True)
+        return table
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._names if self._path(name).exists())

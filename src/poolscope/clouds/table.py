@@ -113,18 +113,40 @@ _ENTRIES = {"id": _id, "text": _text, "truncated": _cut_tokens}
 
 def checked_table(table: pa.Table) -> pa.Table:
     """The table if it has our columns; otherwise an error that says what is missing."""
-    missing = [name for name in ("id", "text", "truncated", "token_ids", "tokens") if name not in table.column_names]
-    kind: Any = None if "tokens" in missing else table.schema.field("tokens").type
-    if missing or not (pa.types.is_large_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
+    kinds = {field.name: field.type for field in table.schema}
+    if wrong := [name for name, fits in _FITS.items() if name not in kinds or not fits(kinds[name])]:
         raise StoreError(
-            f"not a cloud table: columns {table.column_names}, tokens of type {kind}; allowed: id, text, truncated, "
-            f"token_ids and tokens (large_list<fixed_size_list<float, d>>), as TokenClouds.save writes them."
+            f"not a cloud table: columns {table.column_names}, {wrong[0]} of type {kinds.get(wrong[0])}; allowed: id, "
+            f"text, truncated, token_ids and tokens (large_list<fixed_size_list<float, d>>). Use TokenClouds.save."
         )
-    if table.num_rows == 0 or table.column("tokens").null_count:
+    if table.num_rows == 0 or any(table.column(name).null_count for name in ("tokens", "id", "truncated")):
         raise StoreError(
-            "the cloud table is empty or has null clouds; at least one text is needed and every text a cloud."
+            "the cloud table is empty or has null clouds; at least one text is needed and every text an id and a cloud."
         )
     return table
+
+
+def _is_strings(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+def _is_whole_lists(kind: Any) -> bool:
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_null(kind) or (lists and pa.types.is_integer(kind.value_type)))
+
+
+def _is_clouds(kind: Any) -> bool:
+    rows = kind.value_type if pa.types.is_large_list(kind) else None
+    return bool(rows is not None and pa.types.is_fixed_size_list(rows) and pa.types.is_floating(rows.value_type))
+
+
+_FITS = {
+    "id": _is_strings,
+    "text": _is_strings,
+    "truncated": pa.types.is_integer,
+    "token_ids": _is_whole_lists,
+    "tokens": _is_clouds,
+}
 
 
 def blocks_of(column: pa.ChunkedArray) -> Iterator[Block]:

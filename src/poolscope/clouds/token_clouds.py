@@ -40,7 +40,7 @@ from poolscope.clouds.table import (
     read_provenance,
     write_provenance,
 )
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import atomic_path
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
@@ -361,18 +361,20 @@ class TokenClouds:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TokenClouds:
-        """Open a file written by `save` or a `CloudWriter`, memory-mapped: nothing is read until it is used."""
+        """Open a file written by `save` or a `CloudWriter`, memory-mapped: no vector is read until it is used."""
         try:
-            with pa.memory_map(os.fspath(path)) as source:
+            with (
+                reading(path, "Encode the texts again.", is_not="a readable Arrow IPC file"),
+                pa.memory_map(os.fspath(path)) as source,
+            ):
                 table = pa.ipc.open_file(source).read_all()
-                table.validate()  # the bounds of every buffer: a damaged file must not crash the process
+                # Every offset and string: a wrong one would end the process, or show memory from outside the file.
+                table.validate(full=True)
                 return cls(table)
         except FileNotFoundError:
             raise StoreError(
                 f"{path}: no such cloud file. Write one with TokenClouds.save or `poolscope encode`."
             ) from None
-        except (pa.ArrowInvalid, OSError) as error:
-            raise StoreError(f"{path}: not a readable Arrow IPC file ({error}). Encode the texts again.") from error
 
 
 def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:

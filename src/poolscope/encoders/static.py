@@ -24,7 +24,7 @@ from pyarrow import csv
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.declaration import Declaration, digest_files, file_digest, read_declaration, read_settings
+from poolscope.encoders.declaration import Declaration, digest_model, file_digest, read_declaration, read_settings
 from poolscope.encoders.reports import unknown_notes
 from poolscope.encoders.tokens import Tokens, Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
@@ -133,8 +133,9 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
     config = read_settings(folder / "config.json")
     declared = read_declaration(folder, name=name)
     place = folder / declared.subfolder
-    tokenizer, table, digest = _read_table(place / "model.safetensors", place / "tokenizer.json", name=name)
-    revision = digest if revision is None else revision
+    weights = place / "model.safetensors"
+    tokenizer, table = _read_table(weights, place / "tokenizer.json", name=name)
+    revision = digest_model(folder, [weights]) if revision is None else revision
     if config.get("model_type") != "model2vec":
         return _static_embedding(table, tokenizer, name=name, revision=revision, declared=declared, options=options)
     after = ("Normalize",) if config.get("normalize") else ()
@@ -146,10 +147,12 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
 
 def load_wordllama(folder: Path, *, options: EncoderOptions) -> StaticEncoder:
     """The 256-dimensional table in the wordllama package, which averages all tokens of a text, none special."""
-    weights, vocabulary = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
+    weights = folder / "weights/l2_supercat_256.safetensors"
+    vocabulary = folder / "tokenizers/l2_supercat_tokenizer_config.json"
     name = "wordllama/l2_supercat_256"
-    tokenizer, table, digest = _read_table(folder / weights, folder / vocabulary, name=name)
-    return _static_embedding(table, tokenizer, name=name, revision=digest, declared=Declaration(), options=options)
+    tokenizer, table = _read_table(weights, vocabulary, name=name)
+    revision = hashlib.sha256(f"{file_digest(weights)} {file_digest(vocabulary)}".encode()).hexdigest()
+    return _static_embedding(table, tokenizer, name=name, revision=revision, declared=Declaration(), options=options)
 
 
 def wrap_static_embedding(module: Any, *, name: str, declared: Declaration, options: EncoderOptions) -> StaticEncoder:
@@ -192,8 +195,8 @@ def _card(table: NDArray[Any], *, name: str, revision: str, declared: Declaratio
     )
 
 
-def _read_table(weights: Path, vocabulary: Path, *, name: str) -> tuple[Any, NDArray[Any], str]:
-    """(tokenizer, table with one float32 row a vocabulary entry, digest of both files)."""
+def _read_table(weights: Path, vocabulary: Path, *, name: str) -> tuple[Any, NDArray[Any]]:
+    """(tokenizer, table with one float32 row a vocabulary entry)."""
     if missing := [str(path) for path in (weights, vocabulary) if not path.is_file()]:
         raise ModelError(f"{name}: a static table needs a safetensors file and its tokenizer; not found: {missing}.")
     tokenizer = require("tokenizers", "static").Tokenizer.from_file(str(vocabulary))
@@ -215,7 +218,7 @@ def _read_table(weights: Path, vocabulary: Path, *, name: str) -> tuple[Any, NDA
             f"{name}: the table has {len(table)} rows for {tokenizer.get_vocab_size()} vocabulary entries; one a "
             f"entry is needed. Check that the tokenizer and the weights belong together."
         )
-    return tokenizer, table, digest_files([weights, vocabulary])
+    return tokenizer, table
 
 
 def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None], TableTokens]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.declaration import Declaration, check_modules, digest_files, read_declaration
+from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
+from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.static import wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
@@ -25,7 +26,6 @@ from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
-_TOKENIZER_FILES = (".json", ".txt", ".model")
 
 
 def is_model_folder(folder: Path, *, name: str) -> bool:
@@ -37,6 +37,9 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     """The encoder of a model folder, with or without the declarations of sentence-transformers."""
     declared = read_declaration(folder, name=name)
     place = folder / declared.subfolder
+    check_folder_content(
+        place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
+    )
     weights = _weight_files(place, name=name, allow_pickle=options.allow_pickle)
     devices = choose_devices(options.device)
     with _quiet_and_explained(name, place):
@@ -44,7 +47,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if declared.lower_case:
         _add_lower_case(tokenizer)
     if revision is None:
-        revision = digest_files([*weights, *(path for path in place.iterdir() if path.suffix in _TOKENIZER_FILES)])
+        revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
     return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
 
@@ -280,13 +283,17 @@ def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
     except PoolscopeError:
         raise
     except Exception as error:  # damaged files raise whatever the reader of that file raises
-        own_code = "auto_map" in ((folder / "config.json").read_text() if (folder / "config.json").exists() else "")
+        own_code = "auto_map" in _text_of(folder / "config.json")
         remedy = (
             "The model brings its own code: pass --trust-remote-code (trust_remote_code=True) if you have read it."
             if own_code
             else "Check that the folder holds config.json, tokenizer files and weights of one model."
         )
         raise ModelError(f"{name}: cannot be loaded by transformers ({error}). {remedy}") from error
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _add_lower_case(tokenizer: Any) -> None:

@@ -2,6 +2,7 @@
 
 An entry is a store named by the digest of its identity (model, options, layers, texts). Together the entries
 may take 10 GB, or what POOLSCOPE_CACHE_GB says; beyond that, those that were used longest ago are removed.
+An entry holds the texts, so that only its owner may read it.
 A cache must not stand in the way: where it cannot be used, there is a warning and the work is done without.
 """
 
@@ -80,7 +81,10 @@ def cached_clouds(
         limit = cache_limit()  # asked before the work is done, not after: it may be refused
         try:
             _remove_unusable(folder, wanted)
+            _keep_private(folder)
             store = encode_to_store(encoder, unlabelled, folder, options=options, layers=layers, progress=progress)
+            if store.reused < len(store):
+                _keep_private(folder)
             _note_use(store, limit)
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}
             for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
@@ -149,6 +153,18 @@ def _note_use(store: Store, limit: int) -> None:
     with suppress(OSError):  # a cache that may be read and not written
         os.utime(store.folder / MANIFEST)
         trim_cache(store.folder.parent, limit=limit, keep=store.folder)
+
+
+def _keep_private(folder: Path) -> None:
+    """Let nobody but the owner read an entry, which holds the texts: rights 700 for folders and 600 for files.
+
+    Called before anything is in it, so that there is no moment at which others can read.
+    """
+    with suppress(OSError):  # what belongs to someone else, or cannot be written, is for the writer to say
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        for path in folder.rglob("*"):
+            path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _name(manifest: Manifest) -> str:

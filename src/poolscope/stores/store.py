@@ -22,13 +22,14 @@ import pyarrow as pa
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, model_identity
-from poolscope.errors import InputError, PoolscopeError, StoreError
+from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import write_json
 
 FORMAT = "poolscope store 1"
 MANIFEST = "manifest.json"
 LABELS = "labels.parquet"
 SHARDS = "layer-*/shard-*.arrow"
+_MOST_SHARDS = 10**6
 POOLED = -1  # the key of the layer that the model pools
 
 
@@ -75,6 +76,17 @@ class Manifest:
             if mine.get(name) != theirs.get(name)
         ]
 
+    def check(self) -> None:
+        """Raise an error where a part is not of its kind: what is read here is used without another look."""
+        self.identity()
+        card_of(self.model)
+        sizes, layers = list(self.shard_sizes), [] if self.layers is None else list(self.layers)
+        if not sizes or not all(type(number) is int for number in (*sizes, *layers, self.shard_texts)):
+            raise TypeError("shards and layers are counted by whole numbers")
+        if min(sizes) < 1 or len(sizes) > _MOST_SHARDS:
+            raise ValueError(f"{len(sizes)} shards, the smallest of {min(sizes)} texts")
+        str(self.texts["source"]), bool(self.model["name"])
+
     def write(self, folder: Path) -> None:
         """Write `manifest.json`, atomically."""
         write_json(folder / MANIFEST, asdict(self))
@@ -83,21 +95,20 @@ class Manifest:
     def read(cls, folder: Path) -> Manifest:
         """Read `manifest.json`, or say why it is none of ours."""
         path = folder / MANIFEST
+        remedy = "Remove the folder if it was one, and encode the texts again."
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            found = values.pop("format")
-            if found == FORMAT:
-                return cls(**values)
+            with reading(path, remedy, is_not="the manifest of a cloud store"):
+                values = json.loads(path.read_text(encoding="utf-8"))
+                found = values.pop("format")
+                if found == FORMAT:
+                    manifest = cls(**values)
+                    manifest.check()
+                    return manifest
         except FileNotFoundError:
             raise StoreError(
                 f"{folder}: not a cloud store, it has no {MANIFEST}. Write one with "
                 f"`poolscope encode MODEL TEXTS -o FOLDER`."
             ) from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise StoreError(
-                f"{path}: not the manifest of a cloud store, or damaged ({type(error).__name__}: {error}). "
-                f"Remove the folder if it was one, and encode the texts again."
-            ) from error
         raise StoreError(
             f"{path}: written in the format {found!r}, and this version of poolscope reads {FORMAT!r}. "
             f"Encode the texts again."
@@ -129,9 +140,7 @@ class Store:
     @property
     def card(self) -> ModelCard:
         """What the model declared about itself."""
-        known = {field.name for field in fields(ModelCard)}
-        values = {name: value for name, value in self.manifest.model.items() if name in known}
-        return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
+        return card_of(self.manifest.model)
 
     @property
     def labels(self) -> list[Any] | None:
@@ -141,8 +150,10 @@ class Store:
         from pyarrow import parquet  # not at start-up: most commands never need it
 
         try:
-            return list(parquet.read_table(self.folder / LABELS).column("label").to_pylist())
-        except (OSError, KeyError, pa.ArrowException) as error:
+            with reading(self.folder / LABELS, self._remedy("Repair")):
+                labels: list[Any] = parquet.read_table(self.folder / LABELS).column("label").to_pylist()
+                return labels
+        except FileNotFoundError as error:
             raise self._damaged(self.folder / LABELS, error) from error
 
     def shard_path(self, layer: int, shard: int) -> Path:
@@ -231,6 +242,13 @@ class Store:
 
     def _damaged(self, path: Path, reason: object) -> StoreError:
         return StoreError(f"{path}: missing or damaged ({reason}). {self._remedy('Repair')}")
+
+
+def card_of(model: Mapping[str, Any]) -> ModelCard:
+    """The card that a manifest keeps of a model."""
+    known = {field.name for field in fields(ModelCard)}
+    values = {name: value for name, value in model.items() if name in known}
+    return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
 
 
 def _holds(path: Path, ids: Sequence[str]) -> bool:

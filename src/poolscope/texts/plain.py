@@ -78,7 +78,7 @@ def _text_stream(binary: BinaryIO, encoding: str | None, *, name: str, newline: 
         encoding = encoding or asked_encoding() or "utf-8"
         codec = codecs.lookup(encoding).name
         if codec == "utf-8":
-            _refuse_utf16(binary, name)
+            _refuse_wide(binary, name)
             codec = "utf-8-sig"  # a byte order mark is no part of the first text
         return io.TextIOWrapper(binary, encoding=codec, errors=_MARKING, newline=newline)
     except LookupError as error:
@@ -88,13 +88,32 @@ def _text_stream(binary: BinaryIO, encoding: str | None, *, name: str, newline: 
         ) from error
 
 
-def _refuse_utf16(binary: BinaryIO, name: str) -> None:
-    """Most of a UTF-16 file passes as valid UTF-8 with NUL characters: better to stop at once."""
-    start = binary.peek(2)[:2] if isinstance(binary, io.BufferedReader) else b""
-    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # it begins with the mark of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_LOOK = 4096
+
+
+def _refuse_wide(binary: BinaryIO, name: str) -> None:
+    """Most of a UTF-16 or UTF-32 file passes as valid UTF-8 with NUL characters: better to stop at once."""
+    start = binary.peek(_LOOK)[:_LOOK] if isinstance(binary, io.BufferedReader) else b""
+    codec = next((codec for mark, codec in _MARKS if start.startswith(mark)), None)
+    why = "its byte order mark says so"
+    if codec is None and start.count(0) * 4 >= len(start) > 0:  # no text has so many NUL characters
+        every = [start[place::4].count(0) * 4 / len(start) for place in range(4)]
+        wide = sum(share > 0.5 for share in every)
+        codec = {
+            2: "utf-16-le" if every[1] > 0.5 else "utf-16-be",
+            3: "utf-32-le" if every[3] > 0.5 else "utf-32-be",
+        }.get(wide)
+        why = "so say the zeros in it; it has no byte order mark"
+    if codec is not None:
+        spoken = codec.upper()[:6]
         raise InputError(
-            f"{name}: received UTF-16 (its byte order mark says so) where UTF-8 is expected. Pass --encoding utf-16 "
-            "(encoding='utf-16')."
+            f"{name}: received {spoken} ({why}) where UTF-8 is expected. Pass --encoding {codec} (encoding='{codec}')."
         )
 
 
@@ -128,10 +147,18 @@ def standard_input(encoding: str | None) -> Iterator[str]:
 def folder_files(folder: Path) -> tuple[list[Path], int]:
     """The .txt and .md files below a folder, sorted by relative path, and how many others there are.
 
-    Hidden files and folders (a name that starts with a dot) are ignored; links to folders not followed.
+    Hidden files and folders (a name that starts with a dot) are ignored; links to folders not followed. A folder that
+    cannot be looked into is an error: its texts would be missing without a word.
     """
     documents, others = [], 0
-    for parent, folders, files in os.walk(folder):
+
+    def refuse(error: OSError) -> None:
+        place = Path(error.filename or folder)
+        raise InputError(
+            f"{place}: the folder cannot be read ({error.strerror}). Give the right to read it, or move it elsewhere."
+        ) from error
+
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if name.startswith("."):

@@ -22,6 +22,10 @@ LONG = 1_000_000
 """A text of more characters than this is reported as long."""
 
 _Item = TypeVar("_Item")
+# Zero-width spaces and joiners, marks of direction and of byte order, soft hyphens, invisible operators.
+_NO_WIDTH = dict.fromkeys(
+    [0x00AD, 0x034F, 0x061C, 0x180E, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF]
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -319,6 +323,15 @@ def shorten(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+def _shows_nothing(text: str) -> bool:
+    r"""Whether a text is empty to a reader: nothing, blanks, or characters without width.
+
+    >>> _shows_nothing(" \u200b\ufeff\n"), _shows_nothing("a\u200b")
+    (True, False)
+    """
+    return not text or text.isspace() or (not text.isascii() and not text.translate(_NO_WIDTH).strip())
+
+
 class Tally:
     """Counts rows while they pass, and turns into a `ReadReport` at the end.
 
@@ -339,7 +352,7 @@ guessed_column=None, selected=None)
         """The texts of one row, or None if one of them is empty: such a row is dropped and counted."""
         self.read += 1
         raw = tuple(self._text(value, place) for value in values)
-        if any(not text or text.isspace() for text in raw):
+        if any(_shows_nothing(text) for text in raw):
             self.empty += 1
             return None
         texts = tuple(scrub(text) for text in raw)

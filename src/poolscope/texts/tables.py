@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, reading
 from poolscope.texts.plain import decode, lines, open_text, readable
 from poolscope.texts.records import is_missing, shorten
 
@@ -24,6 +24,7 @@ _NUMERIC: tuple[tuple[Kind, Callable[[str], float]], ...] = (("integer", int), (
 _PEEK = 1_000  # rows that decide of what kind the columns of a CSV or JSON lines file are
 _BATCH = 1_024  # rows of an Arrow table at a time
 _PANDAS_INDEX = "__index_level_"
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _FIELD_LIMIT = 2**31 - 1  # the largest that the csv module takes on every platform
 
 
@@ -174,7 +175,7 @@ def parquet_table(path: Path) -> Table:
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
         with _open_parquet(path) as file:
-            yield from file.iter_batches(batch_size=_BATCH, columns=list(names))
+            yield from map(checked_batch, file.iter_batches(batch_size=_BATCH, columns=list(names)))
 
     return _table(path.name, schema, batches)
 
@@ -193,7 +194,7 @@ def ipc_table(path: Path) -> Table:
     def batches(names: Sequence[str]) -> Iterator[Any]:
         with _open_ipc(path) as (_, found):
             for batch in found:
-                yield batch.select(list(names))
+                yield checked_batch(batch.select(list(names)))
 
     return _table(path.name, schema, batches)
 
@@ -210,16 +211,25 @@ def _open_ipc(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
             yield stream.schema, stream
 
 
+def checked_batch(batch: Any) -> Any:
+    """The batch, with every offset and index inside its buffers.
+
+    Arrow itself trusts them, so that a wrong one would show memory from outside the file as a text, or end the process.
+    Strings are checked as bytes: those that are not valid UTF-8 are read with a mark where they break.
+    """
+    batch.validate()
+    for column in batch.columns:
+        plain = _BYTES.get(column.type)
+        if plain is not None:
+            column = pa.Array.from_buffers(plain, len(column), column.buffers(), -1, column.offset)
+        column.validate(full=True)
+    return batch
+
+
 @contextmanager
 def _intact(name: str) -> Iterator[None]:
-    try:
-        with readable(name):
-            yield
-    except pa.ArrowException as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(
-            f"{name} is damaged or not of the type its name says ({reason}). Write or fetch it again."
-        ) from error
+    with reading(name, "Write or fetch it again.", kind=InputError), readable(name):
+        yield
 
 
 def is_table(source: object) -> bool:
@@ -285,7 +295,9 @@ def _class_name(value: int | None, names: tuple[str, ...]) -> str | int | None:
 
 
 def _table(name: str, schema: Any, batches: Any) -> Table:
-    return Table(name, _schema_kinds(schema, name), lambda names: _rows(batches(names), names))
+    with _intact(name):  # the names of columns may be damaged too
+        kinds = _schema_kinds(schema, name)
+    return Table(name, kinds, lambda names: _rows(batches(names), names))
 
 
 def _rows(batches: Iterable[Any], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

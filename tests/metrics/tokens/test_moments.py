@@ -218,7 +218,7 @@ def test_damaged_files_are_named(tmp_path, damage):
     path = tmp_path / "state.npz"
     save_state(taken(keys, rows), path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(StoreError, match="not a file of token moments, or damaged"):
+    with pytest.raises(StoreError, match="damaged, or not a file of token moments"):
         load_state(path)
 
 

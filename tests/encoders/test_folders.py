@@ -1,0 +1,143 @@
+"""Folders that ask for too much: refused within a second, with the reason, and nothing outside of them is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import time
+
+import pytest
+import torch
+
+from poolscope.encoders import as_encoder
+from poolscope.encoders.declaration import safetensors_header
+from poolscope.errors import ModelError
+from tiny_models import declare, save_model, write
+
+
+class Payload:
+    """A pickle that leaves a mark where it is loaded."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def refused(folder, message, **options):
+    begin = time.perf_counter()
+    with pytest.raises(ModelError, match=message):
+        as_encoder(folder, **options)
+    assert time.perf_counter() - begin < 5
+
+
+def index(folder, file):
+    names = list(safetensors_header(folder / "model.safetensors"))
+    write(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": dict.fromkeys(names, file)})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return declare(save_model(tmp_path / "model"), pooling={"pooling_mode_mean_tokens": True})
+
+
+def test_an_index_that_names_a_pickle(folder, tmp_path):
+    torch.save(Payload(tmp_path / "mark"), folder / "shard.bin")
+    index(folder, "shard.bin")
+    refused(folder, r"index\.json: it names 'shard\.bin'")
+    (folder / "shard.pt").write_bytes(pickle.dumps(Payload(tmp_path / "mark")))
+    index(folder, "shard.pt")
+    refused(folder, r"it names 'shard\.pt'", allow_pickle=True)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    "file", ["../other/model.safetensors", "/etc/passwd", "sub/model.safetensors", "..", "a\\b.safetensors"]
+)
+def test_an_index_that_leads_out_of_the_folder(folder, file):
+    shutil.copytree(folder, folder.parent / "other")
+    index(folder, file)
+    refused(folder, "allowed: files of this folder")
+
+
+def test_an_index_of_shards_in_the_folder_is_read(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    names = list(safetensors_header(folder / "model-00001-of-00001.safetensors"))
+    shard = "model-00001-of-00001.safetensors"
+    write(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": dict.fromkeys(names, shard)})
+    assert as_encoder(folder).card.layers == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "arguments"),
+    [
+        ("model_args", {"subfolder": "../other"}),
+        ("model_args", {"attn_implementation": "org/kernel"}),
+        ("model_args", {"gguf_file": "x.gguf"}),
+        ("model_args", {"weights_only": False}),
+        ("model_args", {"add_pooling_layer": {"a": 1}}),
+        ("config_args", {"auto_map": {"AutoModel": "x.y"}}),
+        ("config_args", {"_name_or_path": "../other"}),
+        ("tokenizer_args", {"tokenizer_file": "../other/tokenizer.json"}),
+        ("tokenizer_args", {"subfolder": ".."}),
+    ],
+)
+def test_arguments_that_a_folder_may_not_ask_for(folder, part, arguments):
+    write(folder / "sentence_bert_config.json", {part: arguments})
+    refused(folder, "it asks (to be loaded with|for the attention)")
+
+
+def test_arguments_that_a_folder_may_ask_for(folder):
+    write(
+        folder / "sentence_bert_config.json",
+        {
+            "max_seq_length": 9,
+            "model_args": {"attn_implementation": "eager", "add_pooling_layer": False, "torch_dtype": "float16"},
+            "tokenizer_args": {"padding_side": "left"},
+        },
+    )
+    assert as_encoder(folder).card.max_length == 9
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"_attn_implementation": "org/kernel"},
+        {"attn_implementation": {"text_config": "org/kernel"}},
+        {"text_config": {"_attn_implementation_internal": "org/kernel"}},
+        {"transformers_weights": "other.safetensors"},
+        {"num_hidden_layers": 10**9},
+        {"num_attention_heads": 10**12},
+        {"vocab_size": 2**40},
+        {"intermediate_size": 2**50},
+        {"hidden_size": 2**40},
+    ],
+)
+def test_a_configuration_that_asks_for_too_much(folder, settings):
+    path = folder / "config.json"
+    write(path, {**json.loads(path.read_text(encoding="utf-8")), **settings})
+    refused(folder, "asks for the attention|names other weights|cannot belong together")
+
+
+@pytest.mark.parametrize("value", ["512", [512], True])
+def test_a_length_that_is_no_number(folder, value):
+    write(folder / "sentence_bert_config.json", {"max_seq_length": value})
+    refused(folder, "max_seq_length: the folder says")
+
+
+@pytest.mark.parametrize("size", [2**62, 2**64 - 1, 2**34, 0])
+def test_headers_of_any_size(folder, size):
+    path = folder / "model.safetensors"
+    path.write_bytes(size.to_bytes(8, "little") + path.read_bytes()[8:])
+    refused(folder, r"model\.safetensors: its header says")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+@pytest.mark.parametrize("name", ["config.json", "modules.json", "model.safetensors", "vocab.txt"])
+def test_a_pipe_is_not_waited_for(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    refused(folder, "is no file|no file and no folder")

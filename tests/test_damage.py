@@ -1,0 +1,216 @@
+"""Files that once ended the process, showed foreign memory or gave a traceback, made again by code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import poolscope as ps
+from audit_data import bag_of_words, topics
+from fuzzing import TARGETS, clouds, fuzz
+from poolscope.errors import InputError, PoolscopeError, StoreError
+from poolscope.metrics.tokens.moments import load_state
+from poolscope.stores.store import Store
+from store_fakes import fill
+
+TEXTS = ["one text", "another text", "the last text of all"]
+READERS = {
+    "texts": lambda path: [len(text) for text in ps.read_texts(path)],
+    "clouds": lambda path: [list(ps.open_clouds(path).ids), [cloud.sum() for cloud in ps.open_clouds(path)]],
+}
+needs_fork = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files are read in forked processes")
+
+
+def read_alone(reader, path):
+    """What another process says that reads the file: this one shall outlive it."""
+    receives, sends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "raised"
+        try:
+            said = f"read {READERS[reader](path)}"
+        except PoolscopeError as error:
+            said = f"refused {error}"
+        finally:
+            os.write(sends, said.encode()[:4000])
+            os._exit(0)
+    os.close(sends)
+    with os.fdopen(receives, encoding="utf-8") as pipe:
+        said = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0, "the process was ended by a signal"
+    return said
+
+
+def replace_numbers(path, numbers, position, value, dtype):
+    """Change one of these numbers, which stand side by side somewhere in the file."""
+    data = path.read_bytes()
+    whole = np.array(numbers, dtype)
+    assert data.count(whole.tobytes()) == 1
+    changed = whole.copy()
+    changed[position] = value
+    path.write_bytes(data.replace(whole.tobytes(), changed.tobytes()))
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("opener", [pa.ipc.new_file, pa.ipc.new_stream])
+@pytest.mark.parametrize("wrong", [100_000, -5, 2**31 - 1])
+def test_no_text_comes_from_outside_the_file(tmp_path, kind, opener, wrong):
+    path = tmp_path / "texts.arrow"
+    table = pa.table({"text": pa.array(TEXTS, kind)})
+    with opener(str(path), table.schema) as writer:
+        writer.write_table(table)
+    replace_numbers(path, [0, 8, 20, 40], 2, wrong, np.int32 if kind == pa.string() else np.int64)
+    assert path.stat().st_size < 1000
+    assert read_alone("texts", path).startswith("refused texts.arrow: damaged")
+
+
+@needs_fork
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [
+        ([0, 3, 4, 8, 10], np.int64),  # tokens and token ids: one column at a time, see below
+        ([0, 5, 6, 17, 20], np.int64),  # texts, in bytes
+        ([0, 1, 2, 3, 4], np.int32),  # ids
+    ],
+)
+@pytest.mark.parametrize("wrong", [10**6, -7, 2**31 - 2])
+def test_no_cloud_comes_from_outside_the_file(tmp_path, numbers, dtype, wrong):
+    path = tmp_path / "clouds.arrow"
+    made = clouds()
+    if numbers[1] == 3:
+        made = ps.TokenClouds.from_arrays(list(made), texts=list(made.texts))
+    made.save(path)
+    replace_numbers(path, numbers, 2, wrong, dtype)
+    assert "refused" in read_alone("clouds", path)
+
+
+@needs_fork
+def test_a_number_of_a_dictionary_beyond_it(tmp_path):
+    path = tmp_path / "texts.arrow"
+    table = pa.table({"text": pa.array(TEXTS * 3).dictionary_encode()})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    replace_numbers(path, [0, 1, 2] * 3, 4, 10**8, np.int32)
+    assert read_alone("texts", path).startswith("refused")
+
+
+def test_names_of_columns_that_are_no_text(tmp_path):
+    path = tmp_path / "texts.arrow"
+    table = pa.table({"sentence": TEXTS})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"sentence", b"s\xffntence"))
+    with pytest.raises(InputError, match=r"texts\.arrow"):
+        ps.read_texts(path)
+
+
+def test_strings_that_are_no_utf8_are_still_read_with_a_mark(tmp_path):
+    path = tmp_path / "texts.arrow"
+    table = pa.table({"text": TEXTS})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"another", b"an\xffther"))
+    texts = ps.read_texts(path)
+    assert texts[1] == "an\ufffdther text"
+    assert texts.report.undecodable == 1
+
+
+@pytest.mark.parametrize("header", ["{'descr': '<f8', 'shape': (2", "\0" * 9, "{'shape': (2**62, 3)}", "(" * 3000])
+def test_headers_of_vectors(tmp_path, header):
+    path = tmp_path / "vectors.npy"
+    text = header.encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+    with pytest.raises(InputError, match=r"vectors\.npy: damaged"):
+        ps.read_vectors(path)
+
+
+def test_a_header_that_promises_more_than_the_file_holds(tmp_path):
+    path = tmp_path / "vectors.npy"
+    np.save(path, np.eye(3))
+    path.write_bytes(path.read_bytes().replace(b"(3, 3), }", b"(9000000000, 9000), }"))
+    with pytest.raises(InputError, match=r"vectors\.npy"):
+        ps.read_vectors(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shard_sizes", 3),
+        ("shard_sizes", [2.5]),
+        ("shard_sizes", []),
+        ("shard_sizes", [-4]),
+        ("texts", []),
+        ("texts", {"digest": 1, "labels": None}),
+        ("model", {}),
+        ("model", None),
+        ("layers", ["0"]),
+        ("layers", 7),
+    ],
+)
+def test_a_manifest_whose_parts_are_of_another_kind(tmp_path, name, value):
+    fill(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), name: value}), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
+        Store.open(tmp_path).clouds(-1)
+
+
+def test_json_without_end(tmp_path):
+    deep = "[" * 100_000
+    fill(tmp_path / "store")
+    (tmp_path / "store" / "manifest.json").write_text(deep, encoding="utf-8")
+    (tmp_path / "audit.json").write_text(deep, encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "modules.json").write_text(deep, encoding="utf-8")
+    for read in (Store.open, ps.Audit.load, ps.as_encoder):
+        place = {Store.open: "store", ps.Audit.load: "", ps.as_encoder: "model"}[read]
+        with pytest.raises(PoolscopeError, match="damaged, or not"):
+            read(tmp_path / place)
+
+
+def test_tables_of_an_audit(tmp_path):
+    ps.audit(bag_of_words, topics(12)).save(tmp_path, page=False)
+    path = next((tmp_path / "tables").glob("cone*"), None) or next((tmp_path / "tables").glob("*.parquet"))
+    whole = path.read_bytes()
+    for data in (b"", whole[:-20], whole[:100] + b"\xff" * 40 + whole[140:]):
+        path.write_bytes(data)
+        loaded = ps.Audit.load(tmp_path)
+        with pytest.raises(StoreError, match="damaged, or not what its name says"):
+            loaded.tables[path.stem]
+    pq.write_table(pa.table({"other": [1]}), path)
+    with pytest.raises(StoreError, match="has no column"):
+        ps.Audit.load(tmp_path).column(path.stem, "missing")
+
+
+def test_no_table_of_an_audit_is_read_from_elsewhere(tmp_path):
+    folder = tmp_path / "audit"
+    ps.audit(bag_of_words, topics(12)).save(folder, page=False)
+    pq.write_table(pa.table({"secret": [1]}), tmp_path / "secret.parquet")
+    content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    content["answers"][0]["tables"] = ["../../secret"]
+    (folder / "audit.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(StoreError, match="no name of one"):
+        ps.Audit.load(folder)
+
+
+def test_a_state_that_is_no_archive(tmp_path):
+    for data in (b"", b"PK\x03\x04" + b"\xff" * 60, b"\x93NUMPY\x01\x00\x05\x00((((\n"):
+        (tmp_path / "state.npz").write_bytes(data)
+        with pytest.raises(StoreError, match="damaged, or not a file of token moments"):
+            load_state(tmp_path / "state.npz")
+
+
+@needs_fork
+@pytest.mark.parametrize("target", [target.name for target in TARGETS])
+def test_damaged_files_are_read_or_refused(target):
+    """A few dozen cases of a fixed seed for every reader; `make fuzz` goes on for long."""
+    verdicts = fuzz(lambda: iter(range(10 if "model" in target or "audit" in target else 50)), only=target)
+    assert verdicts.wrong == []
+    assert verdicts.counts["refused"] > 0
