@@ -5,17 +5,24 @@
 **Paired intervals**: how often a 95 % interval of differences whose true mean is 0 excludes 0, for differences as
 comparisons of few queries give them: all different, most of them 0, a few large ones among many small losses, and those
 of nDCG@10 of two rankings that are equally good. Beside it the percentile bootstrap.
+
+**Trials**: which level a trial gives (99 % interval, a gain of 0.01 matters) where nothing is gained, and where
+the gain is 0.01, 0.03 and 0.1: one query in ten changes, up or down, and so many more go up.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.trials import Trial, decided_by
+from poolscope.evaluation import compare_scores
 from poolscope.numbers.intervals import Interval, bootstrap_interval, paired_interval
+from poolscope.verdicts import LEVELS
 
 Array = NDArray[np.float64]
 COUNTS = (20, 50, 100)
@@ -67,6 +74,17 @@ def false_alarms(
     return outside / runs
 
 
+def trial_levels(gain: float, count: int, *, runs: int, seed: int = 0) -> dict[str, float]:
+    """Share of trials by level, where the true gain is known and 0.01 matters."""
+    random = np.random.default_rng(seed)
+    levels = Counter[str]()
+    for run in range(runs):
+        differences = sparse(random, count, 0.1) + np.where(random.random(count) < gain / 0.37, 0.37, 0.0)
+        difference = compare_scores(np.zeros(count), differences, level=0.99, draws=999, seed=run)
+        levels[decided_by(Trial("a repair", "…", difference=difference), 0.01).level] += 1
+    return {level: levels[level] / runs for level in LEVELS}
+
+
 def main() -> None:
     """Print the tables."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -81,6 +99,11 @@ def main() -> None:
                 for interval in (bootstrap_interval, paired_interval)
             ]
             print(f"| {kind} | {count} | {shares[0]:.1%} | {shares[1]:.1%} |", flush=True)
+    print(f"\n| true gain | queries | {' | '.join(LEVELS)} |\n|---|---|{'---|' * len(LEVELS)}")
+    for gain in (0.0, 0.01, 0.03, 0.1):
+        for count in (50, 200, 1000):
+            levels = trial_levels(gain, count, runs=options.runs, seed=options.seed)
+            print(f"| {gain:g} | {count} | {' | '.join(f'{share:.1%}' for share in levels.values())} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from poolscope.encoders.temperature import STATE
 from poolscope.repairs import Steps
-from poolscope.repairs.temperature.routes import PREFIX
+from poolscope.repairs.temperature.switch import PREFIX
 from tiny_models import TEXTS
 
 STEPS = Steps((5, 9), (1.3, 0.8, 0.5))

@@ -14,13 +14,13 @@ from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
-from poolscope.metrics.cone import cone as cone
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.pair import project_pair as project_pair
+from poolscope.metrics.scores import cone as cone
 from poolscope.metrics.scores import score_distribution as score_distribution
 from poolscope.metrics.socm.measure import socm as socm
 from poolscope.metrics.socm.measure import socm_table as socm_table
@@ -35,7 +35,7 @@ from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool
 from poolscope.repairs.repair_file import Repair as Repair
-from poolscope.repairs.temperature.bake import bake as bake
+from poolscope.repairs.temperature.tempscale import bake as bake
 from poolscope.repairs.temperature.tempscale import tempscale as tempscale
 from poolscope.repairs.tune import tune as tune
 from poolscope.research.correlate import CorrelationStudy as CorrelationStudy

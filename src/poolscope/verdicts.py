@@ -25,6 +25,7 @@ Basis = Literal[
     "trial",  # a repair won on held-out texts, by enough
     "small gain",  # it won by less than the threshold asks
     "no cure",  # beyond the threshold, but what was tried has not helped
+    "too few",  # beyond the threshold, and too few queries to tell whether it harms or a repair helps
     "untried",  # beyond the threshold, and nothing could be tried
     "harmless",  # beyond the threshold of a repair, but nothing is found worse for it
     "declared",  # read from what the model declares, not measured

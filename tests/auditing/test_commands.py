@@ -90,7 +90,7 @@ def suggestions(found: Audit) -> list[str]:
 
 
 # Every question asks for something: the commands of all of them are seen.
-EVERYTHING = dict.fromkeys(("cut_off_watch", "short_watch", "length_watch", "position_watch", "socm_watch"), -9.0)
+EVERYTHING = dict.fromkeys(("cut_off_watch", "short_watch", "length_watch", "position_watch"), -9.0)
 
 
 @pytest.fixture(scope="module")

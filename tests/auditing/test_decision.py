@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from audit_data import bag_of_words, sentences
@@ -13,8 +15,8 @@ from poolscope.auditing.questions import position
 from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, judged_by
-from poolscope.evaluation import Difference
+from poolscope.auditing.trials import Trial, decided_by, judged_by
+from poolscope.evaluation import Difference, compare_scores
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Basis, Verdict
@@ -47,10 +49,10 @@ def test_few_texts_are_too_little_to_tell():
     found = audit(bag_of_words, ["a b c"])["decision"]
     assert found.verdict.sentence.startswith("Too little to tell")
     assert found.verdict.level == "unchecked"
-    assert "Only 0 of 9 questions could be asked" in found.verdict.sentence
+    assert "Only 0 of 9 questions could be answered" in found.verdict.sentence
     assert "because a distribution of scores needs three different texts" in found.verdict.sentence
     assert found.action.kind == found.numbers["decision"] == "undecided"
-    assert "could not be asked" in found.numbers["certainty"]
+    assert "could not be answered" in found.numbers["certainty"]
     assert sum("Not applicable" in note for note in found.verdict.evidence) == 9
 
 
@@ -58,7 +60,7 @@ def test_a_step_from_few_answers_says_how_few_they_are(found):
     left = [Answer("cone", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=k) for k in range(2, 10)]
     decided = decide(found.subject, [answer("scores", basis="interval"), *left])
     assert decided.verdict.sentence.startswith("Repair first")
-    assert "Only 1 of 9 questions could be asked of these texts; number 2 could not, because reasons." in (
+    assert "Only 1 of 9 questions could be answered on these texts; number 2 could not, because reasons." in (
         decided.verdict.sentence
     )
 
@@ -86,7 +88,9 @@ def difference(mean, low, high):
     [
         ([(0.05, 0.01, 0.09), (0.0, -0.1, 0.1)], ("repair", "trial")),
         ([(0.005, 0.001, 0.009)], ("watch", "small gain")),
-        ([(0.05, -0.01, 0.09), None], ("watch", "no cure")),
+        ([(0.05, -0.01, 0.09), None], ("watch", "too few")),
+        ([(0.002, -0.001, 0.005), None], ("watch", "no cure")),
+        ([(-0.15, -0.2, -0.1)], ("watch", "no cure")),
         ([None, None], ("watch", "untried")),
     ],
 )
@@ -94,6 +98,53 @@ def test_trials_say_what_a_level_rests_on(gains, expected):
     trials = [Trial("a cure", "…", difference=gain and difference(*gain)) for gain in gains]
     judged = judged_by(trials, 0.01)
     assert (judged.level, judged.basis) == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        ((0.05, 0.01, 0.09), "repair"),
+        ((0.005, 0.001, 0.009), "watch"),
+        ((0.002, -0.001, 0.005), "ok"),
+        ((-0.15, -0.2, -0.1), "ok"),
+        ((0.02, -0.03, 0.07), "unchecked"),
+        (None, "unchecked"),
+    ],
+)
+def test_a_trial_that_could_not_have_seen_the_gain_that_matters_has_not_been_asked(gain, expected):
+    trial = Trial("a cure", "…", difference=gain and difference(*gain))
+    assert decided_by(trial, 0.01).level == expected
+    assert (trial.reach(0.01) != "") == (expected == "unchecked" and gain is not None)
+
+
+def test_queries_of_which_none_changed_are_no_proof_that_none_ever_would():
+    few, many = (compare_scores(np.zeros(count), np.zeros(count)) for count in (50, 400))
+    assert not few.could_tell(0.01)
+    assert many.could_tell(0.01)
+
+
+def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
+    open_answers = [
+        replace(answer("scores", "watch", kind="repair"), number=1, title="Unrelated pairs"),
+        replace(answer("long", "watch", kind="keep", basis="no cure"), number=6, title="Long texts"),
+        replace(answer("hubs", "watch", kind="re-chunk", basis="counted"), number=9, title="Hubs"),
+    ]
+    fine = [Answer(key, Verdict("ok", "…", 0.5), number=2) for key in ("cone", "short", "position")]
+    decided = decide(found.subject, [*open_answers, *fine])
+    sentence = decided.verdict.sentence
+    assert "watch 3 things; first number 1 (repair)" in sentence
+    assert "9, Hubs (watch: re-chunk); 6, Long texts (watch: keep)" in sentence
+    assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
+    alone = decide(found.subject, [open_answers[1], *fine])
+    assert "watch one thing" in alone.verdict.sentence
+
+
+def test_keeping_says_what_it_rests_on(found):
+    fine = [Answer(key, Verdict("ok", "…", 0.5), number=k) for k, key in enumerate(("scores", "cone", "long"), 1)]
+    left = Answer("position", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=7)
+    decided = decide(found.subject, [*fine, left])
+    assert decided.action.kind == "keep"
+    assert "3 of 4 answers are ok, and number 7 could not be answered" in decided.verdict.sentence
 
 
 def probe(rank_change):

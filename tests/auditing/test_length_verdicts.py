@@ -257,3 +257,26 @@ def test_the_verdicts_of_a_report_are_those_of_the_judges(strong):
     assert length_verdicts(report)["position"].level == "watch"
     assert length_verdicts(report, chosen)["position"].level == "ok"
     assert list(length_verdicts(strong)) == ["length"]
+
+
+def test_few_queries_of_a_fifth_are_not_read_as_harmless():
+    """The longest fifth crowds the answers, and hardly a query asks for either fifth."""
+    random = np.random.default_rng(0)
+    lengths = np.arange(200) + 10
+    documents = random.normal(size=(200, 16))
+    documents[lengths >= np.quantile(lengths, 0.8)] += 3 * np.ones(16) / 4
+    relevant = np.stack([np.arange(40), np.arange(80, 120)], axis=1)  # of middling length
+    queries = documents[80:120] + 2 * random.normal(size=(40, 16)) + 2 * np.ones(16) / 4
+    found = short.judge(retrieval_by_length(queries, documents, relevant, lengths), Thresholds())
+    assert (found.level, found.basis) == ("watch", "too few")
+    assert "cannot be told from so few queries (0 for the shortest and 0 for the longest)" in found.sentence
+    assert "too few to compare" in found.evidence[0]
+
+
+def test_three_of_three_is_not_certain():
+    random = np.random.default_rng(1)
+    documents = np.concatenate([np.eye(12)[:3], random.normal(size=(60, 12))])
+    found = retrieval_by_length(np.eye(12)[:3], documents, [[0, 0], [1, 1], [2, 2]], [5, 5, 5, *range(10, 70)])
+    assert found.shortest.queries == 3
+    assert found.shortest.hit.value == 1
+    assert found.shortest.hit.interval.low < 0.5

@@ -161,7 +161,7 @@ def test_vectors_of_the_wrong_number_or_size_are_refused(model, texts, clouds):
 def test_without_vectors_the_cost_of_a_wrong_pooling_is_measured(model, texts, clouds):
     found = audit(model, texts, trial_texts=0)
     verdict = found["pooling"].verdict
-    assert verdict.level == "ok"
+    assert verdict.level == "unchecked"  # what the runtime does is not known
     right, wrong = (unit(pool(clouds, how)) for how in ("mean", "cls"))
     kept = []
     for k in range(24):
@@ -174,7 +174,7 @@ def test_without_vectors_the_cost_of_a_wrong_pooling_is_measured(model, texts, c
 def test_a_prompt_that_is_declared_and_not_used_is_watched(tmp_path, texts):
     folder = declare(save_model(tmp_path), prompts={"query": "query : ", "document": "document : "})
     assert audit(folder, texts, trial_texts=0)["pooling"].verdict.level == "watch"
-    assert audit(folder, texts, trial_texts=0, role="document")["pooling"].verdict.level == "ok"
+    assert audit(folder, texts, trial_texts=0, role="document")["pooling"].verdict.level == "unchecked"
 
 
 def test_poolings_that_a_runtime_may_have_done(model, texts):

@@ -71,7 +71,7 @@ def test_the_words_follow_the_share_of_false_hits():
     for share, words in ((0.01, "1 %"), (0.005, "0.5 %"), (0.1, "10 %")):
         scores = audit(bag_of_words, topics(40), thresholds={"false_hits": share})["scores"]
         assert scores.number_name == f"cut-off for {words} false hits"
-        assert f"and {words} of unrelated pairs still pass" in scores.verdict.sentence
+        assert f"and {words} of random pairs still pass" in scores.verdict.sentence
 
 
 def test_too_few_pairs_place_no_cut_off():

@@ -13,7 +13,8 @@ import zoo
 from poolscope.auditing.questions.decision import Standing, standings_figure
 from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
-from poolscope.metrics.layers.figure import (
+from poolscope.metrics.layers.measure import layers
+from poolscope.metrics.layers.result import (
     PANELS,
     PAPER,
     cosine_figure,
@@ -22,7 +23,6 @@ from poolscope.metrics.layers.figure import (
     layers_sheet,
     socm_figure,
 )
-from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
 from tiny_models import TEXTS

@@ -55,7 +55,9 @@ def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_pat
         if not question.from_answers:
             assert question.title in output
         assert answer["level"] in output
-    assert f"next: {content['answers'][-1]['action']['command']}" in output
+    command = content["answers"][-1]["action"]["command"]  # a cut-off is set in the search, by no command of ours
+    assert ("next:" in output) == (command is not None)
+    assert command is None or f"next: {command}" in output
     assert "written:" in output
     assert len(output.splitlines()) < 60
     assert not (tmp_path / "out" / "report.html").exists()

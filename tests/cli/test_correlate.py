@@ -1,4 +1,4 @@
-"""`poolscope correlate` through the real parser."""
+"""`poolscope research correlate` through the real parser."""
 
 from __future__ import annotations
 

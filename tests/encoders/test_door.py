@@ -114,9 +114,9 @@ def test_names_that_are_neither_path_nor_hub_name(tmp_path):
             as_encoder(name)
     with pytest.raises(ModelError, match="the folder holds no model that poolscope knows"):
         as_encoder(tmp_path)
-    (tmp_path / "weights.gguf").write_bytes(b"")
-    with pytest.raises(ModelError, match=r"a file of type '\.gguf' is no model"):
-        as_encoder(tmp_path / "weights.gguf")
+    (tmp_path / "weights.pth").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"a file of type '\.pth' is no model"):
+        as_encoder(tmp_path / "weights.pth")
 
 
 def test_a_revision_belongs_to_hub_names(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,10 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from poolscope import layers as measure_layers
+from poolscope import tempscale
 from poolscope.encoders import as_encoder, encode
 from poolscope.encoders import onnx as onnx_family
+from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError, ModelError
-from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, export_onnx, save_model, tiny_model, tiny_tokenizer, write
+from tiny_models import (
+    DIMENSION,
+    LAYERS,
+    POSITIONS,
+    TEXTS,
+    declare,
+    export_onnx,
+    save_model,
+    tiny_model,
+    tiny_tokenizer,
+    write,
+)
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -127,8 +142,6 @@ def test_the_revision_follows_the_files(folder):
 
 
 def test_what_cannot_be_asked_of_a_graph(folder):
-    with pytest.raises(InputError, match="has -1 only"):
-        encode(folder, TEXTS, layers=[0])
     with pytest.raises(InputError, match="dtype: received 'float16' for an ONNX model"):
         as_encoder(folder, dtype="float16")
     with pytest.raises(InputError, match="device: received 'tpu'"):
@@ -196,3 +209,77 @@ def test_a_tokenizer_that_cuts_on_the_left(folder):
     backend.save(str(folder / "tokenizer.json"))
     clouds = encode(folder, [TEXTS[2]], max_length=5)
     assert clouds.token_ids(0).tolist() == tiny_tokenizer()("on a mat")["input_ids"]
+
+
+# -- the same weights on torch ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", ["Bert", "Roberta", "DistilBert", "MPNet"])
+def test_layers_of_a_graph_are_those_of_the_model(architecture, tmp_path):
+    expected = encode(save_model(tmp_path / "torch", architecture), TEXTS, layers=[0, 1, -1])
+    (tmp_path / "onnx").mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "torch" / name, tmp_path / "onnx" / name)
+    export_onnx(tiny_model(architecture), tmp_path / "onnx" / "model.onnx")
+    clouds = encode(tmp_path / "onnx", TEXTS, layers=[0, 1, -1])
+    for layer, part in expected.items():
+        for one, other in zip(clouds[layer], part, strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_graph_can_be_scaled_and_put_back(folder, exported):
+    encoder, other = as_encoder(folder), as_encoder(exported)
+    before = encoder.encode(TEXTS)[-1]
+    with tempscale(encoder, 0.5), tempscale(other, 0.5):
+        assert encoder.card.temperature == other.card.temperature is not None
+        for one, two in zip(encoder.encode(TEXTS)[-1], other.encode(TEXTS)[-1], strict=True):
+            np.testing.assert_allclose(one, two, atol=1e-5)
+        assert np.abs(encoder.encode(TEXTS)[-1][0] - before[0]).max() > 0.01
+    assert encoder.card.temperature is None
+    np.testing.assert_allclose(encoder.encode(TEXTS)[-1][0], before[0], atol=1e-5)
+
+
+def test_only_who_looks_inside_pays_for_it(folder):
+    encoder = as_encoder(folder)
+    encoder.encode(TEXTS)
+    assert encoder.backend.twin.backend is None
+    assert encoder.attention is not None
+    assert encoder.backend.twin.backend is not None
+    assert measure_layers(folder, TEXTS).provenance["model"]["layers"] == LAYERS
+
+
+def change_weights(file: Path, change) -> None:
+    model = onnx.load(str(file))
+    change(model.graph)
+    onnx.save(model, str(file))
+
+
+def test_what_is_missing_to_look_inside_is_said(folder):
+    def without_a_name(graph) -> None:
+        table = next(tensor for tensor in graph.initializer if tensor.name.endswith("word_embeddings.weight"))
+        for node in graph.node:
+            node.input[:] = ["table" if name == table.name else name for name in node.input]
+        table.name = "table"
+
+    change_weights(folder / "model.onnx", without_a_name)
+    encoder = as_encoder(folder)
+    assert encoder.attention is None
+    with pytest.raises(
+        ModelError, match=r"no attention that can be watched.*\d+ of \d+ of a BertModel are not in the graph"
+    ):
+        attention_of(encoder)
+    with pytest.raises(ModelError, match=r"gives its last layer only\. To look inside"):
+        encode(folder, TEXTS, layers=[0])
+    assert len(encode(folder, TEXTS)) == len(TEXTS)
+    (folder / "config.json").unlink()
+    encoder = as_encoder(folder, max_length=POSITIONS)
+    assert encoder.attention is None
+    assert "config.json is needed" in encoder.lacking
+
+
+def test_a_model_that_gives_other_numbers_is_not_used(folder):
+    settings = json.loads((folder / "config.json").read_text())
+    write(folder / "config.json", {**settings, "hidden_act": "relu"})
+    encoder = as_encoder(folder)
+    assert encoder.attention is None
+    assert "gives other numbers than the graph" in encoder.lacking

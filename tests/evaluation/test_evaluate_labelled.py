@@ -15,7 +15,7 @@ from poolscope.evaluation import (
     Evaluation,
     compare_scores,
 )
-from poolscope.numbers.clusters import cluster
+from poolscope.numbers.learning import cluster
 
 
 def test_classification_scores_every_text():

@@ -14,7 +14,7 @@ from poolscope.evaluation.trials import compared
 from poolscope.numbers.ranking import rank_documents, rank_scores
 from poolscope.repairs import MeanRemoval, Repair
 from poolscope.repairs.trials import Bench
-from poolscope.repairs.tune_result import TuneResult
+from poolscope.repairs.tune import TuneResult
 from poolscope.results import Result
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.metrics.cone import cone
+from poolscope.metrics.scores import cone
 
 
 def cosines(vectors):

@@ -270,5 +270,5 @@ def test_a_metric_says_what_it_needs():
 
 
 def test_places_are_named_as_module_and_name():
-    assert resolve("poolscope.metrics.cone:cone") is resolve(resolve("poolscope.metrics.cone:cone"))
+    assert resolve("poolscope.metrics.scores:cone") is resolve(resolve("poolscope.metrics.scores:cone"))
     assert resolve("poolscope.results:Result.load").__name__ == "load"

@@ -7,7 +7,7 @@ import pytest
 
 from planted import blobs
 from poolscope.errors import InputError
-from poolscope.numbers.logistic import label_folds, logistic_regression, predict_unseen
+from poolscope.numbers.learning import label_folds, logistic_regression, predict_unseen
 
 
 @pytest.mark.parametrize(("kinds", "strength"), [(3, 1.0), (2, 0.5)])

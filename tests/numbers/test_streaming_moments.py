@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poolscope.errors import DegenerateCloudError
-from poolscope.numbers import streaming as streaming_moments
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, measure
 
 
@@ -81,11 +80,10 @@ def test_equal_to_two_passes_over_the_data(dtype):
 
 
 @pytest.mark.parametrize("elements", [1, 7, 50, 1 << 18])
-def test_the_size_of_the_blocks_changes_nothing(elements, monkeypatch):
+def test_the_size_of_the_blocks_changes_nothing(elements):
     rows, keys = data()
     expected, directions = measure(rows, Grouping.of(keys))
-    monkeypatch.setattr(streaming_moments, "_BLOCK_ELEMENTS", elements)
-    found, found_directions = measure(rows, Grouping.of(keys))
+    found, found_directions = measure(rows, Grouping.of(keys), block_elements=elements)
     np.testing.assert_allclose(found.means, expected.means, rtol=1e-14)
     np.testing.assert_allclose(found.scatters, expected.scatters, rtol=1e-13)
     np.testing.assert_allclose(found_directions.total, directions.total, rtol=1e-13, atol=1e-13)

@@ -13,12 +13,11 @@ from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import read_arrays, write_arrays
 from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.repairs.tune import tune
-from poolscope.repairs.vectors import MeanRemoval
+from poolscope.repairs.vectors import MeanRemoval, read_arrays, write_arrays
 from tiny_models import TEXTS, declare, save_model
 
 

@@ -19,8 +19,7 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.repair_file import Repair, combined
 from poolscope.repairs.temperature.rules import Constant, Steps, YarnLike
 from poolscope.repairs.trials import unit_lengths
-from poolscope.repairs.tune import Search, texts_to_encode, tune
-from poolscope.repairs.tune_result import decide
+from poolscope.repairs.tune import Search, decide, texts_to_encode, tune
 from poolscope.repairs.vectors import MeanRemoval, Standardisation, VectorRepair
 from poolscope.verdicts import Verdict
 from tiny_models import WORDS, declare, save_model

@@ -13,7 +13,7 @@ import report_data
 from poolscope import TokenClouds, socm
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.report import ReportSection, pair_explorer, render_page
-from poolscope.report.data import readable
+from poolscope.report.sections import readable
 from report_visits import DESKTOP, Visit, downloaded, overlap, rows_of, texts
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")

@@ -14,7 +14,7 @@ import pytest
 from poolscope.auditing.question import QUESTIONS
 from poolscope.errors import InputError
 from poolscope.report import ReportSection, render_page
-from poolscope.report.explanations import Explanation, explanation_anchor, explanations
+from poolscope.report.page import Explanation, explanation_anchor, explanations
 
 ROOT = Path(__file__).parents[2]
 PAGES = [question.page for question in QUESTIONS.values()]
@@ -95,7 +95,7 @@ def test_an_installed_package_brings_the_pages(tmp_path):
     zipfile.ZipFile(wheel).extractall(installed)
     program = f"""
 import poolscope
-from poolscope.report.explanations import explanations
+from poolscope.report.page import explanations
 print(poolscope.__file__)
 print(sum(len(found.body) for found in explanations({PAGES!r})))
 """

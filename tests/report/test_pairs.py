@@ -17,7 +17,6 @@ from poolscope.metrics.pair import pair_figure, project_pair, token_contribution
 from poolscope.metrics.socm.score import socm_pair
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.report import pair_explorer, render_page
-from poolscope.report.data import json_block
 from poolscope.report.pairs import (
     DRAWN_TOKENS,
     MARKED_TOKENS,
@@ -28,6 +27,7 @@ from poolscope.report.pairs import (
     drawn_positions,
     token_spans,
 )
+from poolscope.report.sections import json_block
 
 # -- contributions of tokens ------------------------------------------------------------------------------------
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 import report_data
 from poolscope.errors import InputError
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page, save_page
-from poolscope.report.data import figure_data, json_block, kept_text, readable, table_data
 from poolscope.report.page import page_style
-from poolscope.report.sections import shown_number
+from poolscope.report.sections import figure_data, json_block, kept_text, readable, shown_number, table_data
 from poolscope.verdicts import LEVELS, Verdict
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))

@@ -13,8 +13,7 @@ from scipy import stats
 
 from poolscope import CorrelationStudy, correlate
 from poolscope.errors import InputError
-from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
-from poolscope.research.correlate.published import SOCM_MODELS
+from poolscope.research.correlate.model_records import SOCM_MODELS, ModelRecord, ModelRecords
 from poolscope.research.correlate.run import MEAN
 
 

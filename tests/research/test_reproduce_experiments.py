@@ -13,7 +13,7 @@ import pytest
 from command_line import run as run_command
 from poolscope import encode, layers, read_pairs, read_texts, socm, token_statistics
 from poolscope.errors import InputError
-from poolscope.research.correlate.published import SOCM_MODELS
+from poolscope.research.correlate.model_records import SOCM_MODELS
 from poolscope.research.reproduce import experiment, length_collapse, norm_variance, socm_paper
 from poolscope.research.reproduce.experiment import Reproduction, Request
 from tiny_models import WORDS, declare, save_model

@@ -55,6 +55,8 @@ class Named:
         if self.model is None or self.texts is None:
             return self._call(verb, settings)
         reading = {name: self.reading[name] for name in _READING if name in self.reading}
+        if verb == "audit" and self.reading.get("group"):
+            reading["group"] = self.reading["group"]
         if verb == "tune":
             reading.pop("id_column", None)
         options = dict(self.options)

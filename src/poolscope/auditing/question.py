@@ -110,8 +110,8 @@ class TableView:
 
 # -- answers ------------------------------------------------------------------------------------------------------
 
-# Kinds of actions, from the cheapest to the dearest.
-KINDS = ("keep", "undecided", "configure", "merge", "repair", "re-chunk", "change")
+# Kinds of actions in their order: from the cheapest to the dearest, then those that change nothing.
+KINDS = ("configure", "merge", "repair", "re-chunk", "change", "undecided", "keep")
 
 
 @dataclass(frozen=True)

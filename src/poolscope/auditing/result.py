@@ -169,9 +169,10 @@ class Audit(Result):
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
         explorers = [answer.explorer for answer in self.answers if answer.explorer is not None]
+        stored = f" · weights: {self.model['quantization']}" if self.model.get("quantization") else ""
         return render_page(
             f"Audit of {self.model['name']}",
-            f"{self.corpus['texts']:,} texts of {self.corpus['source']} · {self.corpus['tokens']:,} tokens",
+            f"{self.corpus['texts']:,} texts of {self.corpus['source']} · {self.corpus['tokens']:,} tokens{stored}",
             self.answers,
             explorer=explorers[0]() if explorers else None,
             provenance={"model": self.model, "corpus": self.corpus, **self.provenance},

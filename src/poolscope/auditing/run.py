@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
+from poolscope.auditing.groups import checked_groups, groups_of_ids
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
@@ -36,6 +37,7 @@ def audit(
     texts: Any = None,
     *,
     thresholds: Mapping[str, float] | None = None,
+    groups: Sequence[Any] | None = None,
     vectors: Any = None,
     trial_texts: int | None = None,
     seed: int = 0,
@@ -55,6 +57,9 @@ def audit(
         Anything `read_texts` takes; by default 1,000 of the built-in corpus.
     thresholds
         Thresholds that are set anew, by name.
+    groups
+        The document of each text, one name a text: texts of one document are not taken as unrelated. By default those
+        of ids like `doc#3`, where there are such.
     vectors
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
     trial_texts
@@ -90,12 +95,15 @@ def audit(
     began = time.perf_counter()
     encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
     encoding = time.perf_counter() - began
+    documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
+    column = None if named is None else named.reading.get("group")
     subject = Subject(
         clouds=clouds,
+        documents=None if documents is None else tuple(documents),
         encoder=encoder,
         thresholds=limits,
         source=source,
-        notes=notes,
+        notes=(*notes, *_group_notes(documents, column, ids=groups is None)),
         runtime=runtime,
         trial_texts=trial_texts,
         seed=seed,
@@ -103,6 +111,14 @@ def audit(
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
     return ask(subject, seconds={"encoding": encoding}, answered=answered)
+
+
+def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
+    """How many documents there are, and how that is known."""
+    if documents is None:
+        return ()
+    how = f" by column '{column}' (--group names another)" if column else " by their ids (doc#3)" if ids else ""
+    return (f"The texts come from {len(set(documents)):,} documents{how}.",)
 
 
 def ask(

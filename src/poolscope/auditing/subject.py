@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
+from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import HalvesTask, cut_halves
+from poolscope.auditing.trials import HalvesTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
@@ -21,6 +22,8 @@ from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
+from poolscope.metrics.scores import ScoreDistribution, score_distribution
+from poolscope.metrics.socm.confusable import confusable_pairs
 from poolscope.metrics.socm.measure import socm_reduced
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
@@ -34,6 +37,7 @@ Array = NDArray[np.float64]
 
 # All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
 MOST_PAIRS = 2500
+_CONFUSED = 400
 _REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
 
@@ -52,7 +56,8 @@ class Subject:
     """A model on a corpus, encoded once.
 
     `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
-    `runtime` are the vectors that the user's own runtime gave for the same texts. `trial_texts` are the
+    `documents` names the document of each text, None where it is not known. `runtime` are the vectors that the user's
+    own runtime gave for the same texts. `trial_texts` are the
     texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
     `named` how all that is called on the command line.
     """
@@ -62,6 +67,7 @@ class Subject:
     thresholds: Thresholds
     source: str
     notes: tuple[str, ...] = ()
+    documents: tuple[str, ...] | None = None
     runtime: Array | None = None
     trial_texts: int | None = None
     seed: int = 0
@@ -108,6 +114,21 @@ class Subject:
         return (f"Left out: {left:,} {verb} an earlier one but for letter case and blanks.",) if left else ()
 
     @cached_property
+    def groups(self) -> NDArray[np.int64] | None:
+        """The number of the document of each text; None where documents are not known."""
+        return None if self.documents is None else np.unique(self.documents, return_inverse=True)[1]
+
+    @cached_property
+    def scores(self) -> ScoreDistribution:
+        """The cosines of pairs of different texts, of different documents where these are known."""
+        return score_distribution(
+            self.vectors[self.distinct],
+            groups=None if self.groups is None else self.groups[self.distinct],
+            false_hits=self.thresholds["false_hits"],
+            seed=self.seed,
+        )
+
+    @cached_property
     def ids(self) -> list[str]:
         """The names of the texts."""
         return list(self.clouds.ids)
@@ -146,6 +167,11 @@ class Subject:
         return cut_halves(self)
 
     @cached_property
+    def mean_removal(self) -> Trial:
+        """The trial of removing the mean."""
+        return mean_removal_trial(self)
+
+    @cached_property
     def pooling_report(self) -> PoolingReport:
         """What the model declares about its pooling, prompts and length, and what was done."""
         return pooling_report(self.encoder)
@@ -180,6 +206,24 @@ class Subject:
         )
 
     @cached_property
+    def confusable(self) -> SocmResult | None:
+        """SOCM of texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or
+        above: those that a search would confuse. At most so many, drawn; None for fewer than three.
+        """
+        texts = self.distinct[self.scores.positions]
+        groups = None if self.groups is None else self.groups[texts]
+        pairs = confusable_pairs(
+            self.vectors[texts], self.scores.cut_off.known, groups=groups, most=_CONFUSED, seed=self.seed
+        )
+        if len(pairs) < 3:
+            return None
+        return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind="confusable pairs")
+
+    def pairs_of(self, pairs: NDArray[np.int64], kind: str) -> SocmResult:
+        """SOCM of these pairs."""
+        return replace(socm_reduced(self.clouds, self._reduced, pairs=pairs), kind=kind)
+
+    @cached_property
     def _reduced(self) -> tuple[ReducedCache, ReducedCache]:
         """What the texts are reduced to for SOCM, kept for both lists of pairs."""
         return reduced_caches(self.clouds, budget=_REDUCED_BYTES)
@@ -194,6 +238,17 @@ class Subject:
         if verb == "tune" and self.trial_texts != 0 and isinstance(self.halves, str):
             return None  # it tries repairs on halves too
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
+
+    def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
+        """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
+        short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
+        needed = max(change.count * (change.smallest_gain() / least) ** 2 for change in short)
+        if not np.isfinite(needed) or needed > len(self.distinct) / 2:
+            size = f", {2 * needed:,.0f} or so" if np.isfinite(needed) else ""
+            return Action("undecided", f"audit more texts{size}: too few are on trial to tell", None, "another audit")
+        trial = int(np.ceil(needed / 10)) * 10
+        step = f"put {trial:,} texts on trial: those were too few to tell"
+        return Action("undecided", step, self.command("audit", trial=trial), "another audit, from the cache")
 
     def rechunk_command(self, **more: Any) -> str | None:
         """What to run to cut the texts to fit this model and audit them again."""

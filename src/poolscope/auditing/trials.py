@@ -29,7 +29,16 @@ from poolscope.verdicts import Verdict
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
 
-__all__ = ["HalvesTask", "Trial", "chunk_trial", "cloud_trial", "cut_halves", "judged_by", "mean_removal_trial"]
+__all__ = [
+    "HalvesTask",
+    "Trial",
+    "chunk_trial",
+    "cloud_trial",
+    "cut_halves",
+    "decided_by",
+    "judged_by",
+    "mean_removal_trial",
+]
 
 # Fewer queries than this give an interval that excludes nothing.
 MIN_QUERIES = 10
@@ -101,7 +110,17 @@ def judged_by(trials: Sequence[Trial], least: float) -> Verdict:
         return Verdict("repair", basis="trial")
     if gain > 0:
         return Verdict("watch", basis="small gain")
-    return Verdict("watch", basis="no cure" if any(trial.difference is not None for trial in trials) else "untried")
+    tried = [trial for trial in trials if trial.difference is not None]
+    if not tried:
+        return Verdict("watch", basis="untried")
+    return Verdict("watch", basis="no cure" if all(trial.could_tell(least) for trial in tried) else "too few")
+
+
+def decided_by(trial: Trial, least: float) -> Verdict:
+    """The verdict where the trial alone decides: without a gain `ok` if it could have seen one, else `unchecked`."""
+    if trial.gain > 0:
+        return judged_by([trial], least)
+    return Verdict("ok" if trial.could_tell(least) else "unchecked")
 
 
 def mean_removal_trial(subject: Subject) -> Trial:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from poolscope.capture.hooks import LayerCapture
 from poolscope.capture.model import (
     CapturedBatch,
     CapturedText,
+    LayerCapture,
     OpenModel,
     TextBatch,
     TextLayer,
@@ -14,8 +14,7 @@ from poolscope.capture.model import (
     token_rows,
     weights_to_numpy,
 )
-from poolscope.capture.sites import Site
-from poolscope.capture.weights import Projections
+from poolscope.capture.sites import Projections, Site
 
 __all__ = [
     "CapturedBatch",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.capture.checks import equal
+from poolscope.capture.sites import equal
 from poolscope.capture.trace import Call, Trace, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
@@ -131,9 +131,9 @@ def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
 
     def run(vector: Array) -> Array:
         # A batch of one text with one token: some norms count on three axes.
-        given = torch.as_tensor(vector, dtype=like.dtype, device=like.device).reshape(1, 1, -1)
+        rows = torch.as_tensor(vector, dtype=like.dtype, device=like.device).reshape(1, 1, -1)
         with torch.inference_mode():
-            result: Array = module(given).double().cpu().numpy().reshape(-1)
+            result: Array = module(rows).double().cpu().numpy().reshape(-1)
         return result
 
     base = run(signs)
@@ -154,15 +154,15 @@ def _trace(encoder: TokenEncoder, network: Any) -> Trace:
         return trace(network, workers[0], positions=encoder.card.positions)
 
 
-def _blocks(found: Trace, network: Any) -> list[tuple[Call, int]]:
+def _blocks(passed: Trace, network: Any) -> list[tuple[Call, int]]:
     """The call of each layer, and the moment of its attention: the outermost list element with one attention."""
     import torch
 
     lists = (module for module in network.modules() if isinstance(module, torch.nn.ModuleList))
     elements = {id(element) for modules in lists for element in modules}
-    moments = [attention.moment for attention in found.attentions]
+    moments = [attention.moment for attention in passed.attentions]
     blocks = []
-    for attention in found.attentions:
+    for attention in passed.attentions:
         around = (call for call in attention.stack if id(call.module) in elements)
         block = next((call for call in around if sum(call.spans(moment) for moment in moments) == 1), None)
         if block is not None:
@@ -170,19 +170,19 @@ def _blocks(found: Trace, network: Any) -> list[tuple[Call, int]]:
     return blocks
 
 
-def _place(call: Call, blocks: list[tuple[Call, int]], found: Trace) -> tuple[str, int]:
+def _place(call: Call, blocks: list[tuple[Call, int]], passed: Trace) -> tuple[str, int]:
     """The role of a norm, and the layer it belongs to (0: before the layers; the last one for a final norm)."""
     for number, (block, moment) in enumerate(blocks, start=1):
         if not block.spans(call.start):
             continue
-        inside = [other for other in found.calls if block.spans(other.start)]
-        projected = any(_projects(other) and _same(other.output, call.input, found) for other in inside)
+        inside = [other for other in passed.calls if block.spans(other.start)]
+        projected = any(_projects(other) and _same(other.output, call.input, passed) for other in inside)
         if call.end < moment and (projected or call.input.shape[-1] != block.output.shape[-1]):
             return QUERY_KEY, number
         if projected:
             return BRANCH, number
-        normed = any(is_norm(other.module) and _same(other.output, block.output, found) for other in inside)
-        return (POST if normed and not _same(call.input, block.input, found) else PRE), number
+        normed = any(is_norm(other.module) and _same(other.output, block.output, passed) for other in inside)
+        return (POST if normed and not _same(call.input, block.input, passed) else PRE), number
     return (EMBEDDINGS, 0) if call.start < blocks[0][0].start else (FINAL, len(blocks))
 
 
@@ -191,8 +191,8 @@ def _projects(call: Call) -> bool:
     return weight is not None and weight.ndim == 2
 
 
-def _same(left: Any, right: Any, found: Trace) -> bool:
-    return left is not None and right is not None and left.shape == right.shape and equal(left, right, found.mask)
+def _same(left: Any, right: Any, passed: Trace) -> bool:
+    return left is not None and right is not None and left.shape == right.shape and equal(left, right, passed.mask)
 
 
 def _layout(norms: list[Norm], depth: int) -> str:

@@ -47,7 +47,7 @@ COMMANDS = (
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
     Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
-    Row("pair", "pair", "Two texts: their distances, and their clouds in one picture.", LOOK),
+    Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
     *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH),  # as they were called before
@@ -95,7 +95,7 @@ class Commands(TyperGroup):
         if row is None:
             return None
         if row.name == "research":
-            return typer.main.get_command(research)
+            return typer.main.get_command(research_group)
         return _built(row)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -148,7 +148,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-research = typer.Typer(
+research_group = typer.Typer(  # not `research`: the module of that name would be bound over it
     name="research",
     cls=ResearchCommands,
     help="The experiments of the papers, on your models and texts.",
@@ -181,7 +181,7 @@ def _options(
     """Options before the command."""
 
 
-@research.callback()
+@research_group.callback()
 def _research_options() -> None:
     """None of its own."""
 

@@ -67,6 +67,16 @@ def _checked_json(target: str | None) -> str | None:
     return target
 
 
+def open_screen(json: str | None = None, *, soft_wrap: bool = False) -> Console:
+    """Where a command prints, which is standard error while JSON goes to standard output.
+
+    What stands in brackets is text, never a colour: names of models and of files may hold them.
+    """
+    from rich.console import Console
+
+    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False)
+
+
 def put_json(content: dict[str, Any], target: str) -> None:
     """Write the content to a file, or to standard output for "-"."""
     if target == SCREEN:
@@ -79,7 +89,7 @@ def name_written(screen: Console, *paths: object) -> None:
     """Say which files were written; None and the screen are none."""
     for path in paths:
         if path is not None and path != SCREEN:
-            screen.print(f"written: {path}", markup=False)
+            screen.print(f"written: {path}")
 
 
 def put_result(

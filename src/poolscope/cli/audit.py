@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_folder
@@ -50,6 +49,10 @@ def audit(
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
+    ] = None,
     no_cache: arguments.NoCache = False,
     *,
     reading: dict[str, Any],
@@ -60,9 +63,8 @@ def audit(
     With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
     wrote; then TEXTS is left out, and what needs the model is not asked.
     """
-    from rich.console import Console
-
     from poolscope.auditing.commands import PIPE, Named
+    from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.files import check_folder
@@ -72,8 +74,11 @@ def audit(
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
     if not no_files:  # what would stop the writing is said before the work, not after it
         check_folder(output)
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     limits = read_thresholds(thresholds, threshold or ())
+    if group is None and texts is not None:
+        group = group_column(texts, (reading["column"], reading["id_column"]))
+    reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     named = Named(
@@ -91,7 +96,7 @@ def audit(
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
-        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", markup=False)
+        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}")
     name_written(screen, json, None if no_files else output / "audit.json")
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
         screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
@@ -121,9 +126,11 @@ def _run(
     if is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], **settings)
-    corpus = replace(read_corpus(texts, reading, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    labelled = {**reading, "label_column": reading["group"]}
+    corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
     with encoding_progress(len(corpus)) as progress:
-        return ask(model, corpus, seed=reading["seed"], progress=progress, **settings, **options)
+        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=progress, **settings, **options)
 
 
 def print_audit(result: Audit, screen: Console) -> None:
@@ -135,9 +142,7 @@ def print_audit(result: Audit, screen: Console) -> None:
 
     corpus = result.corpus
     screen.print(
-        f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens",
-        highlight=False,
-        markup=False,
+        f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens"
     )
     print_notes(corpus["notes"], screen)
     table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
@@ -152,7 +157,7 @@ def print_audit(result: Audit, screen: Console) -> None:
     screen.print(verdict)
     if last.action is not None and last.action.command is not None:
         # In one line: a command that is broken in two does not run.
-        screen.print(f"   next: {last.action.command}", highlight=False, markup=False, style="bold", soft_wrap=True)
+        screen.print(f"   next: {last.action.command}", style="bold", soft_wrap=True)
 
 
 def _level(answer: Answer) -> Any:
@@ -187,11 +192,9 @@ def compare(
     json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
-    from rich.console import Console
-
     from poolscope.auditing.compare import compare as compare_audits
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     result = compare_audits(*audits)
     _print(result, screen)
     if json is not None:
@@ -217,14 +220,15 @@ def _print(result: Comparison, screen: Console) -> None:
 def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
     """A letter for each audit, and below it what tells it apart."""
     from rich.padding import Padding
+    from rich.text import Text
 
     facts = result.facts
     told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
     for place, (name, mark) in enumerate(marks.items()):
-        screen.print(f"{mark}  [bold]{escape(name)}[/bold]")
+        screen.print(Text.assemble(f"{mark}  ", (name, "bold")))
         notes = [f"{fact} {facts[fact][place]}" for fact in told if facts[fact][place] is not None]
         if notes:
-            screen.print(Padding(escape(", ".join(notes)), (0, 0, 0, 3)), style="dim")
+            screen.print(Padding(", ".join(notes), (0, 0, 0, 3)), style="dim")
     screen.print()
 
 
@@ -276,5 +280,5 @@ def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: 
         interval = "" if row.interval is None else f"[{row.interval.low:+.4f}, {row.interval.high:+.4f}]"
         mark = "*" if excludes_zero(row.interval) else " "
         values = (f"{row.first_value:.4f}", f"{row.second_value:.4f}", f"{row.difference:+.4f}{mark}")
-        table.add_row(row.number, *values, escape(interval), str(ways.index(row.how) + 1))
+        table.add_row(row.number, *values, interval, str(ways.index(row.how) + 1))
     return table

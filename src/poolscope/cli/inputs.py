@@ -82,7 +82,7 @@ def read_corpus(
 def print_notes(notes: Sequence[str], screen: Console) -> None:
     """What the user should know, in small letters below what it is about."""
     for note in notes:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
+        screen.print(f"  {note}", style="dim")
 
 
 def is_clouds(source: str) -> bool:
@@ -116,7 +116,7 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
     model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
     source = f" of {texts['source']}" if "source" in texts else ""
     line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
-    screen.print(line, highlight=False, markup=False)
+    screen.print(line)
     print_notes(notes, screen)
 
 

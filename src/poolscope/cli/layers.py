@@ -45,11 +45,9 @@ def layers(
     With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
     second model, say a backbone beside its fine-tuned child.
     """
-    from rich.console import Console
-
     from poolscope.cli.inputs import read_corpus
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
@@ -70,11 +68,7 @@ def _measure(
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
-    screen.print(
-        f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens",
-        highlight=False,
-        markup=False,
-    )
+    screen.print(f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens")
     print_notes([*pooling_report(encoder).notes(), *notes(result)], screen)
     _print(result, screen)
     return result
@@ -137,7 +131,7 @@ def _print(result: LayersResult, screen: Console) -> None:
         table.add_row(label, *cells)
     screen.print(table)
     for line in [_frequency_line(result), *_theorems(result)]:
-        screen.print(line, highlight=False, markup=False)
+        screen.print(line)
 
 
 def _frequency_line(result: LayersResult) -> str:
@@ -207,6 +201,6 @@ def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path |
         results[0].save_parquet(parquet)
     if figure is not None:
         from poolscope.charts.files import save_figure
-        from poolscope.metrics.layers.figure import layers_sheet
+        from poolscope.metrics.layers.result import layers_sheet
 
         save_figure(layers_sheet(*results), figure)

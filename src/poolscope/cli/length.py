@@ -63,15 +63,13 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from rich.console import Console
-
     from poolscope.auditing.length_verdicts import length_verdicts
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
 
     limits = read_thresholds(thresholds, threshold or ())
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
     if is_vectors(model):
         useless = {"pairs": pairs, "limit": reading["limit"], "no_probes": None if probes else True, **options}
@@ -159,7 +157,7 @@ def _of_vectors(
         raise InputError(f"{path} holds lengths of its own, so TEXTS ({corpus.source}) cannot apply. Leave them out.")
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
-    screen.print(f"{held} · lengths in {held.unit}", highlight=False, markup=False)
+    screen.print(f"{held} · lengths in {held.unit}")
     profile = length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
     predicted = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
@@ -216,7 +214,7 @@ def _of_model(
             **options,
         )
     name = "" if report.model is None else report.model["name"]
-    screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}", highlight=False, markup=False)
+    screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}")
     return report
 
 
@@ -232,25 +230,24 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
     if report.nulls is not None:
         _print_nulls(report.nulls, screen)
     for probe in report.probes:
-        screen.print(probe.sentence(), highlight=False, markup=False)
+        screen.print(probe.sentence())
     if report.retrieval is not None:
         _print_verdict("search", verdicts, screen)
         _print_retrieval(report.retrieval, screen)
     if report.position is not None:
         _print_verdict("position", verdicts, screen)
         for line in verdicts["position"].evidence:
-            screen.print(f"  {line}", highlight=False, markup=False)
+            screen.print(f"  {line}")
     if report.labels is not None:
         _print_verdict("labels", verdicts, screen)
     if report.texts_truncated:
-        screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim", highlight=False)
+        screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):
-        screen.print(note, style="dim", highlight=False, markup=False)
+        screen.print(note, style="dim")
     if report.encoded_tokens:
         screen.print(
             f"Null models and probes encoded {report.encoded_tokens:,} tokens on top of the texts (--no-probes).",
             style="dim",
-            highlight=False,
         )
 
 
@@ -284,8 +281,6 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
         screen.print(
             f"slope {slope.value:+.4f} {slope.interval} per doubling of length; chance stays below "
             f"{slope.floor_high:.4f}",
-            highlight=False,
-            markup=False,
         )
 
 
@@ -304,7 +299,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
             )
         screen.print(table)
     for sentence in mechanism.sentences():
-        screen.print(sentence, highlight=False, markup=False)
+        screen.print(sentence)
 
 
 def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
@@ -319,9 +314,9 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
         )
     screen.print(table)
     if any(row.beyond for row in nulls.averaging):
-        screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim", highlight=False)
+        screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
-        screen.print(sentence, highlight=False, markup=False)
+        screen.print(sentence)
 
 
 def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:

@@ -43,9 +43,8 @@ def command(name: str) -> Callable[..., None]:
         reading: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
-        from rich.console import Console
 
-        screen = Console(stderr=json == "-", soft_wrap=False)
+        screen = arguments.open_screen(json)
         result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
         _print(result, screen)
         put_result(result, screen, json=json, table=table, figure=figure)
@@ -91,13 +90,13 @@ def _print(result: Result, screen: Console) -> None:
     from rich.table import Table
 
     for name, value in result.headline().items():
-        screen.print(f"{name.replace('_', ' ')}: {value}", highlight=False, markup=False)
+        screen.print(f"{name.replace('_', ' ')}: {value}")
     rows = result.to_table()
     if len(rows) < 2:
         return
     shown = Table(*rows.column_names, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows.slice(0, SHOWN).to_pylist():
         shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-    screen.print(shown, markup=False)
+    screen.print(shown)
     if len(rows) > SHOWN:
         screen.print(f"{len(rows) - SHOWN:,} more rows: --table writes all of them", style="dim")

@@ -10,7 +10,6 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_file
-from poolscope.cli.inputs import encoding_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,8 +50,6 @@ def chunk(
     Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
     long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
     """
-    from rich.console import Console
-
     from poolscope.auditing.commands import Named
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.chunks import chunk_texts
@@ -60,7 +57,7 @@ def chunk(
     from poolscope.cli.inputs import counting_progress, read_corpus
 
     check_chunk_file(output, source=texts)  # before the work, not after it
-    screen = Console(stderr=json == "-", highlight=False, markup=False, soft_wrap=True)
+    screen = arguments.open_screen(json, soft_wrap=True)
     corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
     with counting_progress("splitting", len(corpus), "texts") as progress:
         chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
@@ -120,7 +117,7 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import read_corpus
+    from poolscope.cli.inputs import encoding_progress, read_corpus
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
 
@@ -148,12 +145,11 @@ def encode(
 
 
 def _print_store(store: Store, notes: list[str]) -> None:
-    from rich.console import Console
     from rich.filesize import decimal
 
     from poolscope.encoders.reports import truncation_report, unknown_notes
 
-    screen = Console(highlight=False, markup=False, soft_wrap=True)
+    screen = arguments.open_screen(soft_wrap=True)
     layers = store.manifest.keys
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())

@@ -60,8 +60,6 @@ def correlate(
     With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
     once. Models match by name; those without a partner are named.
     """
-    from rich.console import Console
-
     from poolscope.research.correlate.model_records import read_scores
     from poolscope.research.correlate.run import correlate
 
@@ -79,25 +77,23 @@ def correlate(
         seed=seed,
         **controls,
     )
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     _print(study, screen)
     _write(study, json, parquet, figure)
     name_written(screen, json, parquet, figure)
 
 
 def _print(study: CorrelationStudy, screen: Console) -> None:
-    screen.print(f"{len(study.models)} models: {', '.join(study.models)}", highlight=False, markup=False)
+    screen.print(f"{len(study.models)} models: {', '.join(study.models)}")
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
-            screen.print(
-                f"Not compared, with {where}: {', '.join(names)}", style="yellow", highlight=False, markup=False
-            )
+            screen.print(f"Not compared, with {where}: {', '.join(names)}", style="yellow")
     for score in dict.fromkeys(row.score for row in study.correlations):
         rows = [row for row in study.correlations if row.score == score]
         _print_correlations(score, rows, screen)
         _print_partials(rows, screen)
     for note in study.notes:
-        screen.print(note, style="dim", highlight=False, markup=False)
+        screen.print(note, style="dim")
 
 
 def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
@@ -209,12 +205,10 @@ def transport(
 
     With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
     """
-    from rich.console import Console
-
     from poolscope.cli.inputs import counting_progress, read_corpus
     from poolscope.research.transport import transport as measure
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     chosen = arguments.parse_layers(layers)
     corpus = read_corpus(texts, reading, default=TRANSPORT_TEXTS)
     clouds = _encode_layers(model, corpus, chosen, options, screen)
@@ -237,7 +231,7 @@ def _encode_layers(
     with encoding_progress(len(corpus)) as progress:
         clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
     line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
-    screen.print(line, highlight=False, markup=False)
+    screen.print(line)
     truncation = truncation_report(clouds[chosen[0]])
     print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
     return clouds
@@ -311,14 +305,12 @@ def intervene(
     With nothing: the embedded model on 200 pairs (summary, body) of the embedded docstrings. The query and document
     prompts are those the model declares.
     """
-    from rich.console import Console
-
     from poolscope.cli.inputs import counting_progress
     from poolscope.research.interventions import INTERVENTIONS, parse_intervention
     from poolscope.research.interventions import intervene as measure
     from poolscope.texts import read_pairs
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     interventions = tuple(do) if do else INTERVENTIONS
     for name in interventions:
         parse_intervention(name)  # what cannot be done is refused before any work
@@ -359,7 +351,7 @@ def _encode_pairs(
             part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
         clouds.append(part)
         words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
-        screen.print(words, highlight=False, markup=False)
+        screen.print(words)
         reports = [] if role == "query" else pooling_report(encoder).notes()
         print_notes([*reports, *truncation_report(part).notes()], screen)
     return clouds[0], clouds[1]
@@ -369,7 +361,7 @@ def _print_effects(result: InterveneResult, screen: Console) -> None:
     from rich.table import Table
 
     for line in sentences(result):
-        screen.print(line, highlight=False, markup=False)
+        screen.print(line)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")

@@ -1,4 +1,4 @@
-"""`poolscope socm`: does mean pooling hide differences between these texts?"""
+"""`poolscope socm`: does mean pooling hide differences between these texts? `poolscope pair`: and of two of them?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_file
+from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
+    from poolscope.encoders import TokenEncoder
+    from poolscope.metrics.pair import PairProjection
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
 TOO_HIGH = 1
@@ -69,11 +71,9 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded
     model on the embedded corpus.
     """
-    from rich.console import Console
-
     from poolscope.cli.inputs import is_clouds, load_clouds
 
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
@@ -170,11 +170,13 @@ def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: st
 
 def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold")
     table.add_column()
-    table.add_row("SOCM", f"[bold]{result.mean:.4f}[/bold]  mean over {result.count:,} pairs ({result.kind})")
+    over = f"  mean over {result.count:,} pairs ({result.kind})"
+    table.add_row("SOCM", Text.assemble((f"{result.mean:.4f}", "bold"), over))
     few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
     for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
         if interval is not None:
@@ -235,3 +237,92 @@ def _shortened(text: str, width: int = 160) -> str:
     """One line of printable characters: a text must not be able to write to the terminal's controls."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * width]).split())
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+# -- pair -------------------------------------------------------------------------------------------------------------
+
+
+@arguments.encoder_options(without=("encoding",))
+def pair(
+    first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
+    second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="Hub name, folder, ONNX file or built-in model.")
+    ] = arguments.MODEL,
+    output: Annotated[Path | None, to_figure("Draw both clouds: .html, .png, .svg, .pdf.", "--output", "-o")] = None,
+    layer: Annotated[
+        int | None, typer.Option(metavar="N", help="A layer (0: embedding output), not the one that is pooled.")
+    ] = None,
+    json: arguments.Json = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
+
+    High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
+    """
+    from poolscope.encoders import as_encoder
+    from poolscope.metrics.pair import project_pair
+
+    encoder = as_encoder(model, **options)
+    (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
+    projection = project_pair(clouds[0], clouds[1])
+    name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
+    screen = arguments.open_screen(json, soft_wrap=True)
+    _print_pair(projection, clouds, name, screen)
+    if output is not None:
+        _draw(projection, clouds, [first, second], encoder, name, output)
+    if json is not None:
+        _write_json(projection, clouds, encoder.card.name, layer, json)
+    name_written(screen, output, json)
+
+
+def _draw(
+    projection: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
+) -> None:
+    from poolscope.charts.files import save_figure
+    from poolscope.metrics.pair import pair_figure
+
+    vocabulary = getattr(encoder, "vocabulary", None)
+    ids = [clouds.token_ids(k) for k in (0, 1)]
+    tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
+    save_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
+
+
+def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, layer: int | None, path: str) -> None:
+    from poolscope.results import plain, provenance
+
+    numbers = {
+        "d_mu": projection.distances.mean_distance,
+        "d_sigma": projection.distances.covariance_distance,
+        "socm": projection.distances.socm,
+        "traces": projection.traces,
+        "above_trace": projection.above_trace,
+        "d_sigma_trace": projection.covariance_distance_over_trace,
+        "kept_in_plane": projection.kept,
+        "model": model,
+        "layer": layer,
+        "texts": list(clouds.texts or ()),
+        "tokens": clouds.lengths,
+        "truncated": clouds.truncated,
+        "provenance": provenance(clouds, settings={}),
+    }
+    put_json(plain(numbers), path)
+
+
+def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, screen: Console) -> None:
+    (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
+    pair = projection.distances
+    lines = [f"{name} · {n} and {m} tokens"]
+    if cut or cut_too:
+        lines.append(f"  too long: {cut} and {cut_too} tokens were cut off")
+    lines.append(
+        f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
+    )
+    if projection.above_trace:
+        lines.append(
+            f"  tr Σ {projection.traces[0]:.2f} and {projection.traces[1]:.2f}: above 2, d_Σ and SOCM may "
+            f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
+        )
+    for line in lines:
+        screen.print(line)

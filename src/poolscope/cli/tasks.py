@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from poolscope.evaluation import Difference, Evaluation, Task
     from poolscope.repairs.repair_file import Repair
-    from poolscope.repairs.tune_result import TuneResult
+    from poolscope.repairs.tune import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")
@@ -37,6 +36,7 @@ def load_task(
     name: str, source: str | None, *, columns: str | None, limit: int | None, seed: int, screen: Console
 ) -> Task:
     """The task; what was noticed while reading texts is printed, and the rest stands in its notes."""
+    from poolscope.cli.inputs import print_notes
     from poolscope.evaluation import read_task, split_half_task, summary_body_task
     from poolscope.texts import read_texts
 
@@ -57,12 +57,6 @@ def load_task(
         print_notes(corpus.report.notes(), screen)
         task = split_half_task(corpus.texts)
     return task
-
-
-def print_notes(notes: Iterable[str], screen: Console) -> None:
-    """What a reader must know, in grey."""
-    for note in notes:
-        screen.print(f"  {note}", style="dim", highlight=False, markup=False)
 
 
 # -- tune -------------------------------------------------------------------------------------------------------------
@@ -100,9 +94,7 @@ def tune(
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, which is a normal answer. With nothing: the embedded model on the embedded corpus.
     """
-    from rich.console import Console
-
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     _check_output(output, force=force)
     search = _search(families, temperatures)
     drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
@@ -172,6 +164,8 @@ def print_result(result: TuneResult, screen: Console) -> None:
     """The table of candidates, the verdict and its evidence."""
     from rich.table import Table
 
+    from poolscope.cli.inputs import print_notes
+
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
     table = Table("candidate", "", chosen.metric, "difference", "95 % interval", title=title, title_justify="left")
@@ -182,12 +176,12 @@ def print_result(result: TuneResult, screen: Console) -> None:
         interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
         table.add_row(row["candidate"], row["family"], *numbers, style="bold" if row["selected"] else None)
-    screen.print(f"{result.model} · {chosen.task}", highlight=False, markup=False)
+    screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)
     screen.print(table)
-    screen.print(f"{result.verdict.level}: {result.verdict.sentence}", highlight=False, markup=False, style="bold")
+    screen.print(f"{result.verdict.level}: {result.verdict.sentence}", style="bold")
     for sentence in result.verdict.evidence:
-        screen.print(f"  {sentence}", highlight=False, markup=False)
+        screen.print(f"  {sentence}")
 
 
 def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
@@ -195,7 +189,7 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
         removed = output.exists()
         output.unlink(missing_ok=True)
         older = ", and the older file of that name is removed" if removed else ""
-        screen.print(f"{output} is not written{older}: {result.outcome}.", highlight=False, markup=False)
+        screen.print(f"{output} is not written{older}: {result.outcome}.")
     elif output is not None and result.recommendation is not None:
         result.recommendation.save(output)
         name_written(screen, output)
@@ -232,9 +226,7 @@ def evaluate(
     split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
     retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
     """
-    from rich.console import Console
-
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     chosen = _repair(repair, temperature, pooling)
     drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
     loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
@@ -264,6 +256,7 @@ def _repair(file: Path | None, temperature: float | None, pooling: str | None) -
 def _before_and_after(
     model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console
 ) -> dict[str, Any]:
+    from poolscope.cli.inputs import print_notes
     from poolscope.encoders import as_encoder
     from poolscope.evaluation import compare_scores
     from poolscope.evaluation import evaluate as evaluate_task
@@ -277,7 +270,7 @@ def _before_and_after(
     options = {**proved, **options}
     encoder = as_encoder(model, **options)
     before = evaluate_task(Repair().apply(encoder), task)
-    screen.print(f"{encoder.card.name} · {task.name}", highlight=False, markup=False)
+    screen.print(f"{encoder.card.name} · {task.name}")
     print_notes(before.notes, screen)
     if proved:
         print_notes([f"Encoded as the repair was proved: {proved}."], screen)
@@ -290,7 +283,7 @@ def _before_and_after(
     after = evaluate_task(repair.apply(encoder), task)
     difference = compare_scores(before, after)
     _print(repair.label, after, screen)
-    screen.print(f"difference {difference}: {_meaning(difference)}", style="bold", highlight=False, markup=False)
+    screen.print(f"difference {difference}: {_meaning(difference)}", style="bold")
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
@@ -300,7 +293,7 @@ def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
     units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"
     interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
     line = f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})"
-    screen.print(line, highlight=False, markup=False)
+    screen.print(line)
 
 
 def _meaning(difference: Difference) -> str:

@@ -78,9 +78,7 @@ def tokens(
     MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
     cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
     """
-    from rich.console import Console
-
-    screen = Console(stderr=json == "-", soft_wrap=False)
+    screen = arguments.open_screen(json)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
     seed = reading.pop("seed")  # it is of the draw and of the measurement
@@ -238,7 +236,7 @@ class Request:
         encoder = as_encoder(model, **self.options)
         layout = _layout(encoder, self.screen)
         title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
-        self.screen.print(title, highlight=False, markup=False)
+        self.screen.print(title)
         print_notes(corpus.report.notes(), self.screen)
         try:
             with encoding_progress(len(corpus)) as progress:
@@ -288,7 +286,7 @@ def _layout(encoder: Any, screen: Console) -> NormLayout | None:
     try:
         return norm_layout(encoder)
     except ModelError as error:
-        screen.print(f"  The norms are not known: {error}", style="dim", highlight=False, markup=False)
+        screen.print(f"  The norms are not known: {error}", style="dim")
         return None
 
 
@@ -311,20 +309,20 @@ def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Co
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:
-        screen.print(f"norms: {layout}{_gains(layout)}", highlight=False, markup=False)
+        screen.print(f"norms: {layout}{_gains(layout)}")
     for note in result.notes():
-        screen.print(note, style="dim", highlight=False, markup=False)
+        screen.print(note, style="dim")
     tables = {
         "corpus": "± in the first table",
         "variation": "[low, high] of the variation",
         "correlations": "[low, high] of ρ",
     }
     for kind, meaning in result.interval_meanings().items():
-        screen.print(f"{tables[kind]}: {meaning}.", style="dim", highlight=False, markup=False)
+        screen.print(f"{tables[kind]}: {meaning}.", style="dim")
 
 
 def _print_title(title: str, screen: Console) -> None:
-    screen.print(title, style="bold", highlight=False, markup=False)
+    screen.print(title, style="bold")
 
 
 def _table(*columns: str | Text) -> Table:

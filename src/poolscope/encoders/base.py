@@ -29,7 +29,7 @@ class ModelCard:
     weights; `max_length` is the declared limit in tokens and `positions` what the weights can take;
     `default_prompt` names the prompt that is used when the caller asks for none; `temperature` is the rule by which
     its attention is scaled (`poolscope.tempscale`), None for the model as it is; `parameters` counts the numbers of
-    its weights, None where they are not known.
+    its weights, None where they are not known; `quantization` is how the file stores them where that loses digits.
     """
 
     name: str
@@ -47,6 +47,7 @@ class ModelCard:
     default_prompt: str | None = None
     temperature: Mapping[str, Any] | None = None
     parameters: int | None = None
+    quantization: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, so that the dictionary equals itself after a round trip through JSON."""
@@ -54,11 +55,11 @@ class ModelCard:
 
 
 def model_identity(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells models apart in the dictionary of a card: all but `parameters`, which follows from the revision.
+    """What tells models apart in the dictionary of a card: all but what follows from the revision.
 
-    Without it, clouds and states that were saved before cards counted parameters are recognised.
+    Without it, clouds and states are recognised that were saved before cards had these entries.
     """
-    return {name: value for name, value in card.items() if name != "parameters"}
+    return {name: value for name, value in card.items() if name not in ("parameters", "quantization")}
 
 
 @dataclass(frozen=True)

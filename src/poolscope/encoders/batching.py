@@ -213,9 +213,14 @@ class BatchedEncoder:
 
     @property
     def attention(self) -> Sequence[Any] | None:
-        """The torch models, one copy a device; None where the backend is no torch."""
+        """The torch models, one copy a device; None where the backend has none."""
         models: Sequence[Any] | None = getattr(self.backend, "models", None)
         return models
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no `attention`, where the backend knows more than that it is no torch."""
+        return str(getattr(self.backend, "lacking", ""))
 
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`; see `Backend.workers`."""

@@ -27,7 +27,10 @@ CAPABILITIES: dict[str, tuple[str, str]] = {
     "with_options": ("cannot be given other options", f"{_TRANSFORMER}, an ONNX file or a static table"),
     "tokenize": ("has no tokenizer that poolscope could count with", f"{_TRANSFORMER}, an ONNX file or a static table"),
     "plan": ("takes no tokens", f"{_TRANSFORMER}, or an ONNX file"),
-    "attention": ("has no attention that can be watched or scaled", f"{_TRANSFORMER}, on torch"),
+    "attention": (
+        "has no attention that can be watched or scaled",
+        f"{_TRANSFORMER}, on torch; or an ONNX export with named weights",
+    ),
     "spec": (
         "cannot be opened again in another process",
         "a model that was opened by name: a hub name, a folder or file, builtin:minilm",
@@ -119,8 +122,10 @@ def require_capability(encoder: TokenEncoder, capability: str) -> Any:
     if has(encoder, capability):
         return getattr(encoder, capability)
     lacks, needed = CAPABILITIES[capability]
+    reason = getattr(encoder, "lacking", "") if capability == "attention" else ""
     raise ModelError(
         f"{encoder.card.name}: received a model of kind '{encoder.card.kind}', which {lacks}; needed: {needed}."
+        f"{' ' if reason else ''}{reason}"
     )
 
 

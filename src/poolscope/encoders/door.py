@@ -18,6 +18,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
+from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin
 from poolscope.encoders.onnx import is_onnx, load_onnx
 from poolscope.encoders.pooling import declares_nothing
@@ -134,6 +135,13 @@ ENCODERS: dict[str, EncoderKind] = {
             extra="onnx",
         ),
         EncoderKind(
+            "gguf",
+            "a .gguf file or a folder with one",
+            lambda source: source.is_file(".gguf") or source.is_folder(is_gguf),
+            _located(load_gguf),
+            extra="gguf",
+        ),
+        EncoderKind(
             "transformers",
             "a folder of transformers or sentence-transformers",
             lambda source: source.is_folder(is_model_folder),
@@ -233,8 +241,8 @@ def _unknown(source: Source) -> InputError | ModelError:
     allowed = ", ".join(kind.words for kind in ENCODERS.values())
     if source.path is not None and source.path.is_file():
         return ModelError(
-            f"{source.name}: a file of type {source.path.suffix or 'unknown'!r} is no model; allowed files: .onnx, and "
-            f".txt or .vec with a word and its vector on each line. Pass the model's folder."
+            f"{source.name}: a file of type {source.path.suffix or 'unknown'!r} is no model; allowed files: .onnx, "
+            f".gguf, and .txt or .vec with a word and its vector on each line. Pass the model's folder."
         )
     if source.path is not None and (source.path / "adapter_config.json").is_file():
         return ModelError(
@@ -244,7 +252,7 @@ def _unknown(source: Source) -> InputError | ModelError:
     if source.path is not None:
         return ModelError(
             f"{source.name}: the folder holds no model that poolscope knows; needed: config.json with weights "
-            f"(transformers), modules.json (sentence-transformers), model.onnx or a static table."
+            f"(transformers), modules.json (sentence-transformers), model.onnx, a .gguf file or a static table."
         )
     if source.name:
         return InputError(f"model: no file or folder {source.name!r} here, and it is no hub name; allowed: {allowed}.")
@@ -318,10 +326,10 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
     Parameters
     ----------
     model
-        A hub name; a folder of sentence-transformers, transformers, ONNX or model2vec; an `.onnx` file; a text file of
-        word vectors; `builtin:minilm`; a loaded `SentenceTransformer`; a pair (transformers model, tokenizer); a
-        function from texts to token arrays; an encoder; `TokenClouds` or a list of token arrays. Packages from outside
-        may add to these (`register_encoder`).
+        A hub name; a folder of sentence-transformers, transformers, ONNX or model2vec; an `.onnx` or `.gguf` file; a
+        text file of word vectors; `builtin:minilm`; a loaded `SentenceTransformer`; a pair (transformers model,
+        tokenizer); a function from texts to token arrays; an encoder; `TokenClouds` or a list of token arrays. Packages
+        from outside may add to these (`register_encoder`).
     **options
         The fields of `EncoderOptions`: `role`, `prompt`, `max_length`, `dtype`, `device`, …
 

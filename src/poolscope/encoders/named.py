@@ -99,7 +99,7 @@ def is_hub_name(name: str) -> bool:
     >>> is_hub_name("intfloat/e5-base-v2"), is_hub_name("./folder/model"), is_hub_name("model.onnx")
     (True, False, False)
     """
-    is_file = name.endswith((".onnx", ".txt", ".vec", ".safetensors"))
+    is_file = name.endswith((".onnx", ".gguf", ".txt", ".vec", ".safetensors"))
     return _HUB_NAME.fullmatch(name) is not None and not name.startswith(".") and not is_file
 
 

@@ -1,9 +1,15 @@
-"""Encoders on ONNX files: the graph through onnxruntime, the texts through tokenizer.json."""
+"""Encoders on ONNX files: the graph through onnxruntime, the texts through tokenizer.json.
+
+A graph shows its last layer only. Where its weights still have their names, as in exports of BERT and its like, they
+are put into the class of transformers as soon as somebody asks for other layers or for the attention; the result must
+agree with onnxruntime, and from then on this encoder runs on torch. Where that cannot be, it says what is missing.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +22,8 @@ from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
-from poolscope.errors import InputError, ModelError, require
+from poolscope.encoders.torch_backend import TorchBackend
+from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
 _BUDGET_CORE = 512
@@ -60,17 +67,45 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
     card = _card(home, output, name=name, revision=revision)
     vocabulary = Vocabulary.of_tokenizers(tokenizer)
     check_vocabulary(vocabulary, read_settings(home / "config.json").get("vocab_size"), name=name)
+    backend = OnnxBackend(session, output.name, card, pad_id=(tokenizer.padding or {}).get("pad_id", 0))
+    backend.twin = Twin(partial(_load_twin, backend, file, home / "config.json"))
     return BatchedEncoder(
         card,
         options,
-        backend=OnnxBackend(session, output.name, card, pad_id=(tokenizer.padding or {}).get("pad_id", 0)),
+        backend=backend,
         tokenize=partial(tokenize_plain, tokenizer),
         vocabulary=vocabulary,
     )
 
 
+class Twin:
+    """A model on torch with the weights of a graph: loaded when it is first asked for, and then only once.
+
+    `backend` is None until then, and for good where it cannot be had; `missing` then says why.
+    """
+
+    def __init__(self, load: Callable[[], TorchBackend]) -> None:
+        self._load = load
+        self.backend: TorchBackend | None = None
+        self.missing = ""
+
+    def get(self) -> TorchBackend | None:
+        """The model, loaded now if that was not tried before."""
+        if self.backend is None and not self.missing:
+            try:
+                self.backend = self._load()
+            except PoolscopeError as error:
+                self.missing = str(error)
+        return self.backend
+
+
 class OnnxBackend:
-    """Runs batches through one onnxruntime session, called from as many threads as there are cores."""
+    """Runs batches through one onnxruntime session, called from as many threads as there are cores.
+
+    `twin` takes its place once the attention or another layer than the last was asked for.
+    """
+
+    twin: Twin
 
     def __init__(self, session: Any, output: str, card: ModelCard, *, pad_id: int) -> None:
         self._session = session
@@ -87,19 +122,49 @@ class OnnxBackend:
         self.budget = _BUDGET_CORE if self._on_cpu else _BUDGET_DEVICE
         self.pad_id = pad_id
         self.padding = "attention_mask" in self._inputs
+        self._role: str | None = None
+
+    @property
+    def models(self) -> Sequence[Any] | None:
+        """The model on torch with these weights, in a list; None where there cannot be one."""
+        backend = self.twin.get()
+        return None if backend is None else backend.models
+
+    @property
+    def lacking(self) -> str:
+        """Why there is no model on torch, "" where there is one or nobody has asked yet."""
+        return self.twin.missing
 
     def describe(self, card: ModelCard) -> ModelCard:
-        """The card: a graph runs as it was exported."""
-        return card
+        """The card: a graph runs as it was exported, a model on torch may run at another temperature."""
+        backend = self._on_torch()
+        return card if backend is None else backend.describe(card)
 
     def in_role(self, role: str) -> Self:
-        """Itself: a graph has no temperature."""
-        return self
+        """The same for texts in that role."""
+        other = copy.copy(self)
+        other._role = role
+        return other
+
+    def _on_torch(self) -> TorchBackend | None:
+        backend = self.twin.backend
+        return backend if backend is None or self._role is None else backend.in_role(self._role)
 
     @contextmanager
-    def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
-        """The session, for several threads on a CPU; `numbers` can only be the last layer, which the file gives."""
-        yield [partial(self._forward, numbers[0])] * (min(_cores(), batches, _MOST_THREADS) if self._on_cpu else 1)
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[Sequence[Forward]]:
+        """The session, for several threads on a CPU, if only the last layer is wanted, which is what the file gives."""
+        last = -1 if self._card.layers is None else self._card.layers
+        if list(numbers) != [last] and self.twin.get() is None:
+            raise ModelError(f"{self._card.name}: an ONNX graph gives its last layer only. {self.twin.missing}")
+        if (backend := self._on_torch()) is not None:
+            with backend.workers(numbers, batches) as functions:
+                yield functions
+        else:
+            yield [partial(self._forward, last)] * (min(_cores(), batches, _MOST_THREADS) if self._on_cpu else 1)
+
+    def state(self, batch: Batch) -> NDArray[Any]:
+        """The last layer of a batch, as the graph gives it."""
+        return self._forward(-1, batch)[-1]
 
     def _forward(self, number: int, batch: Batch) -> dict[int, NDArray[Any]]:
         types = np.zeros_like(batch.ids) if batch.type_ids is None else batch.type_ids
@@ -185,6 +250,7 @@ def _card(home: Path, output: Any, *, name: str, revision: str) -> ModelCard:
         kind="onnx",
         dimension=int(dimension),
         revision=revision,
+        layers=config.get("num_hidden_layers", config.get("n_layers")),
         max_length=min(limits, default=None),
         pooling=declared.pooling,
         after=declared.after,
@@ -202,3 +268,89 @@ def _positions(config: Mapping[str, Any]) -> int | None:
         return None
     shift = config.get("pad_token_id", 1) + 1 if config.get("model_type") in _SHIFTED_POSITIONS else 0
     return int(positions) - shift
+
+
+# -- the same weights on torch ----------------------------------------------------------------------------------------
+
+_AGREE = 1e-4  # of the largest number in the last layer; float32 in another order of the sums gives some 1e-6
+
+
+def _load_twin(backend: OnnxBackend, file: Path, settings: Path) -> TorchBackend:
+    """The graph's weights in the class that its config.json names, or the error that says what is missing."""
+    onnx, torch, library = require("onnx", "onnx"), require("torch", "torch"), require("transformers", "torch")
+    if not settings.is_file():
+        raise ModelError("To look inside, its config.json is needed beside tokenizer.json: copy it there.")
+    try:
+        model = library.AutoModel.from_config(
+            library.AutoConfig.from_pretrained(settings.parent, local_files_only=True)
+        )
+        graph = onnx.load(str(file)).graph
+    except Exception as error:  # configurations and graphs of every kind
+        raise ModelError(f"To look inside, its config.json and graph must be readable ({error}).") from error
+    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items() if "pooler" not in name}
+    weights = _named_weights(graph, wanted, onnx.numpy_helper.to_array)
+    absent = [name for name, shape in wanted.items() if name not in weights or weights[name].shape != shape]
+    if absent:
+        raise ModelError(
+            f"To look inside, its weights must have their names: {len(absent)} of {len(wanted)} of a "
+            f"{type(model).__name__} are not in the graph, which was fused or quantised (first: {absent[0]}). Pass the "
+            f"model's folder of transformers, or a plain export in float32."
+        )
+    model.load_state_dict(
+        {name: torch.from_numpy(value.copy()).float() for name, value in weights.items()}, strict=False
+    )
+    twin = TorchBackend([model.eval()], backend._card, pad_id=backend.pad_id)
+    _check_agreement(backend, twin, model.config.vocab_size)
+    return twin
+
+
+def _named_weights(
+    graph: Any, wanted: Mapping[str, tuple[int, ...]], read: Callable[[Any], NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The weights of a graph by the names that they have in the model.
+
+    An exporter keeps most names, behind a prefix. The matrix of a linear layer it stores transposed under a number; its
+    name is that of the bias that is added next, or stands in the name of the multiplication.
+    """
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:  # equal tensors are kept once, and have their other names by such nodes
+        if node.op_type == "Identity" and node.input[0] in stored:
+            stored[node.output[0]] = stored[node.input[0]]
+    products = {
+        node.output[0]: (node.name, node.input[1])
+        for node in graph.node
+        if node.op_type == "MatMul" and node.input[1] in stored
+    }
+    matrices = {name.strip("/").rpartition("/")[0].replace("/", "."): matrix for name, matrix in products.values()}
+    for node in graph.node:
+        if node.op_type == "Add":
+            for one, other in (node.input, reversed(node.input)):
+                if one in products and other in stored:
+                    matrices[other.removesuffix(".bias")] = products[one][1]
+    first = next(iter(wanted))
+    prefix = next((name.removesuffix(first) for name in stored if name.endswith(first)), "")
+    weights: dict[str, NDArray[Any]] = {}
+    for name in wanted:
+        if f"{prefix}{name}" in stored:
+            weights[name] = read(stored[f"{prefix}{name}"])
+        elif (matrix := matrices.get(f"{prefix}{name}".removesuffix(".weight"))) is not None:
+            weights[name] = read(stored[matrix]).T
+    return weights
+
+
+def _check_agreement(backend: OnnxBackend, twin: TorchBackend, vocabulary: int) -> None:
+    """Refuse a model that gives other numbers than the graph, on two texts of different lengths."""
+    length = min(16, backend._card.positions or 16)
+    ids = np.random.default_rng(0).integers(0, vocabulary, (2, length))
+    mask = np.arange(length) < np.array([[length], [length // 2]]) if backend.padding else np.ones((2, length), bool)
+    batch = Batch(ids, mask, mask, None, np.arange(int(mask.sum())))
+    expected = backend.state(batch)
+    last = -1 if backend._card.layers is None else backend._card.layers
+    with twin.workers([last]) as functions:
+        received = functions[0](batch)[last]
+    difference = float(np.abs(received - expected).max() / max(1.0, float(np.abs(expected).max())))
+    if not difference <= _AGREE:
+        raise ModelError(
+            f"To look inside, its weights were put into a model of transformers, which gives other numbers than the "
+            f"graph (by {difference:.1e} of the largest; allowed: {_AGREE:g}). Pass the model's folder of transformers."
+        )

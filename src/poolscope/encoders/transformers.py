@@ -24,6 +24,9 @@ from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
+# In the configuration of a folder that was converted from quantised weights: how they were stored.
+QUANTIZATION_KEY = "poolscope_quantization"
+
 
 def is_model_folder(folder: Path, *, name: str) -> bool:
     """Does the folder hold a configuration of transformers, where its modules.json says or at its top?"""
@@ -179,6 +182,7 @@ def _encoder(
         positions=positions,
         default_prompt=declared.default_prompt,
         parameters=_count(model, declared),
+        quantization=getattr(model.config, QUANTIZATION_KEY, None),
     )
     return BatchedEncoder(
         card,
@@ -287,14 +291,26 @@ def _check_complete(report: Mapping[str, Any], folder: Path) -> None:
 
 
 @contextmanager
-def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
-    """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
+def quietly() -> Iterator[None]:
+    """Load with transformers without its chatter."""
     logging = require("transformers", "torch").utils.logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
+    """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
+    try:
+        with quietly():
+            yield
     except PoolscopeError:
         raise
     except Exception as error:  # damaged files raise whatever the reader of that file raises
@@ -305,10 +321,6 @@ def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
             else "Check that the folder holds config.json, tokenizer files and weights of one model."
         )
         raise ModelError(f"{name}: cannot be loaded by transformers ({error}). {remedy}") from error
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _text_of(path: Path) -> str:

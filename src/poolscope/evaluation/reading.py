@@ -43,7 +43,7 @@ def read_task(
     """
     if kind not in KINDS:
         raise InputError(f"task: received {kind!r}; allowed: {', '.join(KINDS)}. Ask for one of these.")
-    return KINDS[kind](source, columns, {"sample": limit, "seed": seed})
+    return KINDS[kind](source, columns, {"limit": limit, "seed": seed})
 
 
 def _similarity(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata, t
+from scipy.stats import norm, rankdata, t
 
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 FEWEST_UNITS = 10
 # The fewest changes that a two-sided sign test at 5 % tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06.
 FEWEST_CHANGED = 6
+# What a query wins in nDCG when its document goes from the second place to the first: 1 − 1/log₂ 3.
+_ONE_PLACE = 0.37
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,6 +156,30 @@ class Difference(Result):
     def proves_loss(self) -> bool:
         """Does the interval exclude no loss, over units enough to prove anything?"""
         return self.interval is not None and self.interval.high < 0 and self.shortage() is None
+
+    def smallest_gain(self, power: float = 0.8) -> float:
+        """The smallest gain that units as many and as different as these prove with this probability.
+
+        (z + z_power)·error, with the error of the interval; infinite without one. Where fewer units changed than could
+        prove anything, how much a change is worth is not known: as many as needed, each from the second place to the
+        first.
+
+        >>> found = compare_scores(np.zeros(100), np.tile([0.1, -0.1], 50))
+        >>> round(found.smallest_gain(), 3), round(found.smallest_gain(0.5), 3)
+        (0.029, 0.02)
+        """
+        if self.interval is None:
+            return float("inf")
+        z = float(norm.ppf((1 + self.interval.level) / 2))
+        seen = (z + float(norm.ppf(power))) * (self.interval.high - self.interval.low) / 2 / z
+        return seen if self.changed >= FEWEST_CHANGED else max(seen, FEWEST_CHANGED / self.count * _ONE_PLACE)
+
+    def could_tell(self, least: float) -> bool:
+        """Would a gain of `least` have been seen, or is it excluded? Otherwise the question has not been asked."""
+        if self.interval is None or self.count < FEWEST_UNITS:
+            return False
+        excluded = self.interval.high < least and self.changed >= FEWEST_CHANGED
+        return excluded or self.smallest_gain() <= least
 
     def shortage(self, units: int = FEWEST_UNITS) -> str | None:
         """Why these units, or those that changed, are too few to prove anything; None where they suffice."""

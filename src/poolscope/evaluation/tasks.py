@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
 from poolscope.evaluation.scores import STATISTICS, Evaluation
-from poolscope.numbers.clusters import cluster
-from poolscope.numbers.logistic import predict_unseen
+from poolscope.numbers.learning import cluster, predict_unseen
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
 from poolscope.texts import as_texts
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from poolscope.errors import InputError
@@ -67,11 +68,28 @@ class Trial(Result):
         """What was won, 0 where that is not proven."""
         return self.difference.mean if self.difference is not None and self.difference.proves_gain else 0.0
 
+    def could_tell(self, least: float) -> bool:
+        """Was it tried, on queries enough to see a gain of `least`?"""
+        return self.difference is not None and self.difference.could_tell(least)
+
+    def reach(self, least: float) -> str:
+        """A sentence where the trial met too few queries for a gain of `least`; empty otherwise."""
+        if self.difference is None or self.gain > 0 or self.could_tell(least):
+            return ""
+        gain = self.difference.smallest_gain()
+        smallest = f"{gain:.3f} {self.difference.metric}" if np.isfinite(gain) else "any size"
+        return f"Too few queries to tell: the smallest gain they could have shown is {smallest}, and {least:g} matters."
+
     def numbers(self, name: str) -> dict[str, Any]:
         """The difference under a name, with its interval."""
         if self.difference is None:
             return {f"{name}_gain": None}
-        return {f"{name}_gain": self.difference.mean, f"{name}_gain_interval": self.difference.interval}
+        gain = self.difference.smallest_gain()
+        return {
+            f"{name}_gain": self.difference.mean,
+            f"{name}_gain_interval": self.difference.interval,
+            f"{name}_smallest_gain": gain if np.isfinite(gain) else None,
+        }
 
     def table(self, name: str) -> Mapping[str, pa.Table]:
         """The scores query by query as a table of that name; none where nothing was tried.

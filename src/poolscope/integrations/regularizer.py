@@ -92,14 +92,14 @@ def _check_loss(loss: torch.nn.Module) -> None:
 
 def _mean_poolings(model: Any) -> list[Any]:
     """The Pooling modules of the model (several in a Router); each must average tokens."""
-    found = [module for module in model.modules() if type(module).__name__ == "Pooling"]
-    modes = [(mode,) if isinstance(mode := pooling.pooling_mode, str) else tuple(mode) for pooling in found]
-    if not found or any("mean" not in part for part in modes):
+    poolings = [module for module in model.modules() if type(module).__name__ == "Pooling"]
+    modes = [(mode,) if isinstance(mode := pooling.pooling_mode, str) else tuple(mode) for pooling in poolings]
+    if not poolings or any("mean" not in part for part in modes):
         raise ModelError(
             f"received a model with the pooling {modes or 'none'}; SOCM measures what mean pooling hides, so a Pooling "
             f"module with the mode 'mean' is needed. Train without this term, or pool by the mean."
         )
-    return found
+    return poolings
 
 
 @contextmanager

@@ -62,8 +62,8 @@ class RepairModule(Module):  # type: ignore[misc]
                 for k, (row, kept) in enumerate(zip(rows, keep, strict=True))
             ]
         )
-        found = torch.from_numpy(self.repair.finish(pooled))
-        features["sentence_embedding"] = found.to(tokens.device, tokens.dtype)
+        repaired = torch.from_numpy(self.repair.finish(pooled))
+        features["sentence_embedding"] = repaired.to(tokens.device, tokens.dtype)
         return features
 
     def get_embedding_dimension(self) -> int:
@@ -146,14 +146,14 @@ def _at_temperature(model: Any, repair: Repair) -> Any:
     if rule is None or rule.neutral:
         return copy.deepcopy(model)
     if isinstance(rule, Constant):
-        from poolscope.repairs.temperature.bake import bake
+        from poolscope.repairs.temperature.tempscale import bake
 
         return bake(model, rule)
     from poolscope.repairs.temperature.tempscale import keep_rule
 
-    found = copy.deepcopy(model)
-    keep_rule(found, rule)
-    return found
+    scaled = copy.deepcopy(model)
+    keep_rule(scaled, rule)
+    return scaled
 
 
 def _is_native(repair: Repair, pooling: Any) -> bool:

@@ -104,9 +104,9 @@ class PairedSOCM(Metric):
             TokenClouds.from_padded(tokens, token_mask(tokens, mask))
             for tokens, mask in ((left, left_mask), (right, right_mask))
         )
-        found = socm(clouds, others, pairs=[(k, k) for k in range(len(clouds))], **self.formula.to_dict())
-        self.total += found.mean * found.count
-        self.pairs += found.count
+        measured = socm(clouds, others, pairs=[(k, k) for k in range(len(clouds))], **self.formula.to_dict())
+        self.total += measured.mean * measured.count
+        self.pairs += measured.count
 
     def compute(self) -> Tensor:
         """The mean over the pairs seen."""

@@ -128,7 +128,7 @@ _ROWS = (
         "cone",
         "How much of every vector is the same direction?",
         needs="vectors",
-        measure="poolscope.metrics.cone:cone",
+        measure="poolscope.metrics.scores:cone",
         page="scores.md",
     ),
     Metric(

@@ -1,4 +1,8 @@
-"""What an unrelated pair scores: the cosines of random pairs of texts, and the cut-off that few of them pass."""
+"""What an unrelated pair scores: the cosines of pairs of different documents, and the cut-off that few of them pass.
+
+Where documents are not known, the pairs are random. And what lies behind it, the cone: how much of every vector is the
+same direction?
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,109 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require
-from poolscope.metrics.cone import cone
 from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
+# -- the cone ---------------------------------------------------------------------------------------------------------
+
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Cone(Result):
+    """The cone that the vectors of a corpus lie in.
+
+    `mean_cosine` is the mean over all pairs of different texts, with its interval for the population of texts; its
+    floor is 0, what vectors without a preferred direction give. `mean_norm` is the norm of the mean of the vectors at
+    length 1, in [0, 1]: 1 when all point the same way. `per_text` is the mean cosine of each text with all others.
+    """
+
+    texts: int
+    dimension: int
+    mean_cosine: Estimate
+    mean_norm: float
+    per_text: Array = bulk(required=True)
+    direction: Array = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a text: its mean cosine with all others."""
+        return [{"position": k, "mean_cosine": cosine} for k, cosine in enumerate(self.per_text.tolist())]
+
+    def figure(self) -> Any:
+        """Histogram of the mean cosines of the texts with all others."""
+        return cone_figure(self)
+
+
+def cone(vectors: ArrayLike) -> Cone:
+    """Mean cosine and norm of the mean of vectors (N × d), exact, without going through the pairs.
+
+    With u_i at length 1 and s = Σ u_i, the mean cosine over pairs is (‖s‖² − N)/(N(N − 1)), and that of text i with all
+    others (u_i·s − 1)/(N − 1). The interval leaves out one text at a time; None for two texts.
+
+    Parameters
+    ----------
+    vectors : matrix
+        One row a text (N × d), at least two; their lengths do not count.
+
+    Returns
+    -------
+    Cone
+        The mean cosine with its interval, the norm of the mean, the mean cosine of each text.
+
+    Examples
+    --------
+    >>> result = cone([[1, 0], [0, 1], [1, 1]])
+    >>> round(result.mean_cosine.value, 4), round(result.mean_norm, 4)      # (0 + √½ + √½)/3
+    (0.4714, 0.8047)
+
+    """
+    unit = unit_rows(vectors, "vectors").astype(np.float64)
+    count = len(unit)
+    if count < 2:
+        raise InputError("received one vector; a cosine is between two. Pass at least two texts.")
+    total = unit.sum(axis=0)
+    per_text = unit @ total - 1
+    pairs = count * (count - 1) // 2
+    return Cone(
+        texts=count,
+        dimension=unit.shape[1],
+        mean_cosine=Estimate(
+            float(per_text.sum() / 2 / pairs),
+            jackknife_interval([per_text], [count - 1], float(per_text.sum() / 2), pairs),
+            floor=0.0,
+        ),
+        mean_norm=float(np.linalg.norm(total) / count),
+        per_text=per_text / (count - 1),
+        direction=total / count,
+        provenance=provenance(settings={}),
+    )
+
+
+def cone_figure(shared: Cone, *, note: str = "") -> Any:
+    """Mean cosine of each text with all others, as a histogram; `note` goes on in the title."""
+    go = require("plotly.graph_objects", "report")
+    counts, edges = np.histogram(shared.per_text, 60)
+    figure = go.Figure(
+        go.Bar(
+            x=(edges[:-1] + edges[1:]) / 2,
+            y=counts,
+            width=np.diff(edges),
+            marker={"color": COLOURS[0]},
+            hovertemplate="mean cosine %{x:.3f}: %{y} texts<extra></extra>",
+            showlegend=False,
+        )
+    )
+    figure.add_vline(0, line={"color": GREY, "dash": "dash"})
+    title = "How much a text shares with all others"
+    figure = style(figure, title=f"{title} · {note}" if note else title, width=860, height=380)
+    figure.update_xaxes(title_text="mean cosine with all other texts (0: no preferred direction)")
+    figure.update_yaxes(title_text="texts")
+    return figure
+
+
+# -- scores of unrelated pairs ----------------------------------------------------------------------------------------
 
 # Beyond this many texts the pairs are those of a draw of them: two million pairs say enough of a distribution.
 MOST_TEXTS = 2000
@@ -29,9 +130,11 @@ _FEWEST_ABOVE = 4
 class ScoreDistribution(Result):
     """The cosines of all pairs of `texts` texts (a draw of the corpus where it is larger).
 
-    `mean` is their mean, the floor of what a score can say, and `deviation` their standard deviation; `cut_off` is
-    passed by a share `false_hits` of the pairs (the highest score where that is less than one pair). The floors of both
-    estimates are those of vectors without a preferred direction, the intervals are for the population of texts.
+    `documents` counts the documents that they come from: then only pairs of different ones count. None: not known, and
+    the pairs are random, a few of them perhaps related. `mean` is their mean, and `deviation` their standard deviation;
+    `cut_off` is passed by a share `false_hits` of the pairs (the highest score where that is less than one pair). The
+    floors of both estimates are those of vectors without a preferred direction, the intervals are for the population of
+    texts (of documents).
     `nearest` is the median score of a text's nearest other text. `counts` and `edges` are a histogram, `positions` the
     texts that were drawn.
     """
@@ -46,6 +149,7 @@ class ScoreDistribution(Result):
     counts: NDArray[np.int64] = field(repr=False)
     edges: Array = field(repr=False)
     positions: NDArray[np.int64] = bulk(required=True)
+    documents: int | None = None
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -69,22 +173,30 @@ class ScoreDistribution(Result):
         return [{"low": low, "high": high, "pairs": pairs} for low, high, pairs in bins]
 
     def figure(self) -> Any:
-        """Histogram of the cosines of unrelated pairs, with floor and cut-off."""
+        """Histogram of the cosines of unrelated pairs, with mean and cut-off."""
         return scores_figure(self)
 
 
 def score_distribution(
-    vectors: ArrayLike, *, false_hits: float = 0.01, seed: int = 0, most: int = MOST_TEXTS
+    vectors: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    false_hits: float = 0.01,
+    seed: int = 0,
+    most: int = MOST_TEXTS,
 ) -> ScoreDistribution:
     """The scores of unrelated pairs among vectors (N × d): floor, spread, and the cut-off for `false_hits`.
 
-    Random pairs of a corpus are taken as unrelated; the few that are related make the cut-off cautious. Its interval is
-    that of the share of pairs above it, leaving out one text at a time, read off the distribution (Woodruff 1952).
+    Pairs of different groups (documents) are taken as unrelated. Without groups the pairs are random: those of one
+    document are among them and, as they score higher, make the cut-off cautious. Its interval is that of the share of
+    pairs above it, leaving out one text (one group) at a time, read off the distribution (Woodruff 1952).
 
     Parameters
     ----------
     vectors : matrix
         One row a text (N × d), at least two; their lengths do not count.
+    groups : list
+        The document of each text, by any name or number; pairs of one document are left out.
     false_hits : float
         The share of unrelated pairs that the cut-off lets pass.
     seed : int
@@ -107,33 +219,60 @@ def score_distribution(
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
     unit = unit_rows(vectors, "vectors")
+    members = np.arange(len(unit)) if groups is None else _numbered(groups, len(unit))
     positions = np.arange(len(unit))
     if len(unit) > most:
         positions = np.sort(np.random.default_rng(seed).choice(len(unit), most, replace=False))
-        unit = unit[positions]
-    whole = cone(unit)
+        unit, members = unit[positions], np.unique(members[positions], return_inverse=True)[1]
     cosines = unit @ unit.T
-    scores = cosines[np.triu_indices(len(unit), 1)]
+    apart = np.triu(members[:, None] != members, 1)
+    scores = cosines[apart]
     cut_off = float(np.quantile(scores, 1 - false_hits) if _enough(len(scores), false_hits) else scores.max())
-    np.fill_diagonal(cosines, -np.inf)
+    nearest = cosines.copy()
+    np.fill_diagonal(nearest, -np.inf)
     counts, edges = np.histogram(scores, _BINS)
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),
-        mean=whole.mean_cosine,
+        mean=cone(unit).mean_cosine if groups is None else _mean_apart(cosines, apart, members),
         deviation=float(scores.std(dtype=np.float64)),
         false_hits=false_hits,
         cut_off=Estimate(
             cut_off,
-            _quantile_interval(scores, cosines, cut_off, false_hits),
+            _quantile_interval(scores, apart, cosines, members, cut_off, false_hits),
             floor=isotropic_quantile(1 - false_hits, unit.shape[1]),
         ),
-        nearest=float(np.median(cosines.max(axis=1))),
+        nearest=float(np.median(nearest.max(axis=1))),
         counts=counts,
         edges=edges.astype(np.float64),
         positions=positions,
+        documents=None if groups is None else int(members.max()) + 1,
         provenance=provenance(settings={"false_hits": false_hits, "seed": seed, "most": most}),
     )
+
+
+def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:
+    """The groups as numbers from 0 on."""
+    names = np.asarray(groups)
+    if names.shape != (texts,):
+        raise InputError(f"groups: received shape {names.shape}; needed: one for each of the {texts} vectors.")
+    numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1]
+    if numbers.max() == 0:
+        raise InputError(f"groups: received one group for all {texts} texts; pairs of different ones need two or more.")
+    return numbers
+
+
+def _by_group(values: NDArray[Any], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Array:
+    """The sum over the pairs of each group of `values` (texts × texts); a pair counts for both of its groups."""
+    kept = np.where(apart, values, 0.0)
+    return np.bincount(members, kept.sum(axis=0) + kept.sum(axis=1)).astype(np.float64)
+
+
+def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Estimate:
+    """The mean over pairs of different groups, leaving out one group at a time."""
+    sums, pairs = _by_group(cosines.astype(np.float64), apart, members), _by_group(apart * 1.0, apart, members)
+    total, count = float(sums.sum()) / 2, int(apart.sum())
+    return Estimate(total / count, jackknife_interval([sums], [pairs], total, count), floor=0.0)
 
 
 def _enough(pairs: int, false_hits: float) -> bool:
@@ -158,7 +297,12 @@ def isotropic_quantile(share: float, dimension: int) -> float:
 
 
 def _quantile_interval(
-    scores: NDArray[np.float32], cosines: NDArray[np.float32], cut_off: float, false_hits: float
+    scores: NDArray[np.float32],
+    apart: NDArray[np.bool_],
+    cosines: NDArray[np.float32],
+    members: NDArray[np.int64],
+    cut_off: float,
+    false_hits: float,
 ) -> Interval | None:
     """From the interval of the share of pairs above the cut-off to scores that such shares lie above.
 
@@ -166,8 +310,9 @@ def _quantile_interval(
     """
     if len(scores) * false_hits < _FEWEST_ABOVE:
         return None
-    above = (cosines >= cut_off).sum(axis=1).astype(np.float64)
-    share = jackknife_interval([above], [len(cosines) - 1], float(above.sum()) / 2, len(scores))
+    above = _by_group((cosines >= cut_off) * 1.0, apart, members)
+    pairs = _by_group(apart * 1.0, apart, members)
+    share = jackknife_interval([above], [pairs], float(above.sum()) / 2, len(scores))
     if share is None:
         return None
     low, high = np.quantile(scores, [1 - min(share.high, 1.0), 1 - max(share.low, 0.0)])
@@ -178,7 +323,7 @@ def _quantile_interval(
 
 
 def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelated pairs",)) -> Any:
-    """Histogram of the cosines of unrelated pairs, one outline a model, with floor (dots) and cut-off (line)."""
+    """Histogram of the cosines of unrelated pairs, one outline a model, with mean (dots) and cut-off (line)."""
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for result, name, colour in zip(results, names, COLOURS, strict=False):
@@ -198,7 +343,7 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
         top = float(density.max())
         figure.add_traces(
             [
-                _line(go, result.mean.known, top, colour, "dot", f"floor {result.mean.known:.3f}"),
+                _line(go, result.mean.known, top, colour, "dot", f"mean {result.mean.known:.3f}"),
                 _line(go, result.cut_off.known, top, colour, "solid", f"cut-off {result.cut_off.known:.3f}"),
             ]
         )

@@ -58,12 +58,12 @@ def grouped_cosines(unit: Units, groups: Index, count: int) -> list[PairCosine]:
     sizes = np.bincount(groups, minlength=count).astype(np.float64)
     own = np.einsum("ij,ij->i", unit, sums[groups], dtype=np.float64)
     totals = np.einsum("ij,ij->i", sums, sums)
-    found = []
+    cosines = []
     for group in range(count):
         m, total = sizes[group], totals[group]
         rest = total - 2 * own[groups == group] + 1
-        found.append(PairCosine(float(_mean_cosine(total, m)), _mean_cosine(rest, m - 1)))
-    return found
+        cosines.append(PairCosine(float(_mean_cosine(total, m)), _mean_cosine(rest, m - 1)))
+    return cosines
 
 
 def mean_cosines(sums: Array, sizes: Array) -> Array:

@@ -108,7 +108,7 @@ def corpus_interval(values: Array, *, level: float = 0.95, positive: bool = Fals
 
 def jackknife_interval(
     sums: Sequence[Array],
-    pairs_per_text: Sequence[int],
+    pairs_per_text: Sequence[int | Array],
     total: float,
     pairs: int,
     *,
@@ -118,12 +118,12 @@ def jackknife_interval(
     """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
 
     sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
-    how many pairs a text of that corpus is. positive: no value is below 0, so the interval is made for the logarithm
-    of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
+    how many pairs a text of that corpus is, one number or one a text. positive: no value is below 0, so the interval is
+    made for the logarithm of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
     """
     variance, smallest = 0.0, min(len(s) for s in sums)
     for text_sums, each in zip(sums, pairs_per_text, strict=True):
-        if pairs - each <= 0:
+        if np.any(pairs - each <= 0):
             return None
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
@@ -303,6 +303,24 @@ def bootstrap_estimate(values: Array, *, unit: str = "queries") -> Estimate:
     if not len(values):
         return Estimate(None)
     return Estimate(float(values.mean()), bootstrap_interval(values, unit=unit))
+
+
+def share_estimate(values: Array, *, level: float = 0.95, unit: str = "queries") -> Estimate:
+    """Mean of values in [0, 1], one a unit (found or not), with the interval of Wilson; no value for none.
+
+    It stays within 0 and 1, and of few units that were all found it says that others may not be.
+
+    >>> print(share_estimate(np.ones(3)), share_estimate(np.array([1.0, 0.0] * 50)))
+    1.000 [0.4385, 1.0000] 0.500 [0.4038, 0.5962]
+    """
+    count = len(values)
+    if not count:
+        return Estimate(None)
+    share, z = float(values.mean()), float(stats.norm.ppf((1 + level) / 2))
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
+    return Estimate(share, Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", "Wilson"))
 
 
 def difference_of_means(left: Array, right: Array, *, level: float = 0.95, unit: str = "texts") -> Estimate:

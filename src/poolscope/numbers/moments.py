@@ -76,8 +76,8 @@ def unit_mean_factor(cloud: Any, weights: ArrayLike | None = None) -> tuple[Arra
     >>> unit_mean_factor([[2.0, 1.0], [2.0, -1.0]])[1].round(4).tolist()
     [[0.0, 0.3536], [0.0, -0.3536]]
     """
-    found = _unit_mean(cloud, weights)
-    return found.unit, found.rows
+    parts = _unit_mean(cloud, weights)
+    return parts.unit, parts.rows
 
 
 def unit_mean_factors(stack: Array, dtype: DTypeLike = np.float64) -> tuple[Array, Array, Array]:

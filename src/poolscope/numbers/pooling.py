@@ -2,10 +2,13 @@
 
 How a model itself pools stands in `poolscope.encoders.pooling`. Which pooling helps is a question to the corpus:
 `poolscope.tune` compares them. Changing the pooling of a model that was trained with another usually hurts.
+
+`Fitted` is what poolings and vector repairs share: parameters as scikit-learn knows them, and fitted arrays.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
@@ -17,8 +20,63 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.numbers.fitted import Fitted
 from poolscope.numbers.moments import mean, unit_mean_factor
+
+# -- what poolings and vector repairs share ---------------------------------------------------------------------------
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Fitted:
+    """Parameters are the arguments of `__init__`, kept under their names; fitted arrays end in an underscore."""
+
+    name: ClassVar[str]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, as scikit-learn asks for them."""
+        return {key: getattr(self, key) for key in _parameters(type(self))}
+
+    def set_params(self, **values: Any) -> Self:
+        """Change parameters; unknown names are refused."""
+        if unknown := sorted(set(values) - set(_parameters(type(self)))):
+            allowed = ", ".join(_parameters(type(self))) or "none"
+            raise InputError(f"{type(self).__name__}: received the parameters {unknown}; allowed: {allowed}.")
+        for key, value in values.items():
+            setattr(self, key, value)
+        return self
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(f"{key}={value!r}" for key, value in self.get_params().items())
+        return f"{type(self).__name__}({parameters})"
+
+    @property
+    def label(self) -> str:
+        """A short name with the parameters that matter, for tables."""
+        return self.name
+
+    @property
+    def arrays(self) -> Arrays:
+        """The fitted arrays by name; empty before `fit`, or where there is nothing to fit."""
+        fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
+        return {key: value for key, value in fitted.items() if isinstance(value, np.ndarray)}
+
+    def require_fit(self, attribute: str) -> None:
+        """Refuse to work before `fit`."""
+        if not hasattr(self, attribute):
+            raise InputError(f"{self!r} is not fitted yet; call fit on a sample first, or load a saved one.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters, for JSON; the arrays are kept beside it."""
+        values = self.get_params().items()
+        parameters = {key: value.item() if isinstance(value, np.generic) else value for key, value in values}
+        return {"name": self.name, "parameters": parameters}
+
+
+def _parameters(kind: type) -> list[str]:
+    return [key for key in inspect.signature(kind).parameters if key != "self"]
+
+
+# -- poolings ---------------------------------------------------------------------------------------------------------
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int32]

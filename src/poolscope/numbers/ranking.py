@@ -55,8 +55,8 @@ class Ranking:
 
     def recall(self, k: int = 10) -> Array:
         """Share of the relevant documents of each query within the first k; NaN without a relevant document."""
-        found = np.bincount(self.query, self.rank <= k, self.queries)
-        return _divided(found, self._judged())
+        retrieved = np.bincount(self.query, self.rank <= k, self.queries)
+        return _divided(retrieved, self._judged())
 
     def hit(self, k: int = 10) -> Array:
         """1 if a relevant document of the query is within the first k, else 0; NaN without a relevant document."""
@@ -75,13 +75,13 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
     >>> found.rank.tolist(), found.hit(1).tolist()
     ([1.0, 2.0], [1.0, 0.0])
     """
-    asked, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
-    if asked.shape[1] != held.shape[1]:
+    sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
+    if sought.shape[1] != held.shape[1]:
         raise InputError(
-            f"received queries of dimension {asked.shape[1]} and documents of dimension {held.shape[1]}; both must "
+            f"received queries of dimension {sought.shape[1]} and documents of dimension {held.shape[1]}; both must "
             f"come from one model. Encode them alike."
         )
-    return _ranking(_blocks(asked, held), (len(asked), len(held)), relevant, k)
+    return _ranking(_blocks(sought, held), (len(sought), len(held)), relevant, k)
 
 
 def rank_scores(scores: ArrayLike, relevant: ArrayLike, *, k: int = 10) -> Ranking:
@@ -179,9 +179,9 @@ def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Ite
 
 def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
     top = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
-    found = np.take_along_axis(cosines, top, axis=1)
-    order = np.lexsort((top, -found), axis=1)  # equal scores by position, so that the answer is the same everywhere
-    return np.take_along_axis(top, order, axis=1), np.take_along_axis(found, order, axis=1)
+    scores = np.take_along_axis(cosines, top, axis=1)
+    order = np.lexsort((top, -scores), axis=1)  # equal scores by position, so that the answer is the same everywhere
+    return np.take_along_axis(top, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:

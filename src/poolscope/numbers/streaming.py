@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 # Elements of the float64 copy that is worked on at a time: 2 MB stay in the cache of a core.
-_BLOCK_ELEMENTS = 1 << 18
+BLOCK_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -216,19 +216,25 @@ class Decomposition:
 
 
 def measure(
-    rows: NDArray[Any], grouping: Grouping, *, directed: NDArray[np.bool_] | None = None
+    rows: NDArray[Any],
+    grouping: Grouping,
+    *,
+    directed: NDArray[np.bool_] | None = None,
+    block_elements: int = BLOCK_ELEMENTS,
 ) -> tuple[GroupedMoments, DirectionSum]:
     """Moments of the groups of rows (n × d, any float type), and the sum of the unit vectors of the `directed` groups.
 
-    `directed` is a mask over the groups (None: all of them). NaN and infinity are an error.
+    `directed` is a mask over the groups (None: all of them). NaN and infinity are an error. `block_elements` numbers at
+    a time are held in double precision.
     """
-    bounds, first, pieces = _cut(grouping.bounds, max(1, _BLOCK_ELEMENTS // rows.shape[1]))
+    most_rows = max(1, block_elements // rows.shape[1])
+    bounds, first, pieces = _cut(grouping.bounds, most_rows)
     owner = np.repeat(np.arange(len(pieces)), pieces)
     wanted = np.full(len(owner), True) if directed is None else directed[owner]
     result = GroupedMoments.empty(len(owner), rows.shape[1])
     result.counts[:] = np.diff(bounds)
     directions = DirectionSum(np.zeros(rows.shape[1]))
-    for parts in _runs(bounds, max(1, _BLOCK_ELEMENTS // rows.shape[1])):
+    for parts in _runs(bounds, most_rows):
         block = rows[grouping.order[bounds[parts.start] : bounds[parts.stop]]].astype(np.float64)
         directions.add(_measure_block(block, bounds[parts] - bounds[parts.start], result, parts, wanted[parts]))
     groups = result.select(first)
@@ -253,11 +259,11 @@ def _measure_block(
             "float32."
         )
     result.squares[parts] = np.add.reduceat(lengths, starts)
-    asked = np.repeat(wanted, sizes)
-    counted = asked & (lengths > 0)
+    rows_wanted = np.repeat(wanted, sizes)
+    counted = rows_wanted & (lengths > 0)
     inverse = np.zeros(len(lengths))
     np.divide(1, np.sqrt(lengths), out=inverse, where=counted)
-    directions = DirectionSum(inverse @ block, int(counted.sum()), int(asked.sum()) - int(counted.sum()))
+    directions = DirectionSum(inverse @ block, int(counted.sum()), int(rows_wanted.sum()) - int(counted.sum()))
     centres = np.add.reduceat(block, starts, axis=0) / sizes[:, None]
     result.means[parts] = centres
     block -= np.repeat(centres, sizes, axis=0)

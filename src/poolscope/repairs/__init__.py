@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from poolscope.numbers.pooling import pool
     from poolscope.repairs.registry import REPAIRS, register
     from poolscope.repairs.repair_file import Repair
-    from poolscope.repairs.reranking import rerank
     from poolscope.repairs.temperature.rules import (
         PUBLISHED_GRID,
         ByRole,
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
         Steps,
         YarnLike,
         as_rule,
+        fit_steps,
     )
-    from poolscope.repairs.temperature.steps import fit_steps
     from poolscope.repairs.temperature.tempscale import apply_saved, keep_rule
+    from poolscope.repairs.trials import rerank
     from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening, load_repair
 
 _HOMES = {
@@ -41,12 +41,12 @@ _HOMES = {
     "YarnLike": "temperature.rules",
     "apply_saved": "temperature.tempscale",
     "as_rule": "temperature.rules",
-    "fit_steps": "temperature.steps",
+    "fit_steps": "temperature.rules",
     "keep_rule": "temperature.tempscale",
     "load_repair": "vectors",
     "register": "registry",
     "pool": ".numbers.pooling",
-    "rerank": "reranking",
+    "rerank": "trials",
 }
 
 __all__ = [

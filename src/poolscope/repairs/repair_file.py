@@ -26,13 +26,11 @@ from poolscope.encoders.capabilities import longest_of, options_of
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
 from poolscope.extensions import load_extensions
-from poolscope.numbers.fitted import Arrays
-from poolscope.numbers.pooling import POOLINGS, MeanPooling, Pooling
+from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
-from poolscope.repairs.vectors import VECTOR_REPAIRS
+from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
 
 Vectors = NDArray[np.float32]
 Layers = Mapping[int, TokenClouds]
@@ -182,11 +180,11 @@ class Repair:
     @property
     def digest(self) -> str:
         """SHA-256 of all that is done to the vectors; repairs that were fitted on other texts differ in it."""
-        found = hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode())
+        hashed = hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode())
         for name, array in sorted(self.arrays.items()):
-            found.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-        return found.hexdigest()
+            hashed.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            hashed.update(np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file: fitted arrays as tensors, the rest as JSON in its metadata."""
@@ -221,7 +219,7 @@ class Repair:
             own = {key.partition(".")[2]: value for key, value in arrays.items() if key.startswith(f"{name}.")}
             return None if content[name] is None else rebuild(content[name], own, kinds)
 
-        found = cls(
+        repair = cls(
             temperature=content["temperature"],
             pooling=part("pooling", POOLINGS),
             vectors=part("vectors", VECTOR_REPAIRS),
@@ -232,8 +230,8 @@ class Repair:
             options=dict(content.get("options", {})),  # files of before did not keep them
             dtype=content.get("dtype"),  # nor this
         )
-        found.require_fit()
-        return found
+        repair.require_fit()
+        return repair
 
     def require_fit(self) -> None:
         """Refuse parts that learn from texts and have not yet."""
@@ -248,10 +246,10 @@ class Repair:
             return
         chosen = options_of(encoder)
         proved = [self.options.get(name) for name in PROMPT_CHOICES]
-        asked = [getattr(chosen, name) for name in PROMPT_CHOICES]
+        prompts = [getattr(chosen, name) for name in PROMPT_CHOICES]
         limits = [self.options.get("max_length") or encoder.card.max_length, longest_of(encoder)]
         dtypes = [self.dtype or self.options.get("dtype", encoder.card.dtype), encoder.card.dtype]
-        pairs = {"prompt": (proved, asked), "max_length": limits, "dtype": dtypes}
+        pairs = {"prompt": (proved, prompts), "max_length": limits, "dtype": dtypes}
         if differ := [name for name, (before, now) in pairs.items() if before != now]:
             remedy = f"Load the model in {dtypes[0]}" if differ == ["dtype"] else "Leave these options out"
             warnings.warn(
@@ -265,8 +263,8 @@ class Repair:
     def _check(self, encoder: TokenEncoder) -> None:
         if self.probe is None or encoder.card.revision is None:
             return
-        found = probe_vector(encoder)
-        if found.shape != self.probe.shape or float(found @ self.probe) < _SAME_MODEL:
+        vector = probe_vector(encoder)
+        if vector.shape != self.probe.shape or float(vector @ self.probe) < _SAME_MODEL:
             same = encoder.card.name == self.model
             hint = (
                 "The names agree: look at the options (dtype, revision, a temperature in force), or run"

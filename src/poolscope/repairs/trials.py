@@ -1,4 +1,9 @@
-"""Trying repairs on a task against the model as it is, sharing what was encoded: for `tune` and for the audit."""
+"""Trying repairs on a task against the model as it is, sharing what was encoded: for `tune` and for the audit.
+
+Re-ranking takes the nearest documents by cosine and puts them in order by the distance of the Gaussians. Every cloud is
+scaled to unit mean first, as SOCM and cosine do: the length of the pooled vector does not count, the spread relative to
+it does. Then W₂² = ‖u₁ − u₂‖² + BW²(Σ₁, Σ₂) = 4(d_μ + d_Σ).
+"""
 
 from __future__ import annotations
 
@@ -11,19 +16,67 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.capabilities import token_counts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial
 from poolscope.evaluation.run import for_role, refuse_ready_clouds
 from poolscope.evaluation.trials import compared
+from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
+from poolscope.numbers.ranking import Ranking
 from poolscope.repairs.repair_file import Layers, Repair, encode_at
-from poolscope.repairs.reranking import rerank
 from poolscope.repairs.temperature.rules import TemperatureRule
+
+# -- re-ranking by the clouds -----------------------------------------------------------------------------------------
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
+
+
+def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Index, *, weight: float = 1.0) -> Array:
+    """W₂² = 4(d_μ + weight·d_Σ) of pairs (query, document), both clouds scaled to unit mean.
+
+    A weight of 0 leaves the cosine order; 1 is the squared 2-Wasserstein distance of the two Gaussians.
+    """
+    if not 0 <= weight < np.inf:
+        raise InputError(f"weight: received {weight!r}; allowed: a number from 0 (order of the cosine) on.")
+    distances = np.empty(len(pairs))
+    for rows, measured in given_pairs(queries, pairs, documents):
+        distances[rows] = 4 * measured.mean_distance + weight * measured.bures
+    return distances
+
+
+def rerank(ranking: Ranking, queries: TokenClouds, documents: TokenClouds, *, weight: float = 1.0) -> Ranking:
+    """The ranking with its top documents of each query in the order of W₂²; what lies below the top stays.
+
+    `scores` are −W₂², best first. The number of documents that are looked at is that of `ranking.top`.
+    """
+    if (ranking.queries, True) != (len(queries), ranking.top.max(initial=0) < len(documents)):
+        raise InputError(
+            f"received a ranking of {ranking.queries} queries with clouds of {len(queries)} queries and "
+            f"{len(documents)} documents; they must be those that were ranked."
+        )
+    k = ranking.top.shape[1]
+    pairs = np.stack([np.repeat(np.arange(ranking.queries), k), ranking.top.ravel()], axis=1)
+    distances = gaussian_distances(queries, documents, pairs, weight=weight).reshape(-1, k)
+    order = np.lexsort((ranking.top, distances), axis=1)
+    top = np.take_along_axis(ranking.top, order, axis=1)
+    scores = -np.take_along_axis(distances, order, axis=1)
+    return replace(ranking, top=top, scores=scores, rank=_ranks(ranking, top))
+
+
+def _ranks(ranking: Ranking, top: Index) -> Array:
+    """Rank of every judged document: its new place within the top, its old rank below it."""
+    matches = top[ranking.query] == ranking.document[:, None]
+    inside = matches.any(axis=1)
+    # A document that ties at the edge of the top may have a rank within it without being there: it is behind.
+    below = np.maximum(ranking.rank, top.shape[1] + 1)
+    return np.asarray(np.where(inside, matches.argmax(axis=1) + 1.0, below))
+
+
+# -- trials -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +115,15 @@ class Bench:
 
     def encode(self, rule: TemperatureRule | None, *, layers: Sequence[int] = (-1,)) -> list[Layers]:
         """The clouds of every side at a temperature. Sides in one role go in one pass: cores wait once."""
-        sides, found = self.task.sides, {}
+        sides, encoded = self.task.sides, {}
         for role in dict.fromkeys(side.role for side in sides):
             alike = [k for k, side in enumerate(sides) if side.role == role]
             texts = [text for k in alike for text in sides[k].texts]
             clouds = encode_at(self.encoder, texts, rule, role=role, layers=layers, progress=self.progress)
             ends = np.cumsum([0, *(len(sides[k].texts) for k in alike)])
             for k, (start, stop) in zip(alike, pairwise(ends), strict=True):
-                found[k] = {layer: part[start:stop] for layer, part in clouds.items()}
-        return [found[k] for k in range(len(sides))]
+                encoded[k] = {layer: part[start:stop] for layer, part in clouds.items()}
+        return [encoded[k] for k in range(len(sides))]
 
     def try_repair(
         self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
@@ -122,8 +175,8 @@ class Bench:
     ) -> Trial:
         """The trial of two evaluations of the task, at the level of this bench."""
         family = family if repair is None else repair.family
-        found = compared(name, before, after, doing=doing, level=self.level, units=self.units)
-        return replace(found, family=family, repair=repair)
+        trial = compared(name, before, after, doing=doing, level=self.level, units=self.units)
+        return replace(trial, family=family, repair=repair)
 
 
 def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:

@@ -2,24 +2,93 @@
 
 All of them work on vectors of length 1 and give vectors of length 1: `x ↦ m(x/‖x‖)`, scaled to length 1 again, with an
 affine map m. Fit on a sample, apply the same object to queries and to documents.
+
+On disk a repair, like a pooling, is one safetensors file: the fitted arrays as tensors, everything else as JSON in its
+metadata. Reading it runs no code.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, require
-from poolscope.numbers.fitted import Fitted
+from poolscope import __version__
+from poolscope.errors import InputError, StoreError, reading, require
+from poolscope.files import atomic_path
+from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.fitted import read_arrays, rebuild, write_arrays
+from poolscope.results import plain
+
+FORMAT = 1
+_KEY = "poolscope"
+
+
+def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kinds: Mapping[str, type[Any]]) -> Any:
+    """The object that `to_dict` and `arrays` describe, one of `kinds`."""
+    name = str(content.get("name"))
+    if name not in kinds:
+        raise StoreError(
+            f"received {name!r}; this version knows {', '.join(kinds)}. The file is of another version or damaged."
+        )
+    try:
+        part = kinds[name](**content["parameters"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"received parameters that {name!r} does not have ({error}). The file is damaged.") from error
+    for key, value in arrays.items():
+        # Whoever wrote the file chose the names: none may take the place of a method or of a parameter.
+        fitted = key.isidentifier() and key.endswith("_") and not key.startswith("_")
+        if not fitted or hasattr(part, key) or value.dtype.kind not in "fiu":
+            raise StoreError(
+                f"received the array {key!r} of {value.dtype} for {name!r}; allowed: fitted numbers, whose names "
+                f"end in an underscore. The file is damaged, or of another version."
+            )
+        setattr(part, key, value)
+    return part
+
+
+def write_arrays(path: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write one safetensors file, atomically: arrays as tensors, `content` as JSON in its metadata."""
+    safetensors = require("safetensors.numpy", "repairs")
+    text = json.dumps({"format": FORMAT, "version": __version__, **plain(content)}, allow_nan=False)
+    tensors = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+    data = safetensors.save(tensors, metadata={_KEY: text})
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], Arrays]:
+    """The content and the arrays of a file of that kind; an error says what it is instead."""
+    safetensors = require("safetensors", "repairs")
+    try:
+        with (
+            reading(path, "Write it again.", is_not="a readable safetensors file"),
+            safetensors.safe_open(os.fspath(path), framework="numpy") as file,
+        ):
+            content = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError:
+        raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
+    content = content if isinstance(content, dict) else {}
+    if content.get("kind") != kind or content.get("format") != FORMAT:
+        received = content.get("kind") or "no poolscope file"
+        raise StoreError(
+            f"{Path(path).name}: received {received} of format {content.get('format')}; expected {kind} of format "
+            f"{FORMAT}. Load it with what wrote it."
+        )
+    return content, arrays
+
+
+# -- the repairs ------------------------------------------------------------------------------------------------------
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
@@ -69,8 +138,8 @@ class VectorRepair(Fitted):
                 f"vectors: row {gone[0]} ({len(gone)} in all) is what {self!r} removes, and nothing is left of it. "
                 f"Leave such rows out, or fit on texts that differ more."
             )
-        found: Vectors = np.asarray(mapped / lengths[:, None], dtype=np.float32)
-        return self._as_table(found, vectors)
+        repaired: Vectors = np.asarray(mapped / lengths[:, None], dtype=np.float32)
+        return self._as_table(repaired, vectors)
 
     def set_output(self, *, transform: str | None = None) -> Self:
         """What `transform` returns, as in scikit-learn: "default" (numpy), "pandas" or "polars"; None: as before."""
@@ -86,15 +155,15 @@ class VectorRepair(Fitted):
         width = self._map(np.zeros((1, len(self.mean_)))).shape[1]
         return np.array([f"{type(self).__name__.lower()}{k}" for k in range(width)], dtype=object)
 
-    def _as_table(self, found: Vectors, given: ArrayLike) -> Any:
+    def _as_table(self, rows: Vectors, like: ArrayLike) -> Any:
         kind = vars(self).get("_sklearn_output_config", {}).get("transform", "default")
         if kind == "default":
-            return found
+            return rows
         library = require(kind, "labels")
         names = list(self.get_feature_names_out())
         if kind == "pandas":
-            return library.DataFrame(found, columns=names, index=getattr(given, "index", None))
-        return library.DataFrame(found, schema=names)
+            return library.DataFrame(rows, columns=names, index=getattr(like, "index", None))
+        return library.DataFrame(rows, schema=names)
 
     def fit_transform(self, vectors: ArrayLike, y: Any = None) -> Any:
         """`fit`, then `transform` of the same vectors."""
@@ -117,10 +186,10 @@ class VectorRepair(Fitted):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a repair of this class."""
-        found = load_repair(path)
-        if not isinstance(found, cls):
-            raise InputError(f"{path}: received a {type(found).__name__}; expected {cls.__name__}. Use load_repair.")
-        return found
+        repair = load_repair(path)
+        if not isinstance(repair, cls):
+            raise InputError(f"{path}: received a {type(repair).__name__}; expected {cls.__name__}. Use load_repair.")
+        return repair
 
     @abstractmethod
     def _learn(self, unit: Array) -> None:
@@ -249,17 +318,17 @@ class Whitening(VectorRepair):
 
     def _learn(self, unit: Array) -> None:
         texts, dimension = unit.shape
-        asked = dimension if self.components is None else self.components
-        if not _is_whole(asked) or not 1 <= asked <= min(texts - 1, dimension):
+        wanted = dimension if self.components is None else self.components
+        if not _is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
             raise InputError(
-                f"components: received {asked!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
+                f"components: received {wanted!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
                 f"{min(texts - 1, dimension)}. Fit on more vectors than dimensions, or ask for fewer components."
             )
         _, values, directions = np.linalg.svd((unit - self.mean_) / np.sqrt(texts), full_matrices=False)
         rank = int((values > _NOTHING_LEFT * values[0]).sum())
-        if self.components is not None and asked > rank:
+        if self.components is not None and wanted > rank:
             raise InputError(
-                f"components: received {asked}, but the vectors vary in {rank} directions only. Ask for at most that, "
+                f"components: received {wanted}, but the vectors vary in {rank} directions only. Ask for at most that, "
                 f"or fit on more different texts."
             )
         if not self.accept_risk:
@@ -269,7 +338,7 @@ class Whitening(VectorRepair):
                 WhiteningWarning,
                 stacklevel=_level_of_caller(),
             )
-        kept = min(asked, rank)
+        kept = min(wanted, rank)
         self.directions_ = directions[:kept] / values[:kept, None]
 
     def _map(self, unit: Array) -> Array:
@@ -284,8 +353,8 @@ VECTOR_REPAIRS: dict[str, type[VectorRepair]] = {
 def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
     """The vector repair that `save` wrote, whatever its class."""
     content, arrays = read_arrays(path, _KIND)
-    found: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
-    return found
+    repair: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
+    return repair
 
 
 def _is_whole(value: Any) -> bool:

@@ -17,7 +17,7 @@ from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, proje
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.numbers.bures.pairs import workers
-from poolscope.report.data import figure_data, kept_text, packed
+from poolscope.report.sections import figure_data, kept_text, packed
 
 # Tokens of each cloud that are drawn, and tokens of a text that are marked.
 DRAWN_TOKENS, MARKED_TOKENS = 160, 6
@@ -71,7 +71,7 @@ def pair_explorer(
     texts = {k: _Text(clouds, k, vocabulary, words) for k in np.unique(pairs).tolist()}
     with workers() as pool:
         measured = list(pool.map(lambda pair: _Measured.of(*(clouds[k] for k in pair)), pairs))
-    details = [_detail(found, (texts[i], texts[j])) for found, (i, j) in zip(measured, pairs, strict=True)]
+    details = [_detail(compared, (texts[i], texts[j])) for compared, (i, j) in zip(measured, pairs, strict=True)]
     place = {k: position for position, k in enumerate(texts)}
     limit = characters_each(len(texts))
     data = {
@@ -237,12 +237,12 @@ def choose_pairs(
     others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
     if nearest.pairs is None or others.pairs is None:
         raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
-    found = _Found()
-    found.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
-    found.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
+    choice = _Found()
+    choice.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
+    choice.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
     mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
-    found.add(others.pairs.take(mixed), sizes.random, RANDOM)
-    pairs, reasons = found.ordered()
+    choice.add(others.pairs.take(mixed), sizes.random, RANDOM)
+    pairs, reasons = choice.ordered()
     lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
     kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
     return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists))

@@ -9,7 +9,7 @@ from tests.token_data import WORDS, WordEncoder, sentences
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.tokens import sample as text_sample
+from poolscope.metrics.tokens import moments as token_moments
 from poolscope.metrics.tokens.measure import TokenKeys, token_statistics
 from poolscope.metrics.tokens.moments import TokenMoments
 from poolscope.metrics.tokens.summary import summarise
@@ -114,11 +114,11 @@ def test_a_sample_of_the_texts_tells_nearly_the_same(monkeypatch):
     copies = sum(text.copies for _, text in whole.moments.sample.items())
     assert len(whole.moments.sample) == 256 < copies < 400
     assert whole.interval_meanings()["corpus"].endswith(f"jackknife over texts, on a random {copies} of 400")
-    monkeypatch.setattr(text_sample, "MOST_TEXTS", 1000)
+    monkeypatch.setattr(token_moments, "MOST_TEXTS", 1000)
     every = reaches(summarised(texts)[2])
     for name, reach in reaches(whole[2]).items():
         assert reach == pytest.approx(every[name], rel=0.15)
-    monkeypatch.setattr(text_sample, "MOST_TOKENS", 300)
+    monkeypatch.setattr(token_moments, "MOST_TOKENS", 300)
     assert 20 < len(summarised(texts).moments.sample) < 100
 
 
@@ -149,7 +149,7 @@ def measured(clouds):
 
 @pytest.mark.parametrize("sampled", [256, 20])
 def test_the_intervals_cover_what_other_corpora_give(sampled, monkeypatch):
-    monkeypatch.setattr(text_sample, "MOST_TEXTS", sampled)
+    monkeypatch.setattr(token_moments, "MOST_TEXTS", sampled)
     generator = np.random.default_rng(0)
     layers = [measured(corpus_of(generator)) for _ in range(250)]
     for name in layers[0].intervals:

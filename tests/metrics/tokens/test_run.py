@@ -24,7 +24,6 @@ from poolscope.encoders.transformers import wrap_loaded
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens import moments as token_moments
-from poolscope.metrics.tokens import sample as text_sample
 from poolscope.metrics.tokens.measure import most_frequent, token_statistics
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
@@ -44,7 +43,7 @@ def test_the_order_of_texts_and_the_size_of_pieces_change_nothing(monkeypatch):
 
 
 def test_the_order_changes_nothing_where_only_some_texts_are_sampled(monkeypatch):
-    monkeypatch.setattr(text_sample, "MOST_TOKENS", 40)
+    monkeypatch.setattr(token_moments, "MOST_TOKENS", 40)
     texts = [*TEXTS, *TEXTS[:6]]
     whole = token_statistics(WordEncoder(), texts)
     assert 2 < len(whole.moments.sample) < 20
@@ -63,7 +62,7 @@ def test_chunks_are_bounded_by_the_bytes_of_all_layers(monkeypatch):
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 @pytest.mark.parametrize("sampled", [256, 7])
 def test_shards_merge_to_the_whole_in_any_order(order, sampled, monkeypatch):
-    monkeypatch.setattr(text_sample, "MOST_TEXTS", sampled)
+    monkeypatch.setattr(token_moments, "MOST_TEXTS", sampled)
     whole = token_statistics(WordEncoder(), TEXTS, min_count=3)
     shards = [token_statistics(WordEncoder(), TEXTS[a:b], min_count=3) for a, b in ((0, 5), (5, 21), (21, 40))]
     merged = shards[order[0]].merge(shards[order[1]]).merge(shards[order[2]])

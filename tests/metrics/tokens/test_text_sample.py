@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolscope.metrics.tokens import sample as text_sample
-from poolscope.metrics.tokens.sample import SampledText, TextSample, mark_of
+from poolscope.metrics.tokens import moments as token_moments
+from poolscope.metrics.tokens.moments import SampledText, TextSample, mark_of
 
 
 def text(mark: int, tokens: int, *, copies: int = 1) -> SampledText:
@@ -33,8 +33,8 @@ def smallest(marks: list[int], *, texts: int, tokens: int) -> list[tuple[int, in
 @given(marks=st.lists(st.integers(0, 40), max_size=60), cut=st.integers(0, 60), seed=st.integers(0, 5))
 def test_parts_in_any_order_merge_to_the_smallest_marks_of_all(marks, cut, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_sample, "MOST_TEXTS", 7)
-        patch.setattr(text_sample, "MOST_TOKENS", 9)
+        patch.setattr(token_moments, "MOST_TEXTS", 7)
+        patch.setattr(token_moments, "MOST_TOKENS", 9)
         shuffled = [marks[k] for k in np.random.default_rng(seed).permutation(len(marks))]
         parts = [TextSample(), TextSample()]
         for position, mark in enumerate(shuffled):
@@ -72,7 +72,7 @@ def test_the_sample_is_bounded_by_texts_and_by_tokens():
         mark = mark_of(str(number).encode())
         many.add(mark, text(mark, 1))
         long.add(mark, text(mark, 1000))
-    assert len(many) == text_sample.MOST_TEXTS
+    assert len(many) == token_moments.MOST_TEXTS
     assert len(long) == 9  # the ninth passes 8,192 tokens
     assert [mark for mark, _ in long.items()] == sorted(mark_of(str(k).encode()) for k in range(1000))[:9]
 

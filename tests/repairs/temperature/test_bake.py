@@ -14,7 +14,7 @@ from attention_by_hand import batch, run, threads
 from poolscope import as_encoder, bake, encode, tempscale
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs import YarnLike, keep_rule
-from poolscope.repairs.temperature import bake as bake_module
+from poolscope.repairs.temperature import tempscale as baking
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
 TAU = 0.7
@@ -102,14 +102,14 @@ def test_what_cannot_be_baked(tmp_path):
 
 
 def test_an_unknown_projection_is_refused(monkeypatch):
-    monkeypatch.setattr(bake_module, "_QUERIES", ("asker",))
+    monkeypatch.setattr(baking, "_QUERIES", ("asker",))
     with pytest.raises(ModelError, match="BertSelfAttention: the projection of its queries was not found"):
         bake(zoo.family("BERT")[0], TAU)
 
 
 def test_weights_that_do_not_give_the_temperature_are_not_handed_out(monkeypatch, tmp_path):
     model, _ = zoo.family("T5 encoder")
-    monkeypatch.setattr(bake_module, "_linear_in_logits", lambda module: [])  # the position bias alone
+    monkeypatch.setattr(baking, "_linear_in_logits", lambda module: [])  # the position bias alone
     with pytest.raises(ModelError, match="computes something else"):
         bake(model, TAU, tmp_path / "baked")
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from attention_by_hand import LOWEST, STEPS, batch, implementation, matrix, run,
 from poolscope import as_encoder, encode, tempscale
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs import ByRole, YarnLike
-from poolscope.repairs.temperature.routes import PREFIX, start_watch, watched
+from poolscope.repairs.temperature.switch import PREFIX, start_watch, watched
 from poolscope.stores.cache import cached_clouds
 from store_fakes import corpus
 from tiny_models import TEXTS

@@ -11,7 +11,7 @@ from attention_by_hand import LOWEST, STEPS, batch, by_hand, implementation, run
 from poolscope import tempscale
 from poolscope.capture import capture
 from poolscope.repairs import Steps
-from poolscope.repairs.temperature.routes import token_counts
+from poolscope.repairs.temperature.switch import token_counts
 from tiny_models import TEXTS, tiny_model, tiny_tokenizer
 
 

@@ -2,83 +2,138 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, cloud_trial, judged_by
+from poolscope.auditing.trials import Trial, cloud_trial, decided_by
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
-from poolscope.metrics.layers.figure import layers_figure
 from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import LayersResult
+from poolscope.metrics.layers.result import LayersResult, layers_figure
+from poolscope.metrics.socm.confusable import few_a_text, hidden_share, sampling_floors
 from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.numbers.intervals import Interval, dyadic_interval, paired_interval
+from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
 from poolscope.report import PairExplorer, pair_explorer
-from poolscope.results import plain
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
 
-# Texts behind the floor, and behind the curves by layer, which take a pass through the model of their own.
+Array = NDArray[np.float64]
+
+# Texts behind the floor of SOCM, and behind the curves by layer, which take a pass through the model of their own.
 _FLOOR_TEXTS, _LAYER_TEXTS = 80, 10
-WORST = 50
+# Worst pairs in the table, and how many of them one text may stand in.
+WORST, _EACH = 50, 3
 # Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few. All pairs of the table
 # of worst pairs are among them.
 EXPLORED = {"worst": WORST, "nearest": WORST, "random": 40}
 
 
+@dataclass(frozen=True)
+class Confusion:
+    """Pairs that a search would confuse: cosine, d_Σ in [0, 1] and hidden share of each, and the mean of the last."""
+
+    result: SocmResult
+    cosine: Array
+    bounded: Array
+    hidden: Array
+    share: Estimate
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """The positions of their texts (m × 2)."""
+        kept = _kept(self.result)
+        return np.stack([kept.i, kept.j], axis=1)
+
+
+def _kept(result: SocmResult) -> PairColumns:
+    if result.pairs is None:
+        raise RuntimeError("so few pairs are always kept")
+    return result.pairs
+
+
+def confusion(subject: Subject) -> Confusion | None:
+    """What averages hide of confusable pairs, the sampling floor of both texts taken off; None where there are none."""
+    result = subject.confusable
+    if result is None:
+        return None
+    pairs = _kept(result)
+    texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
+    floors = sampling_floors(subject.clouds, texts, seed=subject.seed)[places.reshape(2, -1)].mean(axis=0)
+    hidden = hidden_share(pairs.mean_distance, pairs.covariance_distance, floors)
+    traces = subject.moments.traces[pairs.i] + subject.moments.traces[pairs.j]
+    bounded = np.divide(4 * pairs.covariance_distance, traces, out=np.zeros_like(traces), where=traces > 0)
+    cosine = np.einsum("nd,nd->n", subject.vectors[pairs.i], subject.vectors[pairs.j]).astype(np.float64)
+    interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
+    return Confusion(result, cosine, bounded, hidden, Estimate(float(hidden.mean()), interval, floor=0.0))
+
+
 def answer(subject: Subject) -> Answer:
-    """SOCM of texts and their nearest neighbours; where it is large, a trial of whether the clouds tell them apart."""
+    """How much of the difference of confusable texts averages hide, and a trial of whether using it wins anything."""
     few = len(subject.distinct) < 3
     if few or subject.clouds.lengths.max() == 1:
         why = "there are fewer than three different texts" if few else "every text is a single token"
         return unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
-    trial = cloud_trial(subject) if _stands_out(near, subject.thresholds, floor) else None
-    verdict = judge(near, subject.thresholds, floor=floor, trial=trial)
-    tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(every, near)}
+    alike, trial = confusion(subject), cloud_trial(subject)
+    verdict = judge(None if alike is None else alike.share, subject.thresholds, trial)
+    tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(subject, alike)}
     draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
     if (curves := layer_curves(subject)) is not None:
         tables["layers"] = curves.to_table()
         draw["layers"] = lambda: layers_figure(curves)
     return Answer(
         "averaging",
-        replace(verdict, evidence=_evidence(subject, every, near, trial)),
-        {**_numbers(subject, every, near, floor), **({} if trial is None else trial.numbers("cloud_reranking"))},
+        replace(verdict, evidence=_evidence(subject, every, near, alike, trial)),
+        {**_numbers(subject, every, near, floor), **_confused(alike), **trial.numbers("cloud_reranking")},
         Action(
             "repair",
-            "try another pooling or a re-ranking by the clouds, and look at the worst pairs first",
+            "put the first hits in order by their clouds, which won on trial",
             subject.command("tune"),
-            "no new model; a second-order pooling makes vectors longer, a re-ranking needs the tokens of the first "
-            "hits",
+            "no new model; a re-ranking needs the tokens of the first hits, a second-order pooling longer vectors",
         ),
         tables=tables,
         draw=draw,
-        explorer=lambda: explorer(subject),
+        explorer=lambda: explorer(subject, alike),
     )
 
 
-def explorer(subject: Subject) -> PairExplorer:
-    """The pairs that the page lets the reader look at."""
+def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
+    """The pairs that the page lets the reader look at: the worst of those that a search would confuse among them."""
+    result = subject.pairs
+    if alike is not None:
+        result = subject.pairs_of(alike.pairs[_worst(alike)], "worst confusable pairs")
     return pair_explorer(
         subject.clouds,
-        subject.pairs,
+        result,
         neighbours=subject.neighbours,
         vocabulary=subject.vocabulary,
         seed=subject.seed,
         section="averaging",
         **EXPLORED,
     )
+
+
+def _confused(alike: Confusion | None) -> dict[str, Any]:
+    if alike is None:
+        return {"hidden_share": None}
+    return {
+        "hidden_share": alike.share.value,
+        "hidden_share_interval": alike.share.interval,
+        "d_sigma_bounded": float(alike.bounded.mean()),
+        "confusable_pairs": len(alike.hidden),
+    }
 
 
 def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float | None) -> dict[str, Any]:
@@ -98,26 +153,18 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float
     }
 
 
-def judge(near: SocmResult, limits: Thresholds, *, floor: float | None = None, trial: Trial | None = None) -> Verdict:
-    """SOCM among neighbours beyond its threshold and its floor counts by what a trial of the clouds has won."""
-    number = f"SOCM {near.mean:.2f} between texts and their nearest neighbours"
-    judged = Verdict("ok")
-    if _stands_out(near, limits, floor):
-        judged = judged_by([] if trial is None else [trial], limits["socm_gain"])
-        outcome = "." if trial is None else f"; {trial.sentence}"
-        sentence = f"Averaging hides how the tokens of neighbours differ ({number}){outcome}"
-    elif near.mean >= limits["socm_watch"]:
-        sentence = f"Neighbours differ no more than one text from itself with other tokens ({number}, {floor:.2f} so)."
+def judge(hidden: Estimate | None, limits: Thresholds, trial: Trial) -> Verdict:
+    """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is."""
+    judged = decided_by(trial, limits["socm_gain"])
+    if hidden is None or hidden.value is None:
+        head = "Hardly two texts are near enough to be confused by their averages"
     else:
-        above = "" if floor is None else f", {floor:.2f} for one text against itself with other tokens"
-        sentence = f"Averaging hides little that tells neighbours apart ({number}{above})."
-    return Verdict(judged.level, sentence, near.mean, near.interval, floor, basis=judged.basis)
-
-
-def _stands_out(near: SocmResult, limits: Thresholds, floor: float | None) -> bool:
-    """Beyond the threshold, and beyond one text against itself with other tokens, with the whole interval?"""
-    surely = near.mean if near.interval is None else near.interval.low
-    return near.mean >= limits["socm_watch"] and (floor is None or surely > floor)
+        share = f"{hidden.value:.0%}"
+        head = f"Averages do not see up to {share} of the difference between two texts that a search would confuse"
+    wins = "and using it wins nothing here: " if judged.level == "ok" else ""
+    sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
+    estimate = Estimate(None) if hidden is None else hidden
+    return Verdict(judged.level, sentence, estimate.value, estimate.interval, estimate.floor, basis=judged.basis)
 
 
 def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
@@ -155,14 +202,22 @@ def token_sampling_floor(subject: Subject) -> float | None:
     return socm(*drawn, pairs=np.stack([np.arange(len(clouds))] * 2, axis=1)).mean
 
 
-def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Trial | None) -> tuple[str, ...]:
+def _evidence(
+    subject: Subject, every: SocmResult, near: SocmResult, alike: Confusion | None, trial: Trial
+) -> tuple[str, ...]:
     interval = "" if every.interval is None else f" {every.interval}"
-    notes = [
-        f"{near.count:,} pairs of neighbours; over {every.count:,} pairs ({every.kind}) {every.mean:.3f}{interval}.",
-        "Published, on hard negatives: 0.02 to 0.13 for encoders trained for retrieval, 0.48 for the BERT backbone.",
-        f"Among neighbours means differ by d_μ {near.mean_distance:.3f} and covariances by d_Σ "
-        f"{near.covariance_distance:.3f}.",
-        *(() if trial is None else trial.evidence),
+    documents = "" if subject.groups is None else " of different documents"
+    notes = list(trial.evidence)
+    if alike is not None:
+        notes.append(
+            f"{len(alike.hidden):,} pairs{documents} with a cosine of {subject.scores.cut_off.value:.2f} or more, the "
+            f"cut-off of question 1: hidden share {alike.share.value:.2f} {alike.share.interval or ''}, the sampling "
+            f"floor of both texts taken off (an upper bound: of few tokens it takes off too little); d_Σ on the scale "
+            f"from 0 to 1 {alike.bounded.mean():.2f}."
+        )
+    notes += [
+        f"On the published scale: SOCM {near.mean:.3f} over {near.count:,} pairs of neighbours, {every.mean:.3f}"
+        f"{interval} over {every.count:,} pairs ({every.kind}); it goes by how concentrated a model is.",
     ]
     if every.trace_check.above:
         notes.append(
@@ -174,12 +229,27 @@ def _evidence(subject: Subject, every: SocmResult, near: SocmResult, trial: Tria
     return (*notes, *subject.repeats())
 
 
-def _worst_table(every: SocmResult, near: SocmResult) -> pa.Table:
-    """The worst neighbours first, then the worst of all pairs that were looked at, with their texts."""
-    rows = [("neighbours", pair) for pair in near.worst(WORST)] + [(every.kind, pair) for pair in every.worst(WORST)]
-    names = ("socm", "text_i", "text_j", "d_mu", "d_sigma", "id_i", "id_j")
-    columns = {name: [plain(pair)[name] for _, pair in rows] for name in names}
-    return pa.table({"among": [among for among, _ in rows], **columns})
+def _worst(alike: Confusion) -> NDArray[np.int64]:
+    """Rows of the confusable pairs whose clouds differ most, on the scale from 0 to 1; a text stands in a few only."""
+    return few_a_text(alike.pairs, np.argsort(-alike.bounded, kind="stable"), most=WORST, each=_EACH)
+
+
+def _worst_table(subject: Subject, alike: Confusion | None) -> pa.Table:
+    """The confusable pairs whose clouds differ most, with their texts."""
+    rows = np.zeros(0, np.int64) if alike is None else _worst(alike)
+    columns: dict[str, Any] = {}
+    if alike is not None:
+        kept = _kept(alike.result).take(rows)
+        columns = {"cosine": alike.cosine[rows], "d_sigma_bounded": alike.bounded[rows], "hidden": alike.hidden[rows]}
+        columns |= {"d_mu": kept.mean_distance, "d_sigma": kept.covariance_distance, "socm": kept.socm}
+    numbers = ("cosine", "d_sigma_bounded", "hidden", "d_mu", "d_sigma", "socm")
+    table = {name: pa.array(columns.get(name, []), pa.float64()) for name in numbers}
+    pairs = np.zeros((0, 2), np.int64) if alike is None else alike.pairs[rows]
+    for side, positions in zip(("i", "j"), pairs.T.tolist(), strict=True):
+        table[f"id_{side}"] = pa.array([subject.ids[k] for k in positions], pa.string())
+        texts = [None if subject.texts is None else subject.texts[k] for k in positions]
+        table[f"text_{side}"] = pa.array(texts, pa.large_string())
+    return pa.table(table)
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------
@@ -234,17 +304,11 @@ QUESTION = Question(
     title="Averaging",
     words="Does averaging hide something that matters here? Show me the pairs.",
     page="socm.md",
-    number_name="SOCM among neighbours",
+    number_name="hidden share among confusable pairs",
     metric="socm",
     answer=answer,
     judge=judge,
     thresholds=[
-        Threshold(
-            "socm_watch",
-            0.25,
-            "SOCM among nearest neighbours, while its interval lies above the floor. Published averages on hard "
-            "negatives: encoders trained for retrieval 0.02 to 0.13, the raw BERT backbone 0.48.",
-        ),
         Threshold(
             "socm_gain", 0.01, "Points of nDCG@10 that using the clouds must win on held-out halves: then it matters."
         ),
@@ -253,17 +317,18 @@ QUESTION = Question(
         Number("socm", "SOCM over pairs", headline=True, pair=_pair_socm),
         Number("socm_trace", "SOCM on the scale of the traces", headline=True, pair=_pair_trace),
         Number("socm_neighbours", "SOCM among neighbours", headline=True),
+        Number("hidden_share", "share of the difference that averages hide", headline=True),
         Number("concentration_ratio", "spread of the tokens over their mean", headline=True, pair=_pair_concentration),
     ],
     tables={
         "worst_pairs": TableView(
-            "Worst pairs",
-            100,
+            "Pairs that a search would confuse, and whose tokens differ most",
+            WORST,
             {
+                "cosine": "Cosine",
+                "d_sigma_bounded": "d_Σ, from 0 to 1",
+                "hidden": "Hidden share",
                 "socm": "SOCM",
-                "d_mu": "d_μ",
-                "d_sigma": "d_Σ",
-                "among": "Among",
                 "text_i": "Text A",
                 "text_j": "Text B",
             },
@@ -272,5 +337,4 @@ QUESTION = Question(
             pair=("id_i", "id_j"),
         )
     },
-    judged_on="socm",
 )

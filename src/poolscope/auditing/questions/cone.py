@@ -10,9 +10,9 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, judged_by, mean_removal_trial
+from poolscope.auditing.trials import Trial, decided_by
 from poolscope.evaluation import compare_scores
-from poolscope.metrics.cone import Cone, cone, cone_figure
+from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
 from poolscope.verdicts import Verdict
 
@@ -24,7 +24,7 @@ def answer(subject: Subject) -> Answer:
     """How much the vectors share with their mean, and a trial without it."""
     if len(subject.distinct) < 3:
         return unchecked("cone", "a mean over pairs needs three different texts or more")
-    shared, trial = cone(subject.vectors[subject.distinct]), mean_removal_trial(subject)
+    shared, trial = cone(subject.vectors[subject.distinct]), subject.mean_removal
     mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
     mean_cosines[subject.distinct] = shared.per_text
     columns = {"mean_cosine": pa.array(mean_cosines, from_pandas=True), "concentration_ratio": subject.moments.traces}
@@ -51,10 +51,10 @@ def answer(subject: Subject) -> Answer:
 
 def judge(shared: Cone, limits: Thresholds, trial: Trial, *, notes: tuple[str, ...] = ()) -> Verdict:
     """A cone alone is nothing to repair: it counts where removing the mean won on held-out texts."""
-    judged = judged_by([trial], limits["cone_gain"]) if trial.gain > 0 else Verdict("ok")
+    judged = decided_by(trial, limits["cone_gain"])
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
     cosine = shared.mean_cosine
-    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence}"
+    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence} {trial.reach(limits['cone_gain'])}".rstrip()
     evidence = (*trial.evidence, *notes)
     return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
 

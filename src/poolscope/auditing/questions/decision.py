@@ -36,12 +36,13 @@ CERTAINTY: Mapping[Basis, str] = {
     "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
     "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
     "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
+    "too few": "moderate: the number lies beyond its threshold; too few queries tell if it harms or a repair helps",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
     "declared": "a sign: read from what the model declares, not measured",
 }
 _OF_KEEPING = "no number lies beyond its threshold"
-_OF_LITTLE = "none: most questions could not be asked"
+_OF_LITTLE = "none: most questions could not be answered"
 _OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of them none"
 
 
@@ -53,8 +54,8 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     if _little(answers) and open_answers:
         sentence = f"{sentence} {_how_little(answers)}"
     evidence = (
-        f"{len(measured)} of {len(answers)} questions could be measured on these texts.",
-        *(f"{each.number}. {each.verdict.level}: {each.action.step}." for each in open_answers if each.action),
+        f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
+        *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
         *(f"{each.number}. {each.verdict.sentence}" for each in left),
     )
     numbers = {"decision": action.kind, "decision_command": action.command, "decision_cost": action.cost}
@@ -94,24 +95,32 @@ def certainty(of: Answer) -> str:
     return _OF_KEEPING if of.basis is None else CERTAINTY[of.basis]
 
 
+def _step(of: Answer) -> str:
+    """Number, level, kind and step of an open answer."""
+    kind, step = ("repair", "look at this answer") if of.action is None else (of.action.kind, of.action.step)
+    return f"{of.number}. {of.verdict.level}, {kind}: {step}"
+
+
 def _measured(answers: Sequence[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """The answers with a number, and the others."""
-    measured = [each for each in answers if each.verdict.value is not None]
-    return measured, [each for each in answers if each.verdict.value is None]
+    """The answers that tell something, and the others."""
+    measured = [each for each in answers if each.verdict.level != "unchecked"]
+    return measured, [each for each in answers if each.verdict.level == "unchecked"]
 
 
 def _little(answers: Sequence[Answer]) -> bool:
-    """Could fewer than half of the questions be asked?"""
+    """Could fewer than half of the questions be answered?"""
     return 2 * len(_measured(answers)[0]) < len(answers)
 
 
 def _how_little(answers: Sequence[Answer]) -> str:
-    """How many questions could be asked, and why the first of the others could not."""
+    """How many questions could be answered, and why the first of the others could not."""
     measured, left = _measured(answers)
-    why = left[0].verdict.sentence.removeprefix(NOT_APPLICABLE)
+    sentence = left[0].verdict.sentence
+    applies = not sentence.startswith(NOT_APPLICABLE)
+    why = f". {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
-        f"Only {len(measured)} of {len(answers)} questions could be asked of these texts; number {left[0].number} "
-        f"could not, because {why}"
+        f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; number {left[0].number} "
+        f"could not{why}"
     )
 
 
@@ -121,7 +130,11 @@ def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str, str
         action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
         return action, f"Too little to tell, and nothing to repair found on {texts}. {_how_little(answers)}", _OF_LITTLE
     action = Action("keep", "keep the model and the chunks", subject.command("audit", fail_on="watch"), "nothing")
-    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts}.", _OF_KEEPING
+    measured, left = _measured(answers)
+    rests = f"{len(measured)} of {len(answers)} answers are ok"
+    if left:
+        rests += f", and {_numbers(left)} could not be answered"
+    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts} ({rests}).", _OF_KEEPING
 
 
 def _first(open_answers: Sequence[Answer], questions: int) -> tuple[Action, str, str]:
@@ -139,16 +152,40 @@ def _first(open_answers: Sequence[Answer], questions: int) -> tuple[Action, str,
             None,
             "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
         )
-    verb = {
-        "configure": "Correct the runtime first",
-        "merge": "Clean the texts first",
-        "repair": "Repair first",
-        "re-chunk": "Re-chunk first",
-    }
-    head = verb.get(action.kind, "Change the model")
+    head = _VERBS[action.kind]
+    others = [each for each in open_answers if each is not first]
     if first.verdict.level == "watch":
-        head = f"Keep the model, and watch one thing ({head.lower().removesuffix(' first')})"
-    return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.", sure
+        things = "one thing" if not others else f"{len(open_answers)} things"
+        head = f"Keep the model, and watch {things}; first {_number(first)}"
+    rest = f" Also open: {'; '.join(_short(each) for each in others)}." if others else ""
+    return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
+
+
+_VERBS = {
+    "configure": "Correct the runtime first",
+    "merge": "Clean the texts first",
+    "repair": "Repair first",
+    "re-chunk": "Re-chunk first",
+    "change": "Change the model",
+    "undecided": "Ask again first",
+    "keep": "Keep the model",
+}
+
+
+def _number(of: Answer) -> str:
+    return f"number {of.number}" + ("" if of.action is None else f" ({of.action.kind})")
+
+
+def _short(of: Answer) -> str:
+    """An answer that is open too, in a few words."""
+    kind = "look" if of.action is None else of.action.kind
+    return f"{of.number}, {of.title or of.key} ({of.verdict.level}: {kind})"
+
+
+def _numbers(answers: Sequence[Answer]) -> str:
+    """The numbers of answers, in words."""
+    names = [str(each.number) for each in answers]
+    return f"number {names[0]}" if len(names) == 1 else f"numbers {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _table(open_answers: Sequence[Answer]) -> pa.Table:

@@ -84,7 +84,8 @@ def judge(
         sentence += words
         if size == "repair" and not explained and not trials:
             sentence += " No cure was tried, and without one it is watched."
-    advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]}" for trial in trials)
+    least = thresholds["length_gain"]
+    advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip() for trial in trials)
     evidence = (
         *_evidence(result),
         *(() if nulls is None else nulls.sentences()),
@@ -232,8 +233,15 @@ def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
     if helps:
         cost = "encode all texts again with the temperature; no new model"
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
-    cost = "nothing yet: neither a temperature nor smaller chunks has helped on trial"
-    return Action("repair", "look at the length profile before changing anything", subject.command("length"), cost)
+    basis = judged_by(trials, least).basis
+    if basis == "no cure":
+        step = "keep model and chunks: neither a temperature nor smaller chunks wins here; let no fixed cut-off decide"
+        return Action("keep", step, subject.command("length"), "nothing")
+    if basis == "too few":
+        return subject.more_on_trial(trials, least)
+    won = ": a cure wins, but less than matters" if any(trial.gain > 0 for trial in trials) else ""
+    step = f"look at the length profile before changing anything{won}"
+    return Action("undecided", step, subject.command("length"), "nothing yet")
 
 
 QUESTION = Question(

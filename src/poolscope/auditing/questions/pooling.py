@@ -66,13 +66,14 @@ def answer(subject: Subject) -> Answer:
 
 
 def _of_declaration(subject: Subject, likely: str, kept: Estimate) -> Verdict:
-    """`watch` where the declaration leaves something open that changes the vectors."""
+    """`watch` where the declaration leaves something open that changes the vectors; otherwise nothing was checked."""
     declared = "declares" if subject.card.pooling else "declares no pooling; taken as"
     sentence = (
         f"The model {declared} {subject.pooling} pooling; a runtime that pools by {likely} instead would keep "
-        f"{kept.value:.0%} of the ten nearest neighbours. Hand in its vectors (--vectors) to see what it does."
+        f"{kept.value:.0%} of the ten nearest neighbours. What yours does was not checked: hand in its vectors "
+        f"(--vectors)."
     )
-    judged = Verdict("watch", basis="declared") if _unclear(subject.pooling_report) else Verdict("ok")
+    judged = Verdict("watch", basis="declared") if _unclear(subject.pooling_report) else Verdict("unchecked")
     notes = subject.pooling_report.notes()
     return Verdict(judged.level, sentence, kept.value, kept.interval, kept.floor, notes, judged.basis)
 

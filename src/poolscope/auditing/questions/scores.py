@@ -12,13 +12,17 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.scores import ScoreDistribution, score_distribution, scores_figure
+from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
 
+_RANDOM = (
+    "Which texts come from one document is not known (--group): related pairs are among the random ones, so that the "
+    "cut-off for unrelated pairs alone lies at this one or below."
+)
 OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
 
 
@@ -27,12 +31,11 @@ def answer(subject: Subject) -> Answer:
     if len(subject.distinct) < 3:
         return unchecked("scores", "a distribution of scores needs three different texts or more")
     limits = subject.thresholds
-    scores = score_distribution(subject.vectors[subject.distinct], false_hits=limits["false_hits"], seed=subject.seed)
+    if subject.groups is not None and np.ptp(subject.groups[subject.distinct]) == 0:
+        return unchecked("scores", "all texts come from one document, so that no two are unrelated")
+    scores = subject.scores
     verdict = judge(scores, limits)
-    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}, or remove the mean to widen the band"
-    action = Action("repair", step, subject.command("tune"), "no re-encoding: one subtraction a vector")
-    if not scores.placed:
-        action = Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
+    action = _action(subject, scores) if verdict.at_least("watch") else None
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
@@ -53,25 +56,39 @@ def answer(subject: Subject) -> Answer:
     )
 
 
+def _action(subject: Subject, scores: ScoreDistribution) -> Action:
+    """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
+    if not scores.placed:
+        return Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
+    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}"
+    trial = subject.mean_removal
+    if trial.difference is not None and trial.gain == 0:
+        return Action("repair", step, None, "a setting of your search; nothing is encoded again")
+    other = "removing the mean, which helps on trial, widens the band" if trial.gain else "try a removal of the mean"
+    return Action("repair", f"{step}, or {other}", subject.command("tune"), "no re-encoding: one subtraction a vector")
+
+
 def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     """The cut-off against its thresholds; without an interval there are too few pairs to be sure of so rare a share."""
     verdict = limits.judge("cut_off", scores.cut_off.known, scores.cut_off.interval)
     if scores.cut_off.interval is None:
         verdict = verdict.at_most_watch("no interval")
-    sentence = f"Two unrelated texts score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
+    known = scores.documents is not None
+    pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
+    sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
-        sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of unrelated pairs still pass."
+        sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
         sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
     if verdict.level != "ok":
         instead = "use this one" if scores.placed else "audit more texts to place one"
         sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: {instead}."
-    over = (
-        f"{scores.pairs:,} pairs of {scores.texts:,} texts; mean {scores.mean.value:.3f} {scores.mean.interval or ''}"
-    )
+    of = f" of {scores.documents:,} documents, pairs of one document left out" if known else ""
+    over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (
-        f"{over.rstrip()}.",
+        f"{over}{'' if scores.mean.interval is None else f' {scores.mean.interval}'}.",
+        *(() if known else (_RANDOM,)),
         f"The nearest other text of a text scores {scores.nearest:.2f} (median); identical texts score 1.",
         f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,8 @@ THRESHOLDS: tuple[Threshold, ...] = (
 )
 
 _K = 10
+# Fewer queries than this in a fifth tell nothing of how often its documents are found.
+_FEWEST = 8
 
 
 def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
@@ -44,11 +47,7 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
         f"{_number(result.longest.ratio.value)} times"
     )
     if judged.level != "ok":
-        sentence += (
-            ", and the others are found less often for it"
-            if _others_lose(result, side)
-            else "; the others are found as often all the same"
-        )
+        sentence += _harm(result, side)
     evidence = (_quality(result), *result.notes)
     return Verdict(judged.level, f"{sentence}.", ratio.value, ratio.interval, ratio.floor, evidence, judged.basis)
 
@@ -110,7 +109,24 @@ def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdi
     if ratio.interval.low <= 1 or ratio.value <= ratio.floor_high:
         return Verdict("ok")
     judged = thresholds.judge("short", ratio.value, ratio.interval)
+    if _too_few(result):
+        return replace(judged, level="watch", basis="too few") if judged.level != "ok" else judged
     return judged if _others_lose(result, side) else judged.at_most_watch("harmless")
+
+
+def _too_few(result: LengthRetrieval) -> bool:
+    """Do too few queries ask for one of the fifths to tell whether it is found less often?"""
+    return result.hit_gap.interval is None or min(row.queries for row in _fifths(result).values()) < _FEWEST
+
+
+def _harm(result: LengthRetrieval, side: str) -> str:
+    """What the crowding does to the others, in words."""
+    if _too_few(result):
+        counts = " and ".join(f"{row.queries} for the {name}" for name, row in _fifths(result).items())
+        return f"; whether the others are found less often cannot be told from so few queries ({counts})"
+    if _others_lose(result, side):
+        return ", and the others are found less often for it"
+    return "; that the others are found less often for it is not shown"
 
 
 def _others_lose(result: LengthRetrieval, side: str) -> bool:
@@ -124,11 +140,20 @@ def _fifths(result: LengthRetrieval) -> dict[str, RetrievalRow]:
 
 
 def _quality(result: LengthRetrieval) -> str:
+    """How often the relevant documents of both fifths are found, and whether that differs beyond chance."""
     parts = [
-        f"{side} fifth: hit rate {_number(row.hit.value)}, mean rank {_number(row.rank.value)}"
+        f"{_number(row.hit.value)} of {row.queries} queries for the {side} fifth "
+        f"{'' if row.hit.interval is None else f'[{row.hit.interval.low:.2f}, {row.hit.interval.high:.2f}]'}".rstrip()
         for side, row in _fifths(result).items()
     ]
-    return f"Relevant documents of the {'; of the '.join(parts)}."
+    gap = result.hit_gap.interval
+    if _too_few(result) or gap is None:
+        told = "too few to compare"
+    elif gap.low <= 0 <= gap.high:
+        told = "no difference that can be told from chance"
+    else:
+        told = "a difference beyond chance, which the halves themselves may make: short ones say less"
+    return f"Found among the first {result.k}: {', '.join(parts)}; {told}."
 
 
 def _number(value: float | None) -> str:

@@ -20,7 +20,7 @@ from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
-from poolscope.numbers.intervals import Estimate, bootstrap_estimate, difference_of_means, with_floor
+from poolscope.numbers.intervals import Estimate, bootstrap_estimate, difference_of_means, share_estimate, with_floor
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
 from poolscope.results import Result
 from poolscope.texts import Pairs
@@ -179,7 +179,7 @@ class _Tally:
             label=label,
             documents=int(member.sum()),
             queries=len(self.hits(member)),
-            hit=bootstrap_estimate(self.hits(member)),
+            hit=share_estimate(self.hits(member)),
             ndcg=bootstrap_estimate(self._by_query(member, gain)),
             mrr=bootstrap_estimate(self._by_query(member, np.where(near, 1 / rank, 0.0))),
             rank=bootstrap_estimate(self._by_query(member, rank)),

@@ -65,10 +65,10 @@ def tokens_figure(*results: TokenStatistics) -> Any:
 _Panel = tuple[str, Callable[[Any, tuple[int, int]], None] | None]
 
 
-def _point_panels(results: Sequence[TokenStatistics], asked: Sequence[int] | None) -> list[_Panel]:
+def _point_panels(results: Sequence[TokenStatistics], numbers: Sequence[int] | None) -> list[_Panel]:
     panels: list[_Panel] = []
     for result in results:
-        for layer in _shown(_asked(result, asked), of_several=len(results) > 1):
+        for layer in _shown(_asked(result, numbers), of_several=len(results) > 1):
             name = {0: "layer 0 (embeddings)", -1: "last layer"}.get(layer.layer, f"layer {layer.layer}")
             title = name if len(results) == 1 else f"{short_name(result.model)}, {name}"
             panels.append((title, partial(_add_points, result=result, layer=layer)))
@@ -76,8 +76,8 @@ def _point_panels(results: Sequence[TokenStatistics], asked: Sequence[int] | Non
     return panels
 
 
-def _asked(result: TokenStatistics, asked: Sequence[int] | None) -> Sequence[LayerTokens]:
-    return result.layers if asked is None else tuple(result[number] for number in asked)
+def _asked(result: TokenStatistics, numbers: Sequence[int] | None) -> Sequence[LayerTokens]:
+    return result.layers if numbers is None else tuple(result[number] for number in numbers)
 
 
 def _shown(layers: Sequence[LayerTokens], *, of_several: bool) -> list[LayerTokens]:
@@ -87,11 +87,11 @@ def _shown(layers: Sequence[LayerTokens], *, of_several: bool) -> list[LayerToke
     return [layers[k] for k in places]
 
 
-def _left_out(results: Sequence[TokenStatistics], asked: Sequence[int] | None) -> str:
+def _left_out(results: Sequence[TokenStatistics], numbers: Sequence[int] | None) -> str:
     """What the panels of M against V do not show, in one line; empty where they show everything."""
     parts = []
     for result in results:
-        layers = _asked(result, asked)
+        layers = _asked(result, numbers)
         shown = len(_shown(layers, of_several=len(results) > 1))
         missing = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
         if result.coverage.counted > _MOST_POINTS:

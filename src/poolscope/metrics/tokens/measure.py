@@ -26,9 +26,15 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers, check_texts, model_identity, not_a_text
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError, StoreError
-from poolscope.metrics.tokens.moments import TokenMoments, load_state, save_state, source_differences, special_key
+from poolscope.metrics.tokens.moments import (
+    TokenMoments,
+    load_state,
+    mark_of,
+    save_state,
+    source_differences,
+    special_key,
+)
 from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.metrics.tokens.sample import mark_of
 from poolscope.metrics.tokens.summary import summarise
 from poolscope.numbers.streaming import Index
 from poolscope.stores.store import Store, is_store
@@ -128,13 +134,13 @@ def token_statistics(
     return summarise(moments, min_count=min_count, seed=seed)
 
 
-def _all_layers(encoder: TokenEncoder, asked: Sequence[int] | None) -> list[int] | None:
+def _all_layers(encoder: TokenEncoder, layers: Sequence[int] | None) -> list[int] | None:
     """The layers to ask for, counted from 0; None where a model has only its pooled layer."""
     depth = encoder.card.layers
     if depth is None:
-        check_layers(asked, None, name=encoder.card.name)
+        check_layers(layers, None, name=encoder.card.name)
         return None
-    wanted = range(depth + 1) if asked is None else asked
+    wanted = range(depth + 1) if layers is None else layers
     return sorted(set(check_layers(wanted, depth, name=encoder.card.name).values()))
 
 
@@ -159,11 +165,11 @@ def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenCloud
         model = {int(model.provenance.get("layer", -1)): model}
     if not isinstance(model, Mapping) or not all(isinstance(part, TokenClouds) for part in model.values()):
         return None
-    asked = sorted(model) if layers is None else layers
-    wanted = list(asked) if isinstance(asked, Iterable) else []
+    chosen = sorted(model) if layers is None else layers
+    wanted = list(chosen) if isinstance(chosen, Iterable) else []
     if not wanted or any(layer not in model for layer in wanted):
         raise InputError(
-            f"layers: received {asked!r}; the clouds are of the layers {sorted(model)}. Choose among these."
+            f"layers: received {chosen!r}; the clouds are of the layers {sorted(model)}. Choose among these."
         )
     return {int(layer): model[layer] for layer in wanted}
 
@@ -202,12 +208,14 @@ def _from_clouds(
     return moments
 
 
-def _as_vocabulary(given: Any) -> Vocabulary | None:
-    if given is None or isinstance(given, Vocabulary):
-        return given
-    vocabulary = getattr(as_encoder(given), "vocabulary", None)
+def _as_vocabulary(source: Any) -> Vocabulary | None:
+    if source is None or isinstance(source, Vocabulary):
+        return source
+    vocabulary = getattr(as_encoder(source), "vocabulary", None)
     if not isinstance(vocabulary, Vocabulary):
-        raise InputError(f"vocabulary: received {type(given).__name__}, which has none; pass a model with a tokenizer.")
+        raise InputError(
+            f"vocabulary: received {type(source).__name__}, which has none; pass a model with a tokenizer."
+        )
     return vocabulary
 
 
@@ -301,8 +309,8 @@ def open_moments(
         return TokenMoments(source, max_types)
     moments = load_state(state)
     stored = {**moments.source, "layers": sorted(moments.layers), "max_types": moments.max_types}
-    asked = {**source, "layers": [-1] if layers is None else list(layers), "max_types": max_types}
-    if differences := source_differences(stored, asked):
+    choices = {**source, "layers": [-1] if layers is None else list(layers), "max_types": max_types}
+    if differences := source_differences(stored, choices):
         raise StoreError(
             f"{state}: holds a run of other choices than those asked for (stored and asked):\n  "
             + "\n  ".join(differences)

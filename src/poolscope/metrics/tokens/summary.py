@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.tokens.moments import LayerMoments, TokenMoments, special_key
+from poolscope.metrics.tokens.moments import LayerMoments, SampledText, TokenMoments, special_key
 from poolscope.metrics.tokens.result import (
     Associations,
     Coverage,
@@ -26,7 +26,6 @@ from poolscope.metrics.tokens.result import (
     TokenStatistics,
     corpus_numbers,
 )
-from poolscope.metrics.tokens.sample import SampledText
 from poolscope.numbers.correlation import ItemBootstrap, variation
 from poolscope.numbers.intervals import Interval
 from poolscope.numbers.streaming import Array, DirectionSum, GroupedMoments, Grouping, Index, measure, row_squares

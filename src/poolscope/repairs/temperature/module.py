@@ -29,5 +29,5 @@ class TempScaledTransformer(Transformer):  # type: ignore[misc]
     def forward(self, features: dict[str, Any], task: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """The token vectors, for texts in the role `task`."""
         with in_role(task):
-            found: dict[str, Any] = super().forward(features, **kwargs)
-        return found
+            outputs: dict[str, Any] = super().forward(features, **kwargs)
+        return outputs

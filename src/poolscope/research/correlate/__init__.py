@@ -2,7 +2,6 @@
 
 | module               | what it knows                                                                  |
 |----------------------|--------------------------------------------------------------------------------|
-| `published.py`       | the values that the papers report, with their source                           |
 | `rank_statistics.py` | Kendall's τ, partial correlations, permutation p-values, Holm, what n can see  |
 | `model_records.py`   | models with their numbers from audits, tables and MTEB results; which is which |
 | `study.py`           | `CorrelationStudy`: the result, its table and its figure                       |

@@ -25,7 +25,7 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.repairs import PUBLISHED_GRID
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.temperature.tempscale import tempscale
-from poolscope.research.correlate.published import LENGTH_PAPER, TEMPERATURES
+from poolscope.research.correlate.model_records import LENGTH_PAPER, TEMPERATURES
 from poolscope.research.reproduce.experiment import (
     Reproduction,
     ReproductionFolder,

@@ -14,7 +14,7 @@ from poolscope.encoders.base import TokenEncoder
 from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, variation_figure
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.research.correlate.published import NORM_PAPER
+from poolscope.research.correlate.model_records import NORM_PAPER
 from poolscope.research.reproduce.experiment import Reproduction, ReproductionFolder, Request, attempt
 from poolscope.research.reproduce.socm_paper import TEXTS as SOCM_TEXTS
 from poolscope.texts import read_texts

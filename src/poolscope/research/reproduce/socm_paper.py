@@ -19,15 +19,13 @@ from scipy import stats
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import TokenEncoder
 from poolscope.errors import require
-from poolscope.metrics.layers.figure import layers_figure
 from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import QUANTITIES, LayersResult
+from poolscope.metrics.layers.result import QUANTITIES, LayersResult, layers_figure
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.moments import text_moments
-from poolscope.research.correlate.model_records import ModelRecord, ModelRecords
-from poolscope.research.correlate.published import (
+from poolscope.research.correlate.model_records import (
     BY_NAME,
     EPS,
     EXAMPLE,
@@ -35,6 +33,8 @@ from poolscope.research.correlate.published import (
     SOCM_CORRELATIONS,
     SOCM_MODELS,
     SOCM_PAPER,
+    ModelRecord,
+    ModelRecords,
 )
 from poolscope.research.correlate.run import correlate
 from poolscope.research.reproduce.experiment import (

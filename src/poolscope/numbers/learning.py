@@ -1,4 +1,4 @@
-"""Logistic regression on scipy alone, and predictions of labels by fits that did not see them."""
+"""Clusters of vectors, and labels predicted from them: k-means and logistic regression on numpy and scipy alone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,56 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.vq import ClusterError, kmeans2
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from poolscope.errors import InputError
 
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_MOST_STEPS = 500
+_STEP, _MOST_STEPS = 5, 9  # rounds of k-means between looks whether anything still moves, and how many looks
+_PATIENCE = 5  # starts that may fail for each that is asked
+
+
+def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -> Index:
+    """The clusters of each vector (vectors × starts) by k-means, each start (k-means++) on its own.
+
+    Clusters are numbered by their first vector, so that equal partitions are equal.
+    """
+    distinct = len(np.unique(vectors, axis=0))
+    random = np.random.default_rng(seed)
+    partitions: list[Index] = []
+    for _ in range(_PATIENCE * starts if distinct >= clusters else 0):
+        try:
+            partitions.append(_one_start(vectors, clusters, random))
+        except ClusterError:  # a cluster ran empty: another start
+            continue
+        if len(partitions) == starts:
+            return np.stack(partitions, axis=1)
+    raise InputError(
+        f"received {distinct} distinct vectors for {clusters} clusters, and k-means left one empty in nearly every "
+        f"start; needed: a vector of its own for every label at least. Pass more texts, or merge labels."
+    )
+
+
+def _one_start(vectors: Array, clusters: int, random: np.random.Generator) -> Index:
+    centres, labels = kmeans2(vectors, clusters, iter=_STEP, minit="++", missing="raise", rng=random)
+    for _ in range(_MOST_STEPS):
+        centres, then = kmeans2(vectors, centres, iter=_STEP, minit="matrix", missing="raise")
+        if np.array_equal(labels, then):
+            break
+        labels = then
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[inverse], dtype=np.int64)
+
+
+# -- logistic regression ----------------------------------------------------------------------------------------------
+
+_MOST_ITERATIONS = 500
 
 
 class Logistic(NamedTuple):
@@ -42,7 +83,7 @@ class Predictions(NamedTuple):
 
 
 def logistic_regression(
-    vectors: Array, labels: Index, *, strength: float = 1.0, most_steps: int = _MOST_STEPS
+    vectors: Array, labels: Index, *, strength: float = 1.0, most_steps: int = _MOST_ITERATIONS
 ) -> Logistic:
     """The weights and offsets that minimise −Σ log p(label) + ‖weights‖²/(2·strength); labels are 0, 1, 2, …
 
@@ -89,7 +130,7 @@ def predict_unseen(
     folds: int = 5,
     seed: int = 0,
     strength: float = 1.0,
-    most_steps: int = _MOST_STEPS,
+    most_steps: int = _MOST_ITERATIONS,
 ) -> Predictions:
     """What a regression fitted on the other folds makes of each vector; a label that these lack has the share 0."""
     fold = label_folds(labels, folds, seed=seed)

@@ -1,0 +1,59 @@
+"""Which texts belong together: chunks of one document, by a column, by ids like `doc#3`, or by a list."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from poolscope.errors import InputError
+from poolscope.texts.sources import open_table
+
+# Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first.
+COLUMNS = ("document_id", "document", "doc_id", "source", "url", "title")
+_CHUNK = re.compile(r"(.+)#\d+")
+
+
+def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
+    """The column of a table that names the documents; None without one, and for what is no table.
+
+    >>> group_column({"text": ["a", "b", "c"], "url": ["x", "x", "y"]})
+    'url'
+    """
+    if not isinstance(source, str | os.PathLike | dict):
+        return None
+    try:
+        table = open_table(source)
+        name = next((name for name in COLUMNS if name in table.kinds and name not in taken), None)
+        values = [] if name is None else [str(row[0]) for row in table.rows([name]) if row[0] is not None]
+    except InputError:  # a folder, lines of text, a pipe
+        return None
+    return name if tells(values) else None
+
+
+def groups_of_ids(ids: Sequence[str]) -> list[str] | None:
+    """The documents of chunks whose ids are those of `poolscope chunk`; None where no two share one.
+
+    >>> groups_of_ids(["a#1", "a#2", "b"])
+    ['a', 'a', 'b']
+    """
+    names = [match[1] if (match := _CHUNK.fullmatch(name)) else name for name in ids]
+    return names if tells(names) else None
+
+
+def tells(names: Sequence[str]) -> bool:
+    """Do some texts share a name, and not all?"""
+    counts = Counter(names)
+    return 1 < len(counts) < len(names)
+
+
+def checked_groups(groups: Sequence[Any], texts: int) -> list[str]:
+    """One name a text."""
+    names = [str(name) for name in groups]
+    if len(names) != texts:
+        raise InputError(
+            f"groups: received {len(names)} for {texts} texts; needed: one for each. Pass a list of names."
+        )
+    return names

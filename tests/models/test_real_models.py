@@ -1,0 +1,105 @@
+"""Real weights, as `make models` fetches them. Not part of `make test`; `make test-models` runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poolscope import as_encoder, encode, socm, tempscale
+from poolscope.encoders.capabilities import word_table
+from poolscope.encoders.gguf import models_folder
+
+ROOT = Path(__file__).parents[2]
+spec = importlib.util.spec_from_file_location("fetch_models", ROOT / "tools" / "models.py")
+tool = importlib.util.module_from_spec(spec)
+sys.modules["fetch_models"] = tool  # dataclasses look their module up
+spec.loader.exec_module(tool)
+
+pytestmark = pytest.mark.models
+SENTENCES = [
+    "The committee will meet again on Thursday to discuss the budget.",
+    "The board is going to talk about the finances at its next meeting.",
+    "Penguins cannot fly, but they swim faster than most fish.",
+    "Water boils at a lower temperature on high mountains.",
+]
+
+
+def folder(name: str) -> Path:
+    if not tool.is_here(name):
+        pytest.skip(f"{name} is not in {models_folder()}; `make models` fetches it")
+    return models_folder() / name
+
+
+def cosines(model: Path, **options) -> np.ndarray:
+    """Cosines of the mean vectors of the sentences."""
+    means = np.stack([cloud.mean(axis=0) for cloud in encode(model, SENTENCES, **options)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    return means @ means.T
+
+
+def test_smollm2_is_read_from_its_file():
+    place = folder("smollm2-135m-instruct")
+    encoder = as_encoder(place)
+    card = encoder.card
+    assert (card.layers, card.dimension, card.positions, card.quantization) == (30, 576, 8192, "GGUF Q4_1")
+    assert card.parameters == 134_515_008
+    assert encoder.vocabulary.names(encoder.tokenize(["Hello world, the cat"], None).ids) == [
+        "Hello", "Ġworld", ",", "Ġthe", "Ġcat",
+    ]  # fmt: skip
+    # The model puts no token before a text, and its first word piece becomes the sink of the middle layers.
+    states = encoder.encode(SENTENCES, layers=[1, 15, -1])
+    norms = {layer: [np.linalg.norm(cloud, axis=1) for cloud in clouds] for layer, clouds in states.items()}
+    ratio = {layer: np.mean([row[0] / np.median(row[1:]) for row in rows]) for layer, rows in norms.items()}
+    assert ratio[15] > 50
+    assert ratio[1] < 3
+    assert ratio[-1] < 3
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "card"),
+    [
+        ("smollm2-135m-instruct", "Ġ", (30, 576, "GGUF Q4_1")),
+        ("gemma-3-270m", "▁", (18, 640, "GGUF Q4_K_M")),
+    ],
+)
+def test_a_decoder_predicts_what_follows(name, space, card):
+    """Weights that had been read in a wrong order, or a token left out before a text, would give other words."""
+    encoder = as_encoder(folder(name))
+    assert (encoder.card.layers, encoder.card.dimension, encoder.card.quantization) == card
+    first = encoder.vocabulary.names(encoder.tokenize(["The cat"], None).ids)
+    assert first == [*(["<bos>"] if space == "▁" else []), "The", f"{space}cat"]
+    table = word_table(encoder)  # tied: it scores the next word too
+    for text, word in (("One, two, three, four, five, six,", "seven"), ("The opposite of hot is", "cold")):
+        (cloud,) = encoder.encode([text])[-1]
+        assert encoder.vocabulary.names([int((table @ cloud[-1]).argmax())]) == [f"{space}{word}"]
+
+
+def test_gte_small_puts_like_meanings_together():
+    near = cosines(folder("gte-small"))
+    assert near[0, 1] > 0.88
+    assert near[0, 1] > near[0, 2:].max() + 0.05
+
+
+def test_gte_small_looks_alike_from_both_sides():
+    """Its graph through onnxruntime, and the same weights in the class of transformers."""
+    encoder = as_encoder(folder("gte-small"))
+    graph = encoder.encode(SENTENCES)[-1]
+    states = encoder.encode(SENTENCES, layers=[0, 6, 12])
+    assert len(encoder.attention) == 1
+    for one, other in zip(graph, states[12], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+    with tempscale(encoder, 0.5):
+        assert np.abs(encoder.encode(SENTENCES)[-1][0] - graph[0]).max() > 0.01
+
+
+def test_m3e_small_loads_without_running_its_pickle():
+    clouds = encode(folder("m3e-small"), ["今天天气很好。", "天气真不错。", "他在银行工作。"], allow_pickle=True)
+    means = np.stack([cloud.mean(axis=0) for cloud in clouds])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    near = means @ means.T
+    assert near[0, 1] > near[0, 2] + 0.1
+    assert 0 <= socm(clouds).mean <= 1
