@@ -86,6 +86,11 @@ def _is_library(model: Any, package: str) -> bool:
     return any(kind.__module__.partition(".")[0] == package for kind in type(model).__mro__)
 
 
+def _as_it_was(model: Any) -> Any:
+    """The model before torch.compile, which shows nothing of its modules."""
+    return getattr(model, "_orig_mod", model)
+
+
 def _is_pair(model: Any) -> bool:
     return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
 
@@ -152,8 +157,8 @@ ENCODERS: dict[str, EncoderKind] = {
         EncoderKind(
             "sentence-transformers",
             "a SentenceTransformer",
-            lambda source: _is_library(source.model, "sentence_transformers"),
-            lambda source, options: wrap_sentence_transformer(source.model, options),
+            lambda source: _is_library(_as_it_was(source.model), "sentence_transformers"),
+            lambda source, options: wrap_sentence_transformer(_as_it_was(source.model), options),
         ),
         EncoderKind(
             "pair",
@@ -238,6 +243,11 @@ def _unknown(source: Source) -> InputError | ModelError:
         return ModelError(
             f"{source.name}: a file of type {source.path.suffix or 'unknown'!r} is no model; allowed files: .onnx, "
             f".gguf, and .txt or .vec with a word and its vector on each line. Pass the model's folder."
+        )
+    if source.path is not None and (source.path / "adapter_config.json").is_file():
+        return ModelError(
+            f"{source.name}: the folder holds an adapter (PEFT), which is no model by itself; needed: the model with "
+            f"the adapter in its weights. Load both with peft, call merge_and_unload(), and save that."
         )
     if source.path is not None:
         return ModelError(

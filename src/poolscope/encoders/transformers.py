@@ -44,6 +44,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     devices = choose_devices(options.device)
     with _quiet_and_explained(name, place):
         model, tokenizer = _load(place, declared, options, device=devices[0])
+    _check_reads_texts(model, name=name)
     if declared.lower_case:
         _add_lower_case(tokenizer)
     if revision is None:
@@ -63,6 +64,7 @@ def wrap_loaded(
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
     model = _without_wrapping(model)
+    _check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
     if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
@@ -87,6 +89,17 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
     modules = list(model)
     classes = [type(module).__name__ for module in modules]
     name = _name_of(model)
+    if "SparseEncoder" in (kind.__name__ for kind in type(model).__mro__):
+        raise ModelError(
+            f"{name}: received a SparseEncoder, whose vectors are weights of words and no means of tokens; allowed: a "
+            f"SentenceTransformer. Pass its transformer with its tokenizer to look at the tokens: (model, tokenizer)."
+        )
+    if (kept := getattr(model, "truncate_dim", None)) is not None:
+        warnings.warn(
+            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
+            f"whole. Numbers about pooled vectors are those of the whole ones.",
+            stacklevel=2,
+        )
     check_modules(classes, name=name)
     if classes[0] == "StaticEmbedding":
         return wrap_static_embedding(modules[0], name=name, declared=_declared_by(model), options=options)
@@ -178,6 +191,24 @@ def _encoder(
         tokenize=partial(tokenize, tokenizer),
         vocabulary=vocabulary,
     )
+
+
+def _check_reads_texts(model: Any, *, name: str) -> None:
+    """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
+    kind = type(model).__name__
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids":
+        raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts. Pass one.")
+    if hasattr(model, "get_text_features") and hasattr(model, "text_model"):
+        raise ModelError(
+            f"{name}: received a {kind}, which compares texts with images; needed: the half that reads texts. Pass "
+            f"(model.text_model, tokenizer)."
+        )
+    if any(weights.device.type == "meta" for weights in model.parameters()):
+        raise ModelError(
+            f"{name}: received a {kind} some of whose weights are not in memory (offloaded to disk, or never loaded); "
+            f"needed: all of them. Load it without device_map."
+        )
 
 
 def _table_rows(model: Any) -> int | None:

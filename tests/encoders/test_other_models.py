@@ -1,0 +1,70 @@
+"""Models that are no plain text models: refused, or taken, in our words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from poolscope.encoders import as_encoder, encode
+from poolscope.errors import ModelError
+from tiny_models import declare, save_model, tiny_model, tiny_tokenizer, write
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+PICTURES = {**SMALL, "image_size": 32, "patch_size": 16}
+WORDS = {**SMALL, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: transformers.ViTModel(transformers.ViTConfig(**PICTURES)), "ViTModel, which reads pixel_values"),
+        (
+            lambda: transformers.CLIPModel(transformers.CLIPConfig(text_config=WORDS, vision_config=PICTURES)),
+            "CLIPModel, which compares texts with images",
+        ),
+        (
+            lambda: transformers.SiglipModel(transformers.SiglipConfig(text_config=WORDS, vision_config=PICTURES)),
+            "SiglipModel, which compares texts with images",
+        ),
+        (lambda: tiny_model().to("meta"), "weights are not in memory"),
+    ],
+)
+def test_models_that_do_not_read_texts(make, message, tmp_path):
+    model = make()
+    with pytest.raises(ModelError, match=message):
+        encode((model, tiny_tokenizer()), ["the cat"])
+
+
+def test_a_folder_of_an_adapter(tmp_path):
+    write(tmp_path / "adapter_config.json", {"peft_type": "LORA"})
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match="holds an adapter"):
+        as_encoder(tmp_path)
+
+
+def loaded(tmp_path, **options):
+    library = pytest.importorskip("sentence_transformers")
+    folder = declare(save_model(tmp_path / "model"), pooling={"embedding_dimension": 16, "pooling_mode": "mean"})
+    return library.SentenceTransformer(str(folder), device="cpu", **options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+def test_a_compiled_model_is_taken_as_it_was(tmp_path):
+    model = loaded(tmp_path)
+    assert encode(torch.compile(model), ["the cat"]).to_table().equals(encode(model, ["the cat"]).to_table())
+
+
+def test_a_dimension_that_is_cut_is_said(tmp_path):
+    with pytest.warns(UserWarning, match=r"cuts its vectors to 8 numbers \(truncate_dim\)"):
+        as_encoder(loaded(tmp_path, truncate_dim=8))
+
+
+def test_a_sparse_encoder(tmp_path):
+    sparse = pytest.importorskip("sentence_transformers.sparse_encoder")
+    folder = save_model(tmp_path / "model", "Bert")
+    tiny = transformers.BertForMaskedLM(transformers.AutoConfig.from_pretrained(folder))
+    tiny.save_pretrained(folder)
+    model = sparse.SparseEncoder(str(folder), device="cpu")
+    with pytest.raises(ModelError, match="received a SparseEncoder"):
+        as_encoder(model)
