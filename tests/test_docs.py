@@ -18,11 +18,23 @@ from typer.testing import CliRunner
 
 import poolscope
 from poolscope.cli import app
+from poolscope.encoders.door import ENCODERS
+from poolscope.metrics.base import METRICS
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.fixture(autouse=True)
+def _tables_as_they_were():
+    """What a page registers is gone after it: no other test may meet it."""
+    kept = [(table, dict(table)) for table in (ENCODERS, METRICS)]
+    yield
+    for table, rows in kept:
+        table.clear()
+        table.update(rows)
 
 
 @pytest.mark.model
