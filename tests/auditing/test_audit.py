@@ -290,7 +290,7 @@ def test_one_token_texts():
 
 
 def test_a_function_hides_its_truncation_and_takes_no_tokens():
-    found = audit(bag_of_words, topics(60))
+    found = audit(bag_of_words, [*topics(40), *topics(20, words=40, seed=1)])
     assert {"truncation", "position"} <= not_asked(found)
     assert found["short"].verdict.value is not None
 
