@@ -150,7 +150,8 @@ def cut_pieces(subject: Subject) -> Pieces | str:
 def _cannot_try(subject: Subject) -> str | None:
     """Why no text can be encoded anew; None where one can."""
     if not subject.can_encode:
-        return "other texts would have to be encoded, such as halves of these, and only ready clouds are at hand"
+        ready = "clouds" if subject.collection is None else "vectors"
+        return f"parts of the texts would have to be encoded, and only ready {ready} are at hand"
     if subject.texts is None:
         return "the texts themselves are not at hand"
     return "trials were switched off" if subject.trial_texts == 0 else None

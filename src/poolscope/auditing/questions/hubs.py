@@ -202,6 +202,7 @@ QUESTION = Question(
     number_name="skewness of the times found",
     metric="hubs",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold(
