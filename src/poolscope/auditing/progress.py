@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -92,6 +92,9 @@ class Watch:
     def encoded(self, texts: int, tokens: int) -> None:
         """A batch was encoded; 0 tokens: texts that needed no encoding."""
 
+    def expect(self, keys: Sequence[str]) -> None:
+        """These questions will be asked."""
+
     def asking(self, question: Question) -> None:
         """A question is being answered."""
 
@@ -124,6 +127,10 @@ class _Calls(Watch):
         self._inner.encoded(texts, tokens)
         if self._progress is not None:
             self._progress(texts, tokens)
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """Hand it on."""
+        self._inner.expect(keys)
 
     def asking(self, question: Question) -> None:
         """Call what was given for it."""
@@ -162,6 +169,7 @@ class Bar(Watch):
 
         self._console = console or Console(stderr=True, highlight=False, markup=False)
         self._answers: list[Answer] = []
+        self._expected = list(QUESTIONS)
         self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()
         self._key: str | None = None
         self._texts, self._done, self._tokens = 0, 0, 0
@@ -191,6 +199,10 @@ class Bar(Watch):
         self._done += texts
         self._tokens += tokens
         self._show(same=True)
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """Know how many there are."""
+        self._expected = list(keys)
 
     def asking(self, question: Question) -> None:
         """Name the question."""
@@ -245,7 +257,7 @@ class Bar(Watch):
             if self._tokens and self._encoding_began is not None:
                 parts.insert(1, f"{self._tokens / (time.perf_counter() - self._encoding_began):,.0f} tokens/s")
         elif self._key is not None:
-            parts.insert(0, f"question {len(self._answers) + 1} of {len(QUESTIONS)}")
+            parts.insert(0, f"question {len(self._answers) + 1} of {len(self._expected)}")
         phase, others = self.left()
         if phase is not None:
             whole = "" if others is not None else " of this"
@@ -265,7 +277,7 @@ class Bar(Watch):
         if self._key == ENCODING and self._tokens and self._done:
             usual = gone * self._texts / self._done
         answered = {answer.key for answer in self._answers}
-        coming = [self._pace.of(key) for key in QUESTIONS if key not in answered and key != self._key]
+        coming = [self._pace.of(key) for key in self._expected if key not in answered and key != self._key]
         known = [seconds for seconds in coming if seconds is not None]
         return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
 

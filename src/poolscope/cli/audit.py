@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from poolscope.auditing.compare import Comparison, DifferenceRow
+    from poolscope.auditing.progress import Watch
     from poolscope.auditing.result import Audit
 
 FAIL_ON = ("unchecked", "watch", "repair")
@@ -27,7 +28,7 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 @arguments.encoder_options()
 @arguments.reading_options()
 def audit(
-    model: arguments.ModelOrClouds = arguments.MODEL,
+    model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
@@ -39,6 +40,12 @@ def audit(
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
+    ] = None,
+    vector_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vectors alone: their column or field, where it cannot be told.")
+    ] = None,
+    distance: Annotated[
+        str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
     vectors: Annotated[
         Path | None,
@@ -61,13 +68,15 @@ def audit(
     """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
 
     With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
-    wrote; then TEXTS is left out, and what needs the model is not asked.
+    wrote; then TEXTS is left out, and what needs the model is not asked. It may be vectors too, in a file or a vector
+    store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named
     from poolscope.auditing.groups import group_column
     from poolscope.auditing.screen import print_screen
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
+    from poolscope.connectors import is_index
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -88,9 +97,14 @@ def audit(
         {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
-        clouds=is_clouds(model),
+        clouds=is_index(model) or is_clouds(model),
     )
-    result = _run(model, texts, reading, options, {**settings, "named": named})
+    if is_index(model):
+        chosen = {"vector_column": vector_column, "distance": distance}
+        result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
+    else:
+        _refuse_for_models(vector_column=vector_column, distance=distance)
+        result = _run(model, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
         result.save(output, page=not no_page)
@@ -110,6 +124,39 @@ def _vectors(path: Path | None) -> Any:
     from poolscope.clouds.vectors import read_vectors
 
     return read_vectors(path).vectors
+
+
+def _refuse_for_models(**chosen: str | None) -> None:
+    if useless := [f"--{name.replace('_', '-')}" for name, value in chosen.items() if value is not None]:
+        raise InputError(f"{', '.join(useless)}: this is for vectors alone, and a model was named. Leave it out.")
+
+
+def _of_vectors(
+    source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Audit:
+    """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
+    from poolscope.auditing.run import audit as ask
+    from poolscope.connectors import read_index
+    from poolscope.texts import read_texts
+
+    columns = {name: reading[name] for name in ("column", "id_column", "group")}
+    own = columns if texts is None else {}
+    names = ("vector_column", "distance", "limit", "seed")
+    collection = read_index(source, **own, **{name: reading[name] for name in names})
+    corpus = None
+    if texts is not None:
+        corpus = read_texts(
+            texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
+        )
+    return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+
+
+def _watch() -> Watch | None:
+    """What shows the phases while an audit runs: on a terminal only."""
+    from poolscope.auditing.progress import Bar
+
+    console = arguments.open_screen(arguments.SCREEN)  # standard error
+    return Bar(console) if console.is_terminal and not arguments.is_quiet() else None
 
 
 def _run(
