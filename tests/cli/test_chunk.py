@@ -59,7 +59,16 @@ def test_what_it_writes_can_be_audited(folder, texts, tmp_path):
     """The command that the audit suggests after a finding of truncation, and its own next step."""
     run("chunk", folder, texts, "--column", "body", "--output", tmp_path / "chunks.jsonl", "--max-length", 32)
     printed = run(
-        "audit", folder, tmp_path / "chunks.jsonl", "--no-files", "--max-length", 32, "--trial", 0, "--no-cache"
+        "audit",
+        folder,
+        tmp_path / "chunks.jsonl",
+        "--no-files",
+        "--max-length",
+        32,
+        "--trial",
+        0,
+        "--no-cache",
+        "--details",
     )
     assert "No text was cut." in printed
 

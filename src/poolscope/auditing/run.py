@@ -104,7 +104,8 @@ def audit(
     seed = _whole("seed", seed)
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
-    watch, encoding = as_watch(progress, asked, answered), {}
+    watch = as_watch(progress, asked, answered)
+    encoding: dict[str, float] = {}
     collection = _collection(model, texts, options, distance=distance, runtime=runtime)
     if collection is not None:
         encoder, clouds, source, notes = _vectors_alone(collection)

@@ -40,11 +40,9 @@ def screen(audit: Audit, width: int, *, details: bool = False) -> Iterator[Any]:
     from rich.text import Text
 
     width = min(max(width, _LEAST), _MOST)
-    corpus = audit.corpus
-    tokens = "" if corpus.get("tokens") is None else f" · {corpus['tokens']:,} tokens"
     yield Text(str(audit.model["name"]), style="bold")
-    yield Text(wrapped(f"{corpus['texts']:,} texts of {corpus['source']}{tokens}", width))
-    for note in corpus.get("notes", ()):
+    yield Text(wrapped(audit.extent, width))
+    for note in audit.corpus.get("notes", ()):
         yield Text(wrapped(note, width, "  "), style="dim")
     for level, answers in ordered(audit.answers):
         yield Text(f"\n{HEADINGS[level]}", style=f"bold {LEVEL_COLOURS[level]}")
