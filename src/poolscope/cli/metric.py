@@ -65,24 +65,17 @@ def _inputs(
 ) -> tuple[Any, ...]:
     """What the metric needs, made of what the user named."""
     from poolscope.cli.inputs import load_clouds, read_corpus
+    from poolscope.encoders.pooling import pooling_of
 
     if metric.needs in ("clouds", "vectors"):
         clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
-        return (clouds,) if metric.needs == "clouds" else (_vectors(clouds),)
+        return (clouds,) if metric.needs == "clouds" else (pooling_of(clouds).pool(clouds),)
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
         return (corpus.texts,)
     from poolscope.encoders import as_encoder
 
     return as_encoder(model, **options), corpus.texts
-
-
-def _vectors(clouds: Any) -> Any:
-    """The vectors as the model pools."""
-    from poolscope import pool
-
-    declared = (clouds.provenance.get("model") or {}).get("pooling") or ["mean"]
-    return pool(clouds, declared[0])
 
 
 def _print(result: Result, screen: Console) -> None:

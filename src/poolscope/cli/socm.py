@@ -199,8 +199,8 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
 def _trace_sentence(result: SocmResult) -> str:
     check = result.trace_check
     single = f"; {check.one_token:,} texts have a single token and no spread" if check.one_token else ""
-    known = 0 if result.left is None else len(result.left) + (0 if result.right is result.left else len(result.right or ()))
-    compared = " compared" if check.texts < known else ""
+    sides = [result.left, None if result.right is result.left else result.right]
+    compared = " compared" if check.texts < sum(len(side) for side in sides if side is not None) else ""
     if not check.above:
         return f"holds for all {check.texts:,} texts{compared} (largest {check.largest:.2f}){single}"
     scale = result.provenance["settings"]["scale"]
