@@ -199,11 +199,14 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
 def _trace_sentence(result: SocmResult) -> str:
     check = result.trace_check
     single = f"; {check.one_token:,} texts have a single token and no spread" if check.one_token else ""
+    sides = [result.left, None if result.right is result.left else result.right]
+    compared = " compared" if check.texts < sum(len(side) for side in sides if side is not None) else ""
     if not check.above:
-        return f"holds for all {check.texts:,} texts (largest {check.largest:.2f}){single}"
+        return f"holds for all {check.texts:,} texts{compared} (largest {check.largest:.2f}){single}"
     scale = result.provenance["settings"]["scale"]
     advice = "; d_Σ can exceed 1, compare models with --scale trace" if scale == "paper" else ""
-    return f"broken by {check.share:.1%} of {check.texts:,} texts (largest {check.largest:.2f}){advice}{single}"
+    broken = f"broken by {check.share:.1%} of {check.texts:,} texts{compared}"
+    return f"{broken} (largest {check.largest:.2f}){advice}{single}"
 
 
 def _worst_title(result: SocmResult) -> str:

@@ -275,8 +275,8 @@ class _Draw:
         if not self.parts or not any(len(keys) for keys, _, _ in self.parts):
             kinds = f" ({self._kinds()})" if self.faults else ""
             raise InputError(
-                f"{self.name}: received {self.rows:,} rows{kinds}; at least one vector is needed. Check the name, and the "
-                f"field of the vectors."
+                f"{self.name}: received {self.rows:,} rows{kinds}; at least one vector is needed. Check the name, "
+                f"and the field of the vectors."
             )
         self.parts = [part for part in self.parts if len(part[0])]
         self._thin()
