@@ -22,6 +22,7 @@ STAGES = [
     ["results", "verdicts"],
     ["encoders"],
     ["chunks", "stores"],
+    ["runtimes"],
     ["capture"],
     ["charts"],
     ["metrics"],
