@@ -21,7 +21,7 @@ STAGES = [
     ["numbers"],
     ["results", "verdicts"],
     ["encoders"],
-    ["chunks", "stores"],
+    ["chunks", "connectors", "stores"],
     ["runtimes"],
     ["capture"],
     ["charts"],

@@ -88,6 +88,14 @@ class Audit(Result):
             raise StoreError(f"the table {table!r} of the audit has no column {name!r}; it was changed. Audit again.")
         return content[name].to_numpy()
 
+    @property
+    def extent(self) -> str:
+        """What was audited, in a few words: how many texts with how many tokens, or how many vectors."""
+        corpus, tokens = self.corpus, self.corpus.get("tokens")
+        if tokens is None:
+            return f"{corpus['texts']:,} vectors of dimension {self.model['dimension']}, without their tokens"
+        return f"{corpus['texts']:,} texts of {corpus['source']} · {tokens:,} tokens"
+
     def rows(self) -> list[dict[str, Any]]:
         """One row an answer."""
         parts = ("key", "level", "value", "low", "high", "floor", "sentence")
@@ -172,7 +180,7 @@ class Audit(Result):
         stored = f" · weights: {self.model['quantization']}" if self.model.get("quantization") else ""
         return render_page(
             f"Audit of {self.model['name']}",
-            f"{self.corpus['texts']:,} texts of {self.corpus['source']} · {self.corpus['tokens']:,} tokens{stored}",
+            f"{self.extent}{stored}",
             self.answers,
             explorer=explorers[0]() if explorers else None,
             provenance={"model": self.model, "corpus": self.corpus, **self.provenance},

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.groups import checked_groups, groups_of_ids
+from poolscope.auditing.groups import checked_groups, groups_of_ids, tells
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
+from poolscope.connectors import Collection, as_collection, is_index
+from poolscope.connectors.base import Distance
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.errors import InputError
 from poolscope.results import provenance
@@ -39,6 +41,7 @@ def audit(
     thresholds: Mapping[str, float] | None = None,
     groups: Sequence[Any] | None = None,
     vectors: Any = None,
+    distance: Distance | None = None,
     trial_texts: int | None = None,
     seed: int = 0,
     cache: bool = False,
@@ -53,8 +56,10 @@ def audit(
     ----------
     model
         Anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts` out).
+        Or vectors alone: a matrix (N × d), a data frame with a column of vectors, or what `read_index` reads or gave.
     texts
-        Anything `read_texts` takes; by default 1,000 of the built-in corpus.
+        Anything `read_texts` takes; by default 1,000 of the built-in corpus. With vectors alone: one text a vector, or
+        none.
     thresholds
         Thresholds that are set anew, by name.
     groups
@@ -62,6 +67,8 @@ def audit(
         of ids like `doc#3`, where there are such.
     vectors
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
+    distance
+        With vectors alone: what you search by, "cosine", "dot" or "l2", where the source does not say so.
     trial_texts
         How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
     seed
@@ -93,7 +100,12 @@ def audit(
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
     began = time.perf_counter()
-    encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
+    collection = _collection(model, texts, options, distance=distance, runtime=runtime)
+    if collection is not None:
+        encoder, clouds, source, notes = _vectors_alone(collection)
+        groups = groups or _telling(collection.groups)
+    else:
+        encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
     encoding = time.perf_counter() - began
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
@@ -107,6 +119,7 @@ def audit(
         runtime=runtime,
         trial_texts=trial_texts,
         seed=seed,
+        collection=collection,
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
@@ -128,6 +141,8 @@ def ask(
     answers: list[Answer] = []
     times = dict(seconds or {})
     for question in QUESTIONS.values():
+        if question.applies is not None and not question.applies(subject):
+            continue
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
@@ -163,6 +178,44 @@ def _material(
     return encoder, clouds, corpus.source, tuple(corpus.report.notes())
 
 
+def _collection(
+    model: Any, texts: Any, options: Mapping[str, Any], *, distance: Distance | None, runtime: Any
+) -> Collection | None:
+    """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
+    if not is_index(model):
+        if distance is not None:
+            raise InputError(f"distance: received {distance!r} with a model; it is for vectors alone. Leave it out.")
+        return None
+    useless = sorted(options) + ([] if runtime is None else ["vectors"])
+    if useless:
+        raise InputError(
+            f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
+            f"are. Leave the options out, or name a model."
+        )
+    collection = as_collection(model, distance=distance)
+    return (
+        collection if texts is None else collection.with_texts(texts if isinstance(texts, Texts) else read_texts(texts))
+    )
+
+
+def _vectors_alone(collection: Collection) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
+    """Vectors as clouds of one token each, so that whatever asks for the pooled vectors gets them."""
+    card = ModelCard(collection.source, "vectors", collection.dimension, pooling=("mean",))
+    clouds = TokenClouds.from_matrix(
+        collection.vectors,
+        np.arange(len(collection) + 1),
+        texts=collection.texts,
+        ids=collection.ids,
+        provenance={"model": card.to_dict(), "options": {}},
+    )
+    return StoredEncoder(clouds, card, EncoderOptions()), clouds, collection.source, collection.notes
+
+
+def _telling(groups: Sequence[str] | None) -> Sequence[str] | None:
+    """Groups of a source, where some vectors share one and not all."""
+    return groups if groups is not None and tells(groups) else None
+
+
 def _corpus(texts: Any, seed: int) -> Texts:
     if texts is None:
         return read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed)
@@ -194,7 +247,8 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
-    clouds = texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))
+    vectors = is_index(model)
+    clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
 
 

@@ -116,6 +116,9 @@ Model = Annotated[str, typer.Argument(metavar="[MODEL]", help="Hub name, folder,
 ModelOrClouds = Annotated[
     str, typer.Argument(metavar="[MODEL|CLOUDS]", help="Model, or clouds that `poolscope encode` wrote.")
 ]
+ModelOrVectors = Annotated[
+    str, typer.Argument(metavar="[MODEL|CLOUDS|VECTORS]", help="Model, clouds, or vectors in a file or a store.")
+]
 Texts = Annotated[
     str | None, typer.Argument(metavar="[TEXTS]", help="File, folder, hub data set, built-in texts, or - (stdin).")
 ]

@@ -28,7 +28,7 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 @arguments.encoder_options()
 @arguments.reading_options()
 def audit(
-    model: arguments.ModelOrClouds = arguments.MODEL,
+    model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
@@ -39,6 +39,12 @@ def audit(
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
+    ] = None,
+    vector_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vectors alone: their column or field, where it cannot be told.")
+    ] = None,
+    distance: Annotated[
+        str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
     vectors: Annotated[
         Path | None,
@@ -61,12 +67,14 @@ def audit(
     """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
 
     With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
-    wrote; then TEXTS is left out, and what needs the model is not asked.
+    wrote; then TEXTS is left out, and what needs the model is not asked. It may be vectors too, in a file or a vector
+    store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named
     from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
+    from poolscope.connectors import is_index
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -87,9 +95,14 @@ def audit(
         {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
-        clouds=is_clouds(model),
+        clouds=is_index(model) or is_clouds(model),
     )
-    result = _run(model, texts, reading, options, {**settings, "named": named})
+    if is_index(model):
+        chosen = {"vector_column": vector_column, "distance": distance}
+        result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
+    else:
+        _refuse_for_models(vector_column=vector_column, distance=distance)
+        result = _run(model, texts, reading, options, {**settings, "named": named})
     print_audit(result, screen)
     if not no_files:
         result.save(output, page=not no_page)
@@ -109,6 +122,31 @@ def _vectors(path: Path | None) -> Any:
     from poolscope.clouds.vectors import read_vectors
 
     return read_vectors(path).vectors
+
+
+def _refuse_for_models(**chosen: str | None) -> None:
+    if useless := [f"--{name.replace('_', '-')}" for name, value in chosen.items() if value is not None]:
+        raise InputError(f"{', '.join(useless)}: this is for vectors alone, and a model was named. Leave it out.")
+
+
+def _of_vectors(
+    source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Audit:
+    """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
+    from poolscope.auditing.run import audit as ask
+    from poolscope.connectors import read_index
+    from poolscope.texts import read_texts
+
+    columns = {name: reading[name] for name in ("column", "id_column", "group")}
+    own = columns if texts is None else {}
+    names = ("vector_column", "distance", "limit", "seed")
+    collection = read_index(source, **own, **{name: reading[name] for name in names})
+    corpus = None
+    if texts is not None:
+        corpus = read_texts(
+            texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
+        )
+    return ask(collection, corpus, seed=reading["seed"], **{**settings, **options})
 
 
 def _run(
@@ -141,9 +179,7 @@ def print_audit(result: Audit, screen: Console) -> None:
     from poolscope.cli.inputs import print_notes
 
     corpus = result.corpus
-    screen.print(
-        f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens"
-    )
+    screen.print(f"{result.model['name']} · {result.extent}")
     print_notes(corpus["notes"], screen)
     table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
     table.add_column(justify="right", no_wrap=True)

@@ -259,6 +259,11 @@ def _unknown(source: Source) -> InputError | ModelError:
     if hasattr(source.model, "forward"):
         kind = type(source.model).__name__
         return InputError(f"model: received a {kind} alone; pass it with its tokenizer: (model, tokenizer).")
+    if hasattr(source.model, "ndim"):
+        return InputError(
+            f"model: received an array of shape {tuple(source.model.shape)}, which cannot encode texts; pooled vectors "
+            f"(texts × dimensions) are audited by poolscope.audit(vectors, texts), token arrays are passed as a list."
+        )
     return InputError(f"model: received {type(source.model).__name__}; allowed: {allowed}.")
 
 

@@ -373,6 +373,7 @@ QUESTION = Question(
     page="audit.md#what-your-runtime-did-question-3",
     number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
+    door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[
         Threshold(
             "pooling_same",
