@@ -265,7 +265,12 @@ class _Matching:
         """The model as it declares itself, and the cosine of every text."""
         test, values = self._tested(DECLARED, self.own_table)
         if test is None and self.tables[self.reference.pooling].shape[1] == self.received.shape[1]:
-            parts = (DECLARED.kind, DECLARED.name, DECLARED.words, DECLARED.step)  # a module that is left out explains it
+            parts = (
+                DECLARED.kind,
+                DECLARED.name,
+                DECLARED.words,
+                DECLARED.step,
+            )  # a module that is left out explains it
             return Tested(*parts, Estimate(None), -1.0, 0.0, len(self.received)), np.full(len(self.received), -1.0)
         if test is None:
             raise InputError(
@@ -310,13 +315,12 @@ class _Matching:
         if table.shape[1] < self.form.dimension:
             return None, np.zeros(0)
         own, other = row_cosines(self.received, self.form.on(table, self.received))
-        if cause is not DECLARED:
-            if self.own_table.shape == table.shape:
-                changed = row_cosines(table, self.own_table)[0] < self.same
-                if not changed.any():
-                    return None, own
-                declared = row_cosines(self.received, self.form.on(self.own_table, self.received))[0]
-                self.concerned[cause.name] = float(declared[changed].mean())
+        if cause is not DECLARED and self.own_table.shape == table.shape:
+            changed = row_cosines(table, self.own_table)[0] < self.same
+            if not changed.any():
+                return None, own
+            declared = row_cosines(self.received, self.form.on(self.own_table, self.received))[0]
+            self.concerned[cause.name] = float(declared[changed].mean())
         self.values[cause.name] = own
         cosine = Estimate(float(own.mean()), None, float(other.mean()))
         share, parts = float((own >= self.same).mean()), (cause.kind, cause.name, cause.words, cause.step)
