@@ -8,15 +8,19 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
+from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.static import wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
@@ -50,7 +54,10 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if revision is None:
         revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
-    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+    words = stored_unembedding(model, weights)
+    return _encoder(
+        models, tokenizer, declared=declared, name=name, revision=revision, options=options, unembedding=words
+    )
 
 
 def wrap_loaded(
@@ -63,6 +70,7 @@ def wrap_loaded(
     torch = require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
+    words = loaded_unembedding(model)
     model = _without_wrapping(model)
     _check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
@@ -81,7 +89,9 @@ def wrap_loaded(
     name = name or getattr(model, "name_or_path", "") or type(model).__name__
     revision = _digest_loaded(model, tokenizer)
     declared = Declaration() if declared is None else declared
-    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+    return _encoder(
+        models, tokenizer, declared=declared, name=name, revision=revision, options=options, unembedding=words
+    )
 
 
 def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncoder:
@@ -162,6 +172,7 @@ def _encoder(
     name: str,
     revision: str,
     options: EncoderOptions,
+    unembedding: Callable[[], NDArray[np.float32]] | None,
 ) -> BatchedEncoder:
     model = models[0]
     vocabulary = Vocabulary.of_transformers(tokenizer)
@@ -187,7 +198,9 @@ def _encoder(
     return BatchedEncoder(
         card,
         options,
-        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role),
+        backend=TorchBackend(
+            models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role, unembedding=unembedding
+        ),
         tokenize=partial(tokenize, tokenizer),
         vocabulary=vocabulary,
     )
