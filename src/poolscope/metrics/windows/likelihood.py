@@ -168,13 +168,17 @@ def _row(forms: Mapping[str, Array], ratio: int, context: int) -> CompressedCont
     full, none = forms[FULL], forms[NONE]
     values = [forms[f"{form}:{ratio}"] for form in ("mean", "adaptive", "last")]
     sums = RatioSums.of(np.stack(values, axis=1) - none[:, None], np.repeat((full - none)[:, None], 3, axis=1))
-    kept = [sums.estimate(k) for k in range(3)]
+    plain, adaptive, truncated = values
     return CompressedContext(
-        ratio,
-        -(-context // ratio),
-        *(_difference(value, full) for value in values),
-        *kept,
-        over_truncated=_difference(values[0], values[2]),
+        ratio=ratio,
+        states=-(-context // ratio),
+        compressed=_difference(plain, full),
+        adaptive=_difference(adaptive, full),
+        truncated=_difference(truncated, full),
+        kept=sums.estimate(0),
+        kept_adaptive=sums.estimate(1),
+        kept_truncated=sums.estimate(2),
+        over_truncated=_difference(plain, truncated),
     )
 
 
