@@ -230,6 +230,12 @@ class BatchedEncoder:
         return models
 
     @property
+    def unembedding(self) -> Callable[[], NDArray[np.float32]] | None:
+        """What gives the table of the output words; None where the model has none."""
+        table: Callable[[], NDArray[np.float32]] | None = getattr(self.backend, "unembedding", None)
+        return table
+
+    @property
     def lacking(self) -> str:
         """Why there is no `attention`, where the backend knows more than that it is no torch."""
         return str(getattr(self.backend, "lacking", ""))

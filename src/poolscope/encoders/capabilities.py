@@ -32,6 +32,11 @@ CAPABILITIES: dict[str, tuple[str, str]] = {
         "has no attention that can be watched or scaled",
         f"{_TRANSFORMER}, on torch; or an ONNX export with named weights",
     ),
+    "unembedding": (
+        "has no table that scores the next word",
+        "a decoder with its output words: a folder or hub name whose table is tied or in its weights, or a pair "
+        "(model with its head, tokenizer)",
+    ),
     "spec": (
         "cannot be opened again in another process",
         "a model that was opened by name: a hub name, a folder or file, builtin:minilm",
@@ -212,6 +217,12 @@ def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
     """The input word embeddings of a transformer on torch (vocabulary × d)."""
     weight = attention_of(encoder)[0].get_input_embeddings().weight
     table: NDArray[np.float32] = weight.detach().float().cpu().numpy()
+    return table
+
+
+def unembedding_of(encoder: TokenEncoder) -> NDArray[np.float32]:
+    """The table of a decoder that scores the next word (vocabulary × d)."""
+    table: NDArray[np.float32] = require_capability(encoder, "unembedding")()
     return table
 
 

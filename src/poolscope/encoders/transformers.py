@@ -14,9 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
+from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.static import wrap_static_embedding
@@ -53,9 +57,15 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if revision is None:
         revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
-    finishing = partial(steps_of_folder, folder, name=name)
     return _encoder(
-        models, tokenizer, declared=declared, name=name, revision=revision, options=options, finishing=finishing
+        models,
+        tokenizer,
+        declared=declared,
+        name=name,
+        revision=revision,
+        options=options,
+        unembedding=stored_unembedding(model, weights),
+        finishing=partial(steps_of_folder, folder, name=name),
     )
 
 
@@ -75,6 +85,7 @@ def wrap_loaded(
     torch = require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
+    words = loaded_unembedding(model)
     model = _without_wrapping(model)
     _check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
@@ -94,7 +105,14 @@ def wrap_loaded(
     revision = _digest_loaded(model, tokenizer)
     declared = Declaration() if declared is None else declared
     return _encoder(
-        models, tokenizer, declared=declared, name=name, revision=revision, options=options, finishing=finishing
+        models,
+        tokenizer,
+        declared=declared,
+        name=name,
+        revision=revision,
+        options=options,
+        unembedding=words,
+        finishing=finishing,
     )
 
 
@@ -184,6 +202,7 @@ def _encoder(
     name: str,
     revision: str,
     options: EncoderOptions,
+    unembedding: Callable[[], NDArray[np.float32]] | None,
     finishing: Finishing | None,
 ) -> BatchedEncoder:
     model = models[0]
@@ -210,7 +229,9 @@ def _encoder(
     return BatchedEncoder(
         card,
         options,
-        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role),
+        backend=TorchBackend(
+            models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role, unembedding=unembedding
+        ),
         tokenize=partial(tokenize, tokenizer),
         vocabulary=vocabulary,
         finishing=finishing,
