@@ -79,7 +79,7 @@ def judge(
     the whole interval of the rise lies beyond the second one and a cure has won on trial, unless plain averaging
     explains the rise: whole documents exceed averages of their independently encoded chunks by less than a quarter of
     it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
-    length of the chunks, takes nothing back. Whether such texts are long or mixed says the `shift`; it changes no level.
+    length of the chunks, takes nothing back. Long or mixed is what the `shift` tells; it changes no level.
     """
     slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
     if slope is None or interval is None or floor is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -61,7 +61,7 @@ class LengthReport(Result):
     @property
     def encoded_tokens(self) -> int:
         """Tokens that the probes and null models had encoded on top of the texts themselves."""
-        parts = [*self.probes, *(part for part in (self.nulls, self.position) if part is not None)]
+        parts = [*self.probes, *(part for part in (self.nulls, self.shift, self.position) if part is not None)]
         return sum(part.encoded_tokens for part in parts)
 
     @property
@@ -197,16 +197,24 @@ def _shift(
         raise ModelError(
             "received ready clouds, and sentences would have to be encoded. Name the model that made them."
         )
-    pooling = TextPooling(encoder.card).name
-    return semantic_shift(
+    pooling, tokens = TextPooling(encoder.card).name, 0
+
+    def encode(parts: list[str]) -> Any:
+        nonlocal tokens
+        clouds = encoder.encode(parts, progress=progress)[-1]
+        tokens += int(clouds.lengths.sum())
+        return pool(clouds, pooling)
+
+    result = semantic_shift(
         measured.vectors,
         measured.lengths,
         texts,
-        lambda parts: pool(encoder.encode(parts, progress=progress)[-1], pooling),
+        encode,
         groups=groups,
         read=measured.lengths / (measured.lengths + measured.truncated),
         seed=seed,
     )
+    return replace(result, encoded_tokens=tokens)
 
 
 def _search(

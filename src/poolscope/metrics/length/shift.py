@@ -50,7 +50,9 @@ class SemanticShift(Result):
     regression: what one standard deviation of log₂ length, or of the shift, adds to a text's mean cosine with the
     other texts while the other of the two is held fixed. `together` is the correlation of the two. `made` are texts of
     `sentences` sentences: in a row from one text, from several texts of one document, each from another text, and one
-    repeated; `mixing` is the mean cosine of those from several texts minus that of those from one.
+    repeated; `mixing` is the mean cosine of those from several texts minus that of those from one. `encoded_tokens` is
+    what
+    all that cost, where it was counted.
     """
 
     texts: int
@@ -64,7 +66,7 @@ class SemanticShift(Result):
     sentences: int
     made: tuple[MadeTexts, ...]
     mixing: Estimate
-    encoded_texts: int
+    encoded_tokens: int = 0
     lengths: Array | None = bulk()
     shifts: Array | None = bulk()
     cosines: Array | None = bulk()
@@ -102,6 +104,14 @@ class SemanticShift(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a way of putting texts together."""
         return table_rows(self.made)
+
+    def figure(self) -> Any:
+        """Shift and likeness of the texts that were made."""
+        if not self.made:
+            return super().figure()
+        from poolscope.metrics.length.figure import shift_figure
+
+        return shift_figure(self)
 
 
 def _above_zero(slope: Estimate) -> bool:
@@ -178,7 +188,7 @@ def semantic_shift(
     slopes, explained = regression_slopes(alike, np.stack([np.log2(sizes[drawn]), shifts], axis=1))
     documents = None if groups is None else np.asarray(groups)[drawn]
     known = dict(zip(flat, spoken, strict=True))
-    made, mixing, encoded = _made([parts[k] for k in drawn], documents, known, encode, random)
+    made, mixing = _made([parts[k] for k in drawn], documents, known, encode, random)
     varies = np.ptp(shifts) > 0 and np.ptp(sizes[drawn]) > 0
     return SemanticShift(
         texts=len(drawn),
@@ -192,7 +202,6 @@ def semantic_shift(
         sentences=TOGETHER,
         made=made,
         mixing=mixing,
-        encoded_texts=len(flat) + encoded,
         lengths=sizes[drawn],
         shifts=shifts,
         cosines=alike,
@@ -205,11 +214,11 @@ def _made(
     spoken: Mapping[str, NDArray[Any]],
     encode: Callable[[list[str]], ArrayLike],
     random: np.random.Generator,
-) -> tuple[tuple[MadeTexts, ...], Estimate, int]:
+) -> tuple[tuple[MadeTexts, ...], Estimate]:
     """Texts of the same sentences, put together in several ways: so they are of one length, and shift more or less."""
     long = [k for k, rows in enumerate(parts) if len(rows) >= TOGETHER]
     if len(long) < MIN_TEXTS:
-        return (), Estimate(None), 0
+        return (), Estimate(None)
     runs = []
     for k in long:
         start = int(random.integers(len(parts[k]) - TOGETHER + 1))
@@ -226,7 +235,7 @@ def _made(
         shifts = np.array([np.prod(shift_of([spoken[sentence] for sentence in row])) for row in made])
         words = float(np.mean([len(" ".join(row).split()) for row in made]))
         rows.append(MadeTexts(label, len(made), words, mean_estimate(shifts), cosines[label].estimate))
-    return tuple(rows), cosines["several texts"].minus(cosines["one text"]), sum(map(len, ways.values()))
+    return tuple(rows), cosines["several texts"].minus(cosines["one text"])
 
 
 def _of_one_document(
