@@ -106,6 +106,15 @@ def encode(
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
     ] = None,
     shard_texts: Annotated[int | None, typer.Option(min=1, help="Most texts in one file of the store.")] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="tokens|moments|vectors", help="All tokens, or one vector a text: far less to store.")
+    ] = "tokens",
+    keep_tokens: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Beside moments or vectors: the tokens of N texts.")
+    ] = 0,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
     *,
     reading: dict[str, Any],
@@ -134,12 +143,19 @@ def encode(
                 options=settings,
                 layers=chosen,
                 shard_texts=shard_texts,
+                keep=keep,
+                keep_tokens=keep_tokens,
+                part=arguments.parse_part(shard),
                 overwrite=overwrite,
                 progress=progress,
             )
     except KeyboardInterrupt:
         typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    if not store.manifest.complete:
+        stored = f"{store.stored():,} of {len(store):,} texts are stored"
+        typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
+        return
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes)
 
@@ -151,6 +167,9 @@ def _print_store(store: Store, notes: list[str]) -> None:
 
     screen = arguments.open_screen(soft_wrap=True)
     layers = store.manifest.keys
+    if store.manifest.keep != "tokens":
+        _print_vectors(store, notes, screen)
+        return
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
     screen.print(
@@ -164,3 +183,18 @@ def _print_store(store: Store, notes: list[str]) -> None:
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
     screen.print(f"next:   poolscope socm {shlex.quote(str(store.folder))}")
+
+
+def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
+    """What a store of one vector a text holds, without reading all of it."""
+    from rich.filesize import decimal
+
+    sample, source = store.manifest.sample, store.manifest.texts["source"]
+    screen.print(f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})")
+    if sample is not None:
+        notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
+    for note in notes:
+        screen.print(f"  {note}", style="dim")
+    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    screen.print(f"stored: {store.folder} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
+    screen.print(f"next:   poolscope profile {shlex.quote(str(store.folder))}")
