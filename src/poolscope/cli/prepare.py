@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from poolscope.chunks import Chunks
     from poolscope.stores.store import Store
+    from poolscope.texts import Texts
 
 # -- chunk ------------------------------------------------------------------------------------------------------------
 
@@ -126,14 +127,14 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import encoding_progress, read_corpus
+    from poolscope.cli.inputs import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
     chosen = arguments.parse_layers(layers)
     try:
-        corpus = read_corpus(texts, reading)
+        corpus = _corpus(texts, reading, output)
         encoder = as_encoder(model, **options)
         with encoding_progress(len(corpus)) as progress:
             store = encode_to_store(
@@ -158,6 +159,16 @@ def encode(
         return
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes)
+
+
+def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:
+    """The texts; all of a large corpus are read into a file beside the store."""
+    from poolscope.cli.inputs import read_corpus
+    from poolscope.stores.writer import texts_for_store
+
+    if texts is None or reading["limit"]:
+        return read_corpus(texts, reading)
+    return texts_for_store(texts, output, **{name: reading[name] for name in ("column", "id_column", "label_column")})
 
 
 def _print_store(store: Store, notes: list[str]) -> None:

@@ -31,7 +31,11 @@ from poolscope.files import atomic_path, remove_leftovers
 from poolscope.locks import StoreBusyError, folder_lock, writing
 from poolscope.numbers.draws import marks_of
 from poolscope.stores.store import KEEP, LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store, condensed
-from poolscope.texts import Texts
+from poolscope.texts import Texts, read_texts
+from poolscope.texts.plain import is_packed
+from poolscope.texts.sources import STREAM, exists, table_files
+from poolscope.texts.spooled import TEXTS as SPOOLED
+from poolscope.texts.spooled import remove_spooled, spool_texts
 
 SHARD_TEXTS = 4096
 SHARD_BYTES = 256 * 2**20  # of vectors, all layers together: what one run holds in memory, and loses if killed
@@ -147,6 +151,7 @@ def finish_store(store: Store) -> Store:
         return store
     with folder_lock(store.folder, wait=_WAIT), writing(store.folder, kept="All texts are stored. "):
         _remove_claims(store.folder)
+        remove_spooled(store.folder)
         finished = replace(Manifest.read(store.folder), complete=True)
         if finished != Manifest.read(store.folder):
             finished.write(store.folder)
@@ -376,3 +381,35 @@ def _remove_claims(folder: Path) -> None:
     for path in folder.glob(_CLAIM.replace("{:05d}", "*")):
         with suppress(StoreBusyError), folder_lock(folder, path.name):
             pass
+
+
+# -- texts that do not fit into memory --------------------------------------------------------------------------------
+
+_LARGE = 32 * 2**20  # bytes of files from which on texts are read into a file and not into memory
+
+
+def texts_for_store(source: object, folder: str | os.PathLike[str], **columns: Any) -> Texts:
+    """The texts of a source, read into memory or, where they are many, into a file in the folder of their store.
+
+    Such a file is read once by whoever comes first, and the others open it. `remove_spooled` takes it away when the
+    store is finished. columns: those of `read_texts`.
+    """
+    if not _is_large(source):
+        return read_texts(source, **columns)
+    target = Path(folder)
+    if not (target / MANIFEST).exists():
+        _refuse_foreign(target)
+    with folder_lock(target, f"{SPOOLED}.lock", wait=_WAIT), writing(target):
+        return spool_texts(source, target, **columns)
+
+
+def _is_large(source: object) -> bool:
+    """Whether a source is a stream, or files of many bytes."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    if source == "-" or str(source).startswith(STREAM):
+        return True
+    files = table_files(source) if not str(source).startswith(("builtin:", "hub:")) else None
+    if files is None:
+        files = [Path(source)] if exists(Path(source)) and Path(source).is_file() else []
+    return sum(file.stat().st_size * (4 if is_packed(file) else 1) for file in files) > _LARGE
