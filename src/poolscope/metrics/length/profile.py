@@ -155,13 +155,13 @@ def length_profile(
     True
 
     """
-    given = np.asarray(vectors)
-    if given.dtype.kind not in "fiu":
+    table = np.asarray(vectors)
+    if table.dtype.kind not in "fiu":
         raise InputError(
             f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
             f"and its texts use length_report(model, texts), for a file read_vectors(path)."
         )
-    units = unit_rows(given, "vectors")
+    units = unit_rows(table, "vectors")
     counts = as_lengths(lengths, len(units), "lengths")
     if len(units) < 3:
         raise InputError(f"vectors: received {len(units)}; a profile by length needs at least 3 texts.")
@@ -173,7 +173,7 @@ def length_profile(
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
     shuffled = np.stack([by_bin.of[random.permutation(len(units))] for _ in range(shuffles)])
-    measured = _Measured(units, np.linalg.norm(given.astype(np.float64), axis=1), by_bin, shuffled)
+    measured = _Measured(units, np.linalg.norm(table.astype(np.float64), axis=1), by_bin, shuffled)
     sizes = by_bin.counts.astype(np.float64)
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
     slope = bin_slope(measured.cosines, logs, by_bin.of)
