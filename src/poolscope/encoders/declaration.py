@@ -106,6 +106,12 @@ def _modules(path: Path) -> list[dict[str, Any]]:
     return modules
 
 
+def module_folders(folder: Path) -> list[tuple[str, Path]]:
+    """The class and the folder of each module that modules.json names, in order."""
+    modules = _modules(folder / "modules.json")
+    return [(str(module["type"]).rpartition(".")[2], _inside(folder, str(module["path"]))) for module in modules]
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The object in a JSON file of settings, {} without the file."""
     settings = read_json(path) or {}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
+from poolscope.encoders.finishing import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
@@ -75,6 +76,7 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
         backend=backend,
         tokenize=partial(tokenize_plain, tokenizer),
         vocabulary=vocabulary,
+        finishing=partial(steps_of_folder, home, name=name),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -27,9 +27,21 @@ _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_position
 
 
 class TorchBackend:
-    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known."""
+    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known.
 
-    def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int, role: str | None = None) -> None:
+    `unembedding` gives the table that scores the next word, where the model has one.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        card: ModelCard,
+        *,
+        pad_id: int,
+        role: str | None = None,
+        unembedding: Callable[[], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.unembedding = unembedding
         accepted = signature(models[0].forward).parameters
         self.models = models
         self._card = card
