@@ -72,7 +72,7 @@ def _gauges(answer: Answer) -> Sequence[Gauge]:
         return ()
     name = question.judged_on
     known = {threshold.name for threshold in question.thresholds}
-    own = () if name is None else (Gauge("", "", *(f"{name}_{end}" for end in ("watch", "repair"))),)
+    own = () if name is None else (Gauge("", "", f"{name}_watch", f"{name}_repair"),)
     declared = [*own, *question.gauges]
     return [gauge for gauge in declared if {gauge.watch, gauge.repair} & known]
 

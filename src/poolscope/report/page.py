@@ -192,7 +192,7 @@ def render_page(
             f"explorer: received the section {explorer.section!r}; allowed: "
             f"{', '.join(section.key for section in sections)}, or None for one of its own."
         )
-    data = {
+    data: dict[str, Any] = {
         "title": title,
         "colorway": COLOURS,
         "sections": {section.key: _section_data(section) for section in sections},
