@@ -201,11 +201,11 @@ class BatchedEncoder:
     ) -> dict[int, TokenClouds]:
         """Clouds of the texts for each asked layer; see `TokenEncoder.encode`."""
         texts = check_texts(texts)
-        asked = check_layers(layers, self.card.layers, name=self.card.name)
+        wanted = check_layers(layers, self.card.layers, name=self.card.name)
         plan = self.plan(texts)
-        with self.backend.workers(sorted(set(asked.values())), len(plan)) as workers:
+        with self.backend.workers(sorted(set(wanted.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
-        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
+        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in wanted.items()})
 
     def with_options(self, options: EncoderOptions, *, role: str | None = None) -> BatchedEncoder:
         """The same model with other options; in a role it may run at a temperature of its own."""

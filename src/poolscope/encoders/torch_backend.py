@@ -170,20 +170,20 @@ def _position_offset(table: Any) -> int:
     return 0 if table.padding_idx is None else int(table.padding_idx) + 1
 
 
-def choose_devices(asked: str | None) -> list[Any]:
+def choose_devices(names: str | None) -> list[Any]:
     """The devices to run on: those asked for, else every CUDA device, else MPS, else the CPU."""
     torch = require("torch", "torch")
-    if asked is None:
+    if names is None:
         if torch.cuda.is_available():
             return [torch.device("cuda", k) for k in range(torch.cuda.device_count())]
         return [torch.device("mps" if torch.backends.mps.is_available() else "cpu")]
     try:
-        devices = [torch.device(part.strip()) for part in asked.split(",")]
+        devices = [torch.device(part.strip()) for part in names.split(",")]
         for device in devices:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
         raise InputError(
-            f"device: received {asked!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
+            f"device: received {names!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
             f"cuda, cuda:N, mps, or several with commas between them."
         ) from error
     return devices
