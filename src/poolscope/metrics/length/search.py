@@ -359,7 +359,7 @@ def position_probe(
         similarity = np.einsum("ij,ij->i", units, vectors)
         rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
-        rows.append(_row(place, similarity, rank, base))
+        rows.append(segment_row(place, similarity, rank, base))
     tokens = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
     return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
@@ -428,12 +428,18 @@ def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:
     return np.concatenate([rest[:at], segment, rest[at:]])
 
 
-def _row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array]) -> SegmentRow:
+def segment_row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array]) -> SegmentRow:
+    """A place from the similarities and ranks of all queries, and both at the first place."""
     return SegmentRow(
         position=place,
         similarity=bootstrap_estimate(similarity),
         rank=bootstrap_estimate(rank),
         first=bootstrap_estimate((rank == 1).astype(np.float64)),
-        change=bootstrap_estimate(similarity - base[0]),
-        rank_change=bootstrap_estimate(rank - base[1]),
+        change=_paired(similarity - base[0]),
+        rank_change=_paired(rank - base[1]),
     )
+
+
+def _paired(differences: Array) -> Estimate:
+    """Mean of differences query by query: there are few, and percentiles of a bootstrap would be too narrow."""
+    return Estimate(float(differences.mean()), paired_interval(differences))

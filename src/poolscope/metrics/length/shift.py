@@ -51,8 +51,7 @@ class SemanticShift(Result):
     other texts while the other of the two is held fixed. `together` is the correlation of the two. `made` are texts of
     `sentences` sentences: in a row from one text, from several texts of one document, each from another text, and one
     repeated; `mixing` is the mean cosine of those from several texts minus that of those from one. `encoded_tokens` is
-    what
-    all that cost, where it was counted.
+    what all that cost, where it was counted.
     """
 
     texts: int
