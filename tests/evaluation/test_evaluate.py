@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -369,3 +371,17 @@ def test_whatever_tune_takes_can_be_evaluated(tmp_path):
     np.testing.assert_allclose(theirs.scores, expected.scores)
     with pytest.raises(InputError, match="no file or folder"):
         evaluate("no such model", task)
+
+
+def test_both_ways_is_the_mean_of_two_searches_text_by_text():
+    random = np.random.default_rng(0)
+    first, second, further = (random.normal(size=(n, 4)) for n in (12, 12, 20))
+    halves = split_half_task([f"{k} b c d e f g h{k}" for k in range(12)])
+    both = dataclasses.replace(halves, both_ways=True)
+    there = halves.score(first, np.concatenate([second, further]))
+    back = halves.score(second, np.concatenate([first, further]))
+    found = both.score(first, np.concatenate([second, further]))
+    np.testing.assert_allclose(found.scores, (there.scores + back.scores) / 2)
+    np.testing.assert_allclose(found.others["MRR@10"], (there.others["MRR@10"] + back.others["MRR@10"]) / 2)
+    assert found.searched == there.searched == 32
+    assert [len(task.ways(0, 1)) for task in (halves, both)] == [1, 2]

@@ -72,7 +72,8 @@ def audit(
     distance
         With vectors alone: what you search by, "cosine", "dot" or "l2", where the source does not say so.
     trial_texts
-        How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
+        How many texts trials encode anew; by default a sixth, 60 to 400 (of a static table half, up to 1,000). 0: no
+        trials.
     seed
         Of everything that is drawn.
     cache

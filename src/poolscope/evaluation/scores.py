@@ -8,7 +8,7 @@ information.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,11 @@ class Evaluation(Result):
                 f"compare_scores with the two evaluations."
             )
         return np.asarray(self.observations[:, 0])
+
+    def averaged(self, other: Evaluation) -> Evaluation:
+        """The mean of both, unit by unit: the same units, asked in another way."""
+        others = {name: (scores + other.others[name]) / 2 for name, scores in self.others.items()}
+        return replace(self, observations=((self.scores + other.scores) / 2)[:, None], others=others)
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval | None:
         """Percentile bootstrap interval over units; for the v-measure from half-samples of the texts.

@@ -114,7 +114,8 @@ class RetrievalTask:
     """Find the relevant documents of each query among all documents, by cosine; the score is nDCG@k.
 
     relevant: judgements (query, document), positions from 0, relevance yes or no. `roles` are those of queries and
-    documents; (None, None) where both are texts of one kind. MRR@k and recall@k come along.
+    documents; (None, None) where both are texts of one kind. MRR@k and recall@k come along. `both_ways`: query k and
+    document k, which then belong to each other alone, change places too, and the score of k is the mean of both.
     """
 
     queries: Sequence[str]
@@ -124,6 +125,7 @@ class RetrievalTask:
     k: int = 10
     roles: tuple[str | None, str | None] = ("query", "document")
     notes: tuple[str, ...] = ()
+    both_ways: bool = False
 
     def __post_init__(self) -> None:
         _take_texts(self, "queries", "documents")
@@ -163,10 +165,24 @@ class RetrievalTask:
         """The nearest documents of each query, with the ranks of the relevant ones."""
         return rank_documents(queries, documents, self.relevant, k=k or self.k)
 
+    def ways(self, queries: Any, documents: Any) -> list[tuple[Any, Any]]:
+        """Who asks whom: queries the documents, and these the queries, where it goes both ways."""
+        return [(queries, documents), (documents, queries)] if self.both_ways else [(queries, documents)]
+
+    def mean_of(self, evaluations: Sequence[Evaluation]) -> Evaluation:
+        """One evaluation of all ways."""
+        return evaluations[0].averaged(evaluations[1]) if self.both_ways else evaluations[0]
+
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """nDCG@k of each query; documents behind the task's own are further ones to search among."""
         queries, documents = (np.asarray(side) for side in vectors)
-        return self.evaluation(self.rank(queries, documents), searched=len(documents))
+        own, further = documents[: len(self.documents)], documents[len(self.documents) :]
+        searched = len(documents)
+        ways = [
+            self.evaluation(self.rank(asking, np.concatenate([sought, further])), searched=searched)
+            for asking, sought in self.ways(queries, own)
+        ]
+        return self.mean_of(ways)
 
     def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
         """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""

@@ -157,9 +157,12 @@ class Bench:
         """
         if not isinstance(self.task, RetrievalTask):
             raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
-        ranking = self.task.rank(*self.vectors, k=max(top, self.task.k))
-        queries, documents = (side[-1] for side in self.sides)
-        after = self.task.evaluation(rerank(ranking, queries, documents, weight=weight))
+        task, clouds = self.task, (side[-1] for side in self.sides)
+        evaluations = []
+        for vectors, sides in zip(task.ways(*self.vectors), task.ways(*clouds), strict=True):
+            ranking = task.rank(*vectors, k=max(top, task.k))
+            evaluations.append(task.evaluation(rerank(ranking, *sides, weight=weight)))
+        after = task.mean_of(evaluations)
         label = name or f"re-ranking of the top {top} by W₂²"
         return self.compare(label, self.before, after, doing=doing, family="re-ranking")
 

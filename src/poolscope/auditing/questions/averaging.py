@@ -323,7 +323,10 @@ QUESTION = Question(
     judge=judge,
     thresholds=[
         Threshold(
-            "socm_gain", 0.01, "Points of nDCG@10 that using the clouds must win on held-out halves: then it matters."
+            "socm_gain",
+            0.03,
+            "Points of nDCG@10 that using the clouds must win on held-out halves. It takes the tokens of all texts, a "
+            "hundred vectors instead of one, so that less is not worth it. An audit of 1,000 texts sees 0.022.",
         ),
     ],
     numbers=[

@@ -109,8 +109,9 @@ QUESTION = Question(
     thresholds=[
         Threshold(
             "cone_gain",
-            0.01,
-            "Points of nDCG@10 that removing the mean must win on held-out texts; published gains are of this size.",
+            0.02,
+            "Points of nDCG@10 that removing the mean must win on held-out texts: of 100 queries two more find their "
+            "text first instead of not at all. An audit of 1,000 texts sees gains from about 0.016 on.",
         )
     ],
     numbers=[
