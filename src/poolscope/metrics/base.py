@@ -138,6 +138,27 @@ _ROWS = (
         measure="poolscope.metrics.hubs:hubs",
         page="hubs.md",
     ),
+    Metric(
+        "spectrum",
+        "How many directions do vectors spread in, and does one dimension rule?",
+        needs="vectors",
+        measure="poolscope.metrics.spectrum:spectrum",
+        page="vectors.md",
+    ),
+    Metric(
+        "norms",
+        "How long are vectors, and which neighbours change with the distance?",
+        needs="vectors",
+        measure="poolscope.metrics.norms:norms",
+        page="vectors.md",
+    ),
+    Metric(
+        "neighbourhood",
+        "Can the nearest be told from the rest, and is anything out of reach?",
+        needs="vectors",
+        measure="poolscope.metrics.neighbourhood:neighbourhood",
+        page="vectors.md",
+    ),
 )
 METRICS = {row.name: row for row in _ROWS}
 

@@ -215,7 +215,7 @@ def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> t
 
 
 def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return _groups([_plain(text) for text in texts], np.arange(len(texts)))
+    return _groups([plain_text(text) for text in texts], np.arange(len(texts)))
 
 
 def first_of_equal(texts: Sequence[str]) -> Index:
@@ -226,11 +226,12 @@ def first_of_equal(texts: Sequence[str]) -> Index:
     """
     seen: dict[str, int] = {}
     for position, text in enumerate(texts):
-        seen.setdefault(_plain(text), position)
+        seen.setdefault(plain_text(text), position)
     return np.array(list(seen.values()), dtype=np.int64)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """The text as it counts for being equal to another: without letter case and blanks."""
     return " ".join(text.casefold().split())
 
 

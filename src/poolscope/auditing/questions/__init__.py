@@ -8,13 +8,17 @@ from poolscope.auditing.questions import (
     decision,
     hubs,
     long,
+    neighbourhood,
+    norms,
     pooling,
     position,
+    rows,
     scores,
     short,
+    space,
     truncation,
 )
 
 OWN = tuple(
-    module.QUESTION for module in (scores, cone, pooling, truncation, short, long, position, averaging, hubs, decision)
+    module.QUESTION for module in (scores, cone, pooling, truncation, short, long, position, averaging, hubs, rows, norms, space, neighbourhood, decision)
 )
