@@ -49,6 +49,12 @@ class Audit(Result):
         levels = ", ".join(f"{answer.number} {answer.verdict.level}" for answer in self.answers)
         return f"Audit({self.model['name']} on {self.corpus['texts']:,} texts: {levels})"
 
+    def __str__(self) -> str:
+        """The screen of `poolscope audit`, as plain text."""
+        from poolscope.auditing.screen import as_text
+
+        return as_text(self)
+
     def __getitem__(self, key: str) -> Answer:
         """The answer of a key, such as `audit["scores"]`."""
         known = {answer.key: answer for answer in self.answers}

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
 from poolscope.auditing.groups import checked_groups, groups_of_ids, tells
-from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.progress import ENCODING, Pace, Watch, as_watch
+from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
@@ -45,7 +46,8 @@ def audit(
     trial_texts: int | None = None,
     seed: int = 0,
     cache: bool = False,
-    progress: Progress | None = None,
+    progress: bool | Progress | Watch | None = None,
+    asked: Callable[[Question], None] | None = None,
     answered: Callable[[Answer], None] | None = None,
     named: Named | None = None,
     **options: Any,
@@ -75,8 +77,11 @@ def audit(
         Of everything that is drawn.
     cache
         Keep the clouds on disk, and take them from there.
-    progress, answered
-        Called while encoding, and after every answer.
+    progress
+        True: show the phases, the answers as they come and the time left, in a terminal, a script or a notebook. A
+        function is called after every batch with the number of texts and tokens just encoded.
+    asked, answered
+        Called before every question, and after it with its answer.
     named
         How the command line called all this, for the commands that answers suggest.
     **options
@@ -99,14 +104,15 @@ def audit(
     seed = _whole("seed", seed)
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
-    began = time.perf_counter()
+    watch = as_watch(progress, asked, answered)
+    encoding: dict[str, float] = {}
     collection = _collection(model, texts, options, distance=distance, runtime=runtime)
     if collection is not None:
         encoder, clouds, source, notes = _vectors_alone(collection)
         groups = groups or _telling(collection.groups)
     else:
-        encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
-    encoding = time.perf_counter() - began
+        with watch:
+            encoder, clouds, source, notes, encoding = _material(model, texts, options, seed, cache, watch)
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
     subject = Subject(
@@ -123,7 +129,12 @@ def audit(
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
-    return ask(subject, seconds={"encoding": encoding}, answered=answered)
+    with watch:
+        result = ask(subject, seconds=encoding, watch=watch)
+    if cache and subject.texts is not None:
+        characters = sum(map(len, subject.texts))
+        Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
+    return result
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
@@ -134,20 +145,19 @@ def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bo
     return (f"The texts come from {len(set(documents)):,} documents{how}.",)
 
 
-def ask(
-    subject: Subject, *, seconds: Mapping[str, float] | None = None, answered: Callable[[Answer], None] | None = None
-) -> Audit:
+def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: Watch | None = None) -> Audit:
     """Every question of the table, in order."""
+    watch = watch or Watch()
     answers: list[Answer] = []
     times = dict(seconds or {})
-    for question in QUESTIONS.values():
-        if question.applies is not None and not question.applies(subject):
-            continue
+    questions = [each for each in QUESTIONS.values() if each.applies is None or each.applies(subject)]
+    watch.expect([question.key for question in questions])
+    for question in questions:
+        watch.asking(question)
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
-        if answered is not None:
-            answered(answers[-1])
+        watch.answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(
@@ -161,9 +171,9 @@ def ask(
 
 
 def _material(
-    model: Any, texts: Any, options: Mapping[str, Any], *, seed: int, cache: bool, progress: Progress | None
-) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
-    """The encoder, the clouds, where the texts came from, and what reading them met."""
+    model: Any, texts: Any, options: Mapping[str, Any], seed: int, cache: bool, watch: Watch
+) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float]]:
+    """The encoder, the clouds, where the texts came from, what reading them met, and the seconds it took to encode."""
     ready = model if isinstance(model, TokenClouds) else _opened(model)
     if ready is not None and texts is None:
         if options:
@@ -171,11 +181,16 @@ def _material(
                 f"received ready clouds and the options {sorted(options)}; clouds are taken as they are. Leave the "
                 f"options out, or name a model."
             )
-        return _stored(ready), ready, _name(model) or "ready clouds", ()
+        return _stored(ready), ready, _name(model) or "ready clouds", (), {}
+    watch.opened("reading the texts")
     corpus = _corpus(texts, seed)
+    watch.opened("opening the model")
     encoder = as_encoder(model if ready is None else ready, **options)
-    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
-    return encoder, clouds, corpus.source, tuple(corpus.report.notes())
+    watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
+    began = time.perf_counter()
+    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=watch.encoded)
+    seconds = {ENCODING: time.perf_counter() - began}
+    return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds
 
 
 def _collection(

@@ -67,12 +67,13 @@ def _inputs(
     """What the metric needs, made of what the user named."""
     from poolscope.cli.inputs import load_clouds, read_corpus
     from poolscope.connectors import is_index
+    from poolscope.encoders.pooling import pooling_of
 
     if metric.needs == "vectors" and is_index(model):
         return (_held(model, texts, reading, options, screen).vectors,)
     if metric.needs in ("clouds", "vectors"):
         clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
-        return (clouds,) if metric.needs == "clouds" else (_vectors(clouds),)
+        return (clouds,) if metric.needs == "clouds" else (pooling_of(clouds).pool(clouds),)
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
         return (corpus.texts,)
@@ -96,14 +97,6 @@ def _held(
     screen.print(repr(collection))
     print_notes(collection.notes, screen)
     return collection
-
-
-def _vectors(clouds: Any) -> Any:
-    """The vectors as the model pools."""
-    from poolscope import pool
-
-    declared = (clouds.provenance.get("model") or {}).get("pooling") or ["mean"]
-    return pool(clouds, declared[0])
 
 
 def _print(result: Result, screen: Console) -> None:
