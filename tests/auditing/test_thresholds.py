@@ -29,7 +29,9 @@ def test_every_threshold_has_a_reason_and_a_question_and_stands_once():
 
 
 def test_the_page_lists_every_threshold_as_it_is():
-    pages = {name: (Path(__file__).parents[2] / "docs" / name).read_text("utf-8") for name in ("audit.md", "vectors.md")}
+    pages = {
+        name: (Path(__file__).parents[2] / "docs" / name).read_text("utf-8") for name in ("audit.md", "vectors.md")
+    }
     for key, question in QUESTIONS.items():
         page, home = ("audit.md", str(ASKED.index(key) + 1)) if key in ASKED else ("vectors.md", f"`{key}`")
         for threshold in question.thresholds:

@@ -1,4 +1,4 @@
-"""Spectrum, norms and neighbourhood: closed forms, other routes to the same number, nothing to find, something planted."""
+"""Spectrum, norms and neighbourhood: closed forms, other routes, nothing to find, something planted."""
 
 from __future__ import annotations
 

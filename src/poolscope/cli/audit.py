@@ -77,6 +77,7 @@ def audit(
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.connectors import is_index
+    from poolscope.connectors.base import without_secrets
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -91,8 +92,9 @@ def audit(
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again |= {"vector_column": vector_column, "distance": distance}
     named = Named(
-        model,
+        without_secrets(model),
         None if texts == PIPE else texts or "",
         {**reading, "encoding": asked_encoding()},
         options,
@@ -148,7 +150,10 @@ def _of_vectors(
         corpus = read_texts(
             texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
         )
-    return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    try:
+        return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    finally:
+        collection.close()
 
 
 def _watch() -> Watch | None:

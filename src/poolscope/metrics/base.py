@@ -197,7 +197,7 @@ _ROWS = (
         page="vectors.md",
     ),
     Metric(
-        "neighbourhood",
+        "contrast",
         "Can the nearest be told from the rest, and is anything out of reach?",
         needs="vectors",
         measure="poolscope.metrics.neighbourhood:neighbourhood",

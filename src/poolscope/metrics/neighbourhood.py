@@ -113,7 +113,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     """
     unit = unit_rows(vectors, "vectors")
     if len(unit) < 3 or k < 1:
-        raise InputError(f"received {len(unit)} vectors and k = {k}; needed: three vectors or more, and k of at least 1.")
+        raise InputError(f"received {len(unit)} vectors and k = {k}; needed: three or more, and k of at least 1.")
     random = np.random.default_rng(seed)
     positions = _different(unit)
     if len(positions) < 3:
@@ -125,7 +125,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     near, part = _neighbours(unit, k)
     contrast, outlying, apart = _contrast(unit, near), _far(near), part != np.bincount(part).argmax()
     floors = [_floor(_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
-    floor_contrast, floor_outliers, floor_apart = (float(np.mean(column)) for column in list(zip(*floors, strict=True))[1:])
+    floor_contrast, floor_outliers, floor_apart = np.mean([floor[1:] for floor in floors], axis=0).tolist()
     return Neighbourhood(
         vectors=len(unit),
         k=k,

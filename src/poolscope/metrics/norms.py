@@ -164,4 +164,3 @@ def _replaced(
     longest = lengths >= np.quantile(lengths, 0.9)
     often = float(longest[near].mean())
     return changed(by_dot), changed(by_l2), float(longest[by_dot].mean()) / often if often > 0 else float("inf")
-

@@ -1,4 +1,4 @@
-"""How much of their room vectors use: the effective rank of their spectrum, and single dimensions that rule the cosine."""
+"""How much of their room vectors use: the effective rank of their spectrum, and dimensions that rule the cosine."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estim
 
 
 def _share_in_another_basis(unit: NDArray[np.float32], energies: Array, random: np.random.Generator) -> float:
-    """The largest share of a dimension, on average over random bases: Σ λ_k q_k² + (q·mean)² of d random directions q."""
+    """The largest share of a dimension in a random basis: Σ λ_k q_k² + (q·mean)² of d random directions q."""
     dimension = unit.shape[1]
     spread = np.concatenate([energies, np.zeros(max(dimension - len(energies), 0))])[:dimension]
     length = float((unit.mean(axis=0, dtype=np.float64) ** 2).sum())

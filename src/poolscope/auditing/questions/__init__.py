@@ -19,6 +19,9 @@ from poolscope.auditing.questions import (
     truncation,
 )
 
-OWN = tuple(
-    module.QUESTION for module in (scores, cone, pooling, truncation, short, long, position, averaging, hubs, rows, norms, space, neighbourhood, decision)
+_MODULES = (
+    *(scores, cone, pooling, truncation, short, long, position, averaging, hubs),
+    *(rows, norms, space, neighbourhood),  # of vectors alone
+    decision,
 )
+OWN = tuple(module.QUESTION for module in _MODULES)

@@ -55,8 +55,8 @@ def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
     floor = contrast.floor or 1.0
     sentence = (
         f"Two vectors lie {contrast.value:.2f} times as far apart as a vector and its nearest (by chance {floor:.2f}); "
-        f"{outliers.value:.1%} have no near neighbour (by chance {outliers.floor:.1%}); {islands.value:.1%} lie outside "
-        f"the largest part of the graph of neighbours (by chance {islands.floor:.1%})."
+        f"{outliers.value:.1%} have no near neighbour (by chance {outliers.floor:.1%}); {islands.value:.1%} lie "
+        f"outside the largest part of the graph of neighbours (by chance {islands.floor:.1%})."
     )
     evidence = (
         f"{measured.vectors:,} different vectors; contrast {contrast}; chance is that of Gaussian vectors of the same "
@@ -103,7 +103,7 @@ QUESTION = Question(
     page="vectors.md#neighbours",
     number_name="contrast",
     number_format=".2f",
-    metric="neighbourhood",
+    metric="contrast",
     answer=answer,
     needs="vectors",
     applies=has_vectors_only,

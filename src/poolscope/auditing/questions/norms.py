@@ -60,18 +60,20 @@ def judge(measured: Norms, limits: Thresholds, distance: str | None = None) -> V
         return Verdict("ok", sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance))
     lengths = f"Lengths differ (median {size}, 5 to 95 %: {measured.low:.3g} to {measured.high:.3g})"
     judged = limits.judge("distance", changed.known, changed.interval)
+    evidence = _evidence(measured, distance)
     if distance == "cosine":
-        sentence = f"{lengths}, which the cosine in use leaves aside; {_NAMES[other]} would change {changed.value:.0%} of the ten nearest."
-        return Verdict("ok", sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance))
+        sentence = (
+            f"{lengths}, which the cosine in use leaves aside; {_NAMES[other]} would change {changed.value:.0%} of the "
+            f"ten nearest."
+        )
+        return Verdict("ok", sentence, changed.value, changed.interval, 0.0, evidence)
     used = f"the {_NAMES[other]} in use" if distance else _NAMES[other]
     sentence = f"{lengths}: {used} changes {changed.value:.0%} of the ten nearest by cosine."
+    basis = judged.basis
     if distance is None:
         sentence += " Which of them your search goes by is not known here (--distance)."
-        if judged.level != "ok":
-            return Verdict("watch", sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance), "untried")
-    return Verdict(
-        judged.level, sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance), judged.basis
-    )
+        basis = None if basis is None else "untried"
+    return Verdict(judged.level, sentence, changed.value, changed.interval, 0.0, evidence, basis)
 
 
 def _evidence(measured: Norms, distance: str | None) -> tuple[str, ...]:

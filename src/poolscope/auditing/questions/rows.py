@@ -130,7 +130,9 @@ QUESTION = Question(
         Threshold("broken_rows_watch", 0.0001, "One row in ten thousand is never found, whatever is asked."),
         Threshold("broken_rows_repair", 0.01, "One row in a hundred: an answer is missing on every tenth result page."),
         Threshold(
-            "equal_vectors_watch", 0.01, "One row in a hundred has the vector of another: one of the two is wrong or needless."
+            "equal_vectors_watch",
+            0.01,
+            "One row in a hundred has the vector of another: one of the two is wrong or needless.",
         ),
     ],
     numbers=[Number("rows_broken", "rows that are broken", compared=False)],

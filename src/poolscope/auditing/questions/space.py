@@ -41,10 +41,11 @@ def answer(subject: Subject) -> Answer:
 def judge(measured: Spectrum, limits: Thresholds) -> Verdict:
     """The more serious of little room and of one dimension; `watch` at most, as both cost and neither breaks."""
     rank, kept = measured.effective_rank, measured.kept
+    number = measured.dimension_number
     sentence = (
-        f"The vectors spread in about {rank.value:.0f} of {measured.dimension} directions (as many without any preferred "
-        f"direction: {rank.floor:.0f}); without dimension {measured.dimension_number} {kept.value:.0%} of the ten "
-        f"nearest remain, without a middling one {kept.floor:.0%}."
+        f"The vectors spread in about {rank.value:.0f} of {measured.dimension} directions (as many without any "
+        f"preferred direction: {rank.floor:.0f}); without dimension {number} {kept.value:.0%} of the ten nearest "
+        f"remain, without a middling one {kept.floor:.0%}."
     )
     share = measured.largest_share
     evidence = (
@@ -109,4 +110,3 @@ QUESTION = Question(
         )
     },
 )
-
