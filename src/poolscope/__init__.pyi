@@ -32,6 +32,8 @@ from poolscope.metrics.socm.score import socm_pair as socm_pair
 from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics
+from poolscope.metrics.windows.likelihood import context_likelihood as context_likelihood
+from poolscope.metrics.windows.measure import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool

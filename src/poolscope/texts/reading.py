@@ -233,8 +233,8 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
 
     def rows() -> Iterator[_Row]:
         for number, values_ in enumerate(table.rows(columns)):
-            found: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
-            yield _Row(str(number), found[text_column], found.get(id_column), found.get(label_column))
+            cells: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
+            yield _Row(str(number), cells[text_column], cells.get(id_column), cells.get(label_column))
 
     surprising = column is None and text_column.casefold() not in WELL_KNOWN
     return _Feed(

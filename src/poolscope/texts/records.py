@@ -323,10 +323,10 @@ def shorten(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _shows_nothing(text: str) -> bool:
+def shows_nothing(text: str) -> bool:
     r"""Whether a text is empty to a reader: nothing, blanks, or characters without width.
 
-    >>> _shows_nothing(" \u200b\ufeff\n"), _shows_nothing("a\u200b")
+    >>> shows_nothing(" \u200b\ufeff\n"), shows_nothing("a\u200b")
     (True, False)
     """
     return not text or text.isspace() or (not text.isascii() and not text.translate(_NO_WIDTH).strip())
@@ -352,7 +352,7 @@ guessed_column=None, selected=None)
         """The texts of one row, or None if one of them is empty: such a row is dropped and counted."""
         self.read += 1
         raw = tuple(self._text(value, place) for value in values)
-        if any(_shows_nothing(text) for text in raw):
+        if any(shows_nothing(text) for text in raw):
             self.empty += 1
             return None
         texts = tuple(scrub(text) for text in raw)
@@ -377,11 +377,11 @@ guessed_column=None, selected=None)
         """The counts so far; a source without any text is an error."""
         kept = self.read - self.empty
         if kept == 0:
-            found = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
+            contents = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
             if other_files:
-                found = f"{other_files:,} files, none of them with text in a .txt or .md file"
+                contents = f"{other_files:,} files, none of them with text in a .txt or .md file"
             raise InputError(
-                f"{self.source}: received {found}; at least one text is needed. Check that this is the "
+                f"{self.source}: received {contents}; at least one text is needed. Check that this is the "
                 "file, folder or column that was meant."
             )
         return ReadReport(
