@@ -91,7 +91,7 @@ def audit(
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
-    again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     again |= {"vector_column": vector_column, "distance": distance}
     named = Named(
         without_secrets(model),

@@ -45,9 +45,8 @@ class FaissConnector:
     def __init__(self, name: str, index: Any, fields: Fields, texts: str | None) -> None:
         faiss = require("faiss", "faiss")
         self.name, self._index = name, index
-        self.distance: Distance | None = {faiss.METRIC_INNER_PRODUCT: "dot", faiss.METRIC_L2: "l2"}.get(
-            index.metric_type
-        )
+        metrics: dict[int, Distance] = {faiss.METRIC_INNER_PRODUCT: "dot", faiss.METRIC_L2: "l2"}
+        self.distance = metrics.get(index.metric_type)
         self.notes: Sequence[str] = ()
         self._ids, self._inner = self._numbered(faiss)
         self._ivf = faiss.try_extract_index_ivf(self._inner)
