@@ -146,7 +146,7 @@ def array_collection(
     """The collection of a matrix in memory (N × d), with texts, ids and groups where they are known.
 
     >>> array_collection(np.array([[1.0, 0.0], [0.0, 0.0], [1.0, np.nan]])).faults
-    {'all zeros': 1, 'NaN or infinity': 1}
+    {'NaN or infinity': 1, 'all zeros': 1}
     """
     table = np.asarray(vectors)
     if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
