@@ -15,6 +15,7 @@ from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
+from poolscope.evaluation.layers import best_layer as best_layer
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
