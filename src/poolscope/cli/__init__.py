@@ -41,6 +41,7 @@ COMMANDS = (
     Row("audit", "audit", "All questions about a model on your texts; one screen, one page.", START),
     Row("compare", "audit", "Audits of the same texts side by side.", START),
     Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
+    Row("runtime", "runtime", "Does a server give the vectors of the model that it is said to run?", START),
     Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
     Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
