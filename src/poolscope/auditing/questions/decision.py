@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Action, Answer, Question, TableView
+from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
 from poolscope.auditing.standings import standings, standings_figure
 from poolscope.auditing.subject import Subject
 from poolscope.verdicts import LEVELS, Basis, Level, Verdict, worst_level
