@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
@@ -144,6 +144,7 @@ def answer(subject: Subject) -> Answer:
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.repeats()))
     numbers: dict[str, Any] = {
         "length_slope": profile.slope.value,
+        **_rise(profile),
         "length_slope_interval": profile.slope.interval,
         "length_slope_floor": profile.slope.floor_high,
     }
@@ -173,6 +174,16 @@ def _size(
     return "repair" if certain >= thresholds[
         "length_repair"
     ] else "watch", f"Long texts look more alike: {grows}, {size}."
+
+
+def _rise(result: LengthProfile) -> dict[str, Any]:
+    """The rise that the thresholds are about, with its interval and floor; nothing where there is no slope."""
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
+    if slope is None or interval is None or floor is None:
+        return {}
+    low, high = result.rise(interval.low), result.rise(interval.high)
+    rise = {"length_rise": result.rise(slope), "length_rise_floor": result.rise(floor)}
+    return {**rise, "length_rise_interval": replace(interval, low=low, high=high)}
 
 
 def _against_averaging(nulls: LengthNulls) -> tuple[bool, str]:
@@ -259,6 +270,7 @@ QUESTION = Question(
     judge=judge,
     thresholds=THRESHOLDS,
     numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
+    gauges=[Gauge("length_rise", "rise with length, in spreads of the cosine", "length_watch", "length_repair")],
     tables={
         "length": TableView(
             "Profile by length",
