@@ -98,7 +98,7 @@ def test_what_needs_attention_is_refused_in_our_words():
 @pytest.mark.parametrize(
     ("inputs", "word"),
     [
-        ({}, "needed: one of them"),
+        ({}, "holds no texts"),
         ({"texts": ["a"], "images": [1]}, "needed: one of them"),
         ({"images": []}, "at least one"),
         ({"images": "picture.png"}, "a list"),

@@ -326,8 +326,8 @@ def encode(
 
     """
     other = {kind: items for kind, items in (("images", images), ("audio", audio)) if items is not None}
-    if len(other) + (texts is not None) != 1:
-        raise InputError("encode: received none or several of texts, images and audio; needed: one of them. Pass one.")
+    if other and len(other) + (texts is not None) > 1:
+        raise InputError("encode: received several of texts, images and audio; needed: one of them. Pass one.")
     if other:
         (kind, items), *_ = other.items()
         states = open_patches(model, kind, options).encode(items, layers=layers, progress=progress)

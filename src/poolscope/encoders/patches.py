@@ -39,7 +39,7 @@ class PatchEncoder:
         if reads not in READS[kind]:
             raise ModelError(
                 f"{name}: received a {type(model).__name__}, which reads {reads or 'nothing that is known'}; needed "
-                f"for {kind}: a model that reads {' or '.join(READS[kind])} (ViT, CLIP, SigLIP, DINO; Whisper). Pass one."
+                f"for {kind}: one that reads {' or '.join(READS[kind])} (ViT, CLIP, SigLIP, DINO; Whisper). Pass one."
             )
         config = self._model.config
         size = getattr(config, "hidden_size", None) or getattr(config, "d_model", None)
