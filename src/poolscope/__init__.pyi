@@ -44,6 +44,7 @@ from poolscope.research.interventions import intervene as intervene
 from poolscope.research.transport import transport as transport
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
+from poolscope.texts import read_queries as read_queries
 from poolscope.texts import read_texts as read_texts
 
 __version__: str

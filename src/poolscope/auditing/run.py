@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.asking import query_notes
 from poolscope.auditing.commands import PIPE, Named
 from poolscope.auditing.groups import checked_groups, groups_of_ids
 from poolscope.auditing.question import QUESTIONS, Answer
@@ -24,7 +25,9 @@ from poolscope.errors import InputError
 from poolscope.results import provenance
 from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_store, open_clouds
-from poolscope.texts import Texts, read_texts
+from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
+from poolscope.texts.benchmarks import open_benchmark
+from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 
 MODEL = "builtin:minilm"
@@ -38,6 +41,8 @@ def audit(
     *,
     thresholds: Mapping[str, float] | None = None,
     groups: Sequence[Any] | None = None,
+    queries: Any = None,
+    query_prompt: str | None = None,
     vectors: Any = None,
     trial_texts: int | None = None,
     seed: int = 0,
@@ -60,6 +65,12 @@ def audit(
     groups
         The document of each text, one name a text: texts of one document are not taken as unrelated. By default those
         of ids like `doc#3`, where there are such.
+    queries
+        Queries with the ids of the texts that answer them, as `read_queries` takes them: a table, a benchmark folder
+        (whose corpus then is the default of `texts`), a dict of queries to ids. Trials and answers use them; without
+        any, trials ask for halves of texts with the other halves.
+    query_prompt
+        What stands before each query; by default the prompt that the model declares for queries.
     vectors
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
     trial_texts
@@ -92,8 +103,9 @@ def audit(
     seed = _whole("seed", seed)
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
+    corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
     began = time.perf_counter()
-    encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
+    encoder, clouds, source, notes = _material(model, corpus, options, seed=seed, cache=cache, progress=progress)
     encoding = time.perf_counter() - began
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
@@ -105,12 +117,36 @@ def audit(
         source=source,
         notes=(*notes, *_group_notes(documents, column, ids=groups is None)),
         runtime=runtime,
+        queries=judged,
+        query_prompt=query_prompt,
         trial_texts=trial_texts,
         seed=seed,
         named=named
-        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
+        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}, queries),
     )
+    if subject.queries is not None:
+        subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
     return ask(subject, seconds={"encoding": encoding}, answered=answered)
+
+
+def _judged(
+    model: Any, texts: Any, queries: Any, groups: Sequence[Any] | None, seed: int
+) -> tuple[Texts, JudgedQueries]:
+    """The texts, read with the ids that the queries name, and the queries about them: before anything is encoded."""
+    if texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)):
+        raise InputError(
+            "queries: received some together with ready clouds, and no model to encode the queries with. Name the "
+            "model and its texts."
+        )
+    asked = read_queries(queries)
+    benchmark = open_benchmark(queries) if texts is None and isinstance(queries, str | os.PathLike) else None
+    texts = texts if benchmark is None else benchmark.folder
+    if texts is None:
+        texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=asked.named)
+    if not isinstance(texts, Texts):
+        texts = read_texts(texts, id_column=id_column_for(texts, asked))
+    documents = groups_of_ids(texts.ids) if groups is None else checked_groups(groups, len(texts))
+    return texts, asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
@@ -134,6 +170,8 @@ def ask(
         if answered is not None:
             answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    if subject.queries is not None:
+        settings |= {"queries": subject.queries.digest, "query_prompt": subject.query_prompt}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(
         model=subject.card.to_dict(),
@@ -192,10 +230,12 @@ def _stored(clouds: TokenClouds) -> StoredEncoder:
 _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
-def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
+def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
     clouds = texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))
-    return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+    asked = "" if queries is None else _name(queries)
+    source = "" if texts is None else _name(texts)
+    return Named(_name(model), source, reading, options, settings, clouds=clouds, queries=asked)
 
 
 def _name(value: Any) -> str | None:

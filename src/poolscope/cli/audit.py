@@ -44,6 +44,11 @@ def audit(
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
     ] = None,
+    queries: arguments.Queries = None,
+    query_columns: arguments.QueryColumns = None,
+    query_prompt: Annotated[
+        str | None, typer.Option(help="Prefix of every query (by default what the model declares for queries).")
+    ] = None,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
     trial: Annotated[
@@ -66,7 +71,7 @@ def audit(
     from poolscope.auditing.commands import PIPE, Named
     from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
-    from poolscope.cli.inputs import is_clouds
+    from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -76,10 +81,13 @@ def audit(
         check_folder(output)
     screen = arguments.open_screen(json)
     limits = read_thresholds(thresholds, threshold or ())
+    asked, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
+    reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
+    settings |= {"queries": asked, "query_prompt": query_prompt}
     again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     named = Named(
         model,
@@ -88,6 +96,8 @@ def audit(
         options,
         {name: value for name, value in again.items() if value is not None},
         clouds=is_clouds(model),
+        queries=queries or "",
+        asking={"query_columns": query_columns, "query_prompt": query_prompt},
     )
     result = _run(model, texts, reading, options, {**settings, "named": named})
     print_audit(result, screen)
@@ -127,7 +137,9 @@ def _run(
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], **settings)
     labelled = {**reading, "label_column": reading["group"]}
-    corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    keep = () if settings["queries"] is None else settings["queries"].named
+    corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
+    corpus = replace(corpus, source=texts or arguments.TEXTS)
     groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
     with encoding_progress(len(corpus)) as progress:
         return ask(model, corpus, groups=groups, seed=reading["seed"], progress=progress, **settings, **options)

@@ -6,7 +6,7 @@ import io
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, refuse_arguments
+from poolscope.texts.benchmarks import Benchmark, open_benchmark
 from poolscope.texts.corpus import docstrings, summary_body_pairs
 from poolscope.texts.plain import folder_files, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -67,6 +68,7 @@ def read_texts(
     label_column: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    keep: Collection[str] = (),
     encoding: str | None = None,
     **renamed: Any,
 ) -> Texts:
@@ -78,9 +80,9 @@ def read_texts(
     ----------
     source
         A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.parquet`, `.arrow`, `.feather`: a row a
-        text; a folder: a `.txt` or `.md` file a text), `"-"` (lines of standard input), `"builtin:docstrings"`,
-        `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"`, a table in memory (data frame, Arrow table, data set, dict of
-        lists) or any iterable of strings.
+        text; a folder: a `.txt` or `.md` file a text, or a benchmark of BEIR or mteb with its corpus), `"-"` (lines of
+        standard input), `"builtin:docstrings"`, `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"`, a table in memory (data
+        frame, Arrow table, data set, dict of lists) or any iterable of strings.
     column
         The column of the texts; needed where it is not clear which one holds them.
     id_column
@@ -92,6 +94,8 @@ def read_texts(
         Draw that many texts, as `Texts.sample` does, without holding the rest.
     seed
         The seed of the draw.
+    keep
+        Ids of texts that are in every draw, such as those that queries ask for.
     encoding
         That of the files, UTF-8 unless another one is named.
     **renamed
@@ -115,7 +119,7 @@ def read_texts(
         source = _builtin(source)
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
-        return source if limit is None else source.sample(limit, seed)
+        return source if limit is None else source.sample(limit, seed, keep=keep)
     plain = _plain_feed(source, encoding)
     if plain is None:
         feed = _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
@@ -124,7 +128,8 @@ def read_texts(
         feed = plain
     tally = Tally(feed.name)
     admitted = _admit(feed, tally)
-    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
+    wanted = frozenset(keep)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed, sure=lambda row: row[0] in wanted)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
         ids=tuple(id_ for id_, _, _ in kept),
@@ -201,7 +206,8 @@ def _plain_feed(source: Any, encoding: str | None) -> _Feed | None:
             return _Feed("stdin", _numbered(standard_input(encoding)))
         path = Path(source)
         if exists(path) and path.is_dir():
-            return _folder_feed(path, encoding)
+            benchmark = open_benchmark(path, encoding=encoding)
+            return _folder_feed(path, encoding) if benchmark is None else _benchmark_feed(benchmark)
         if exists(path) and path.suffix.lower() == ".txt":
             return _Feed(path.name, _numbered(lines(path, encoding)))
         return None
@@ -219,6 +225,11 @@ def _folder_feed(folder: Path, encoding: str | None) -> _Feed:
     documents, others = folder_files(folder)
     rows = (_Row(scrub(path.relative_to(folder).as_posix()), whole_file(path, encoding)) for path in documents)
     return _Feed(folder.resolve().name, rows, other_files=others)
+
+
+def _benchmark_feed(benchmark: Benchmark) -> _Feed:
+    rows = (_Row(str(number), text, name) for number, (name, text) in enumerate(benchmark.texts()))
+    return _Feed(benchmark.corpus.name, rows, has_ids=True)
 
 
 def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> _Feed:

@@ -15,7 +15,7 @@ PREFIX = "hub:"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"(?P<name>{_PART}(?:/{_PART})?)(?:/(?P<config>{_PART}))?(?::(?P<split>.+))?")
 _BARE = re.compile(rf"(?P<owner>{_PART})/{_PART}(?::.+)?")
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather")
 
 
 def open_table(source: object, *, encoding: str | None = None) -> Table:
@@ -58,7 +58,7 @@ def _open_file(path: Path, encoding: str | None) -> Table:
             return ipc_table(path)
     received = "a folder" if path.is_dir() else f"a file of type '{path.suffix}'"
     raise InputError(
-        f"{path.name}: received {received}; tables are read from {', '.join(_SUFFIXES)}, plain texts from .txt "
+        f"{path.name}: received {received}; tables are read from {', '.join(SUFFIXES)}, plain texts from .txt "
         "(a line a text) or from a folder of .txt and .md files. Convert it to one of these."
     )
 

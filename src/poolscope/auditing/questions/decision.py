@@ -33,12 +33,13 @@ CERTAINTY: Mapping[Basis, str] = {
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
     "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
     "beyond chance": "moderate: that there is an excess is beyond chance, its size is an estimate",
-    "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
-    "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
+    "trial": "high: the repair won on held-out queries, and the 99 % interval of its gain lies above zero",
+    "small gain": "high that a repair helps, as it won on held-out queries; but by less than the threshold asks",
     "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
     "too few": "moderate: the number lies beyond its threshold; too few queries tell if it harms or a repair helps",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
+    "lost": "high: all of the 95 % interval of what the cut-off loses lies beyond the threshold",
     "declared": "a sign: read from what the model declares, not measured",
 }
 _OF_KEEPING = "no number lies beyond its threshold"

@@ -30,12 +30,12 @@ _K = 10
 _FEWEST = 8
 
 
-def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
+def judge(result: LengthRetrieval, thresholds: Thresholds, *, halves: bool = False) -> Verdict:
     """Does the shortest fifth (or the longest) stand among wrong answers more often than its number explains?
 
     `watch` where it does beyond chance: the interval of its ratio lies above 1, and the ratio above what shuffled
     lengths give. `repair` where, besides, the whole interval lies beyond the threshold and the other fifth is found
-    less often for it.
+    less often for it. `halves`: the queries are halves of the texts.
     """
     if result.unjudged:
         return Verdict("unchecked", f"Whether short or long documents win cannot be judged here: {result.unjudged}.")
@@ -48,23 +48,23 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
     )
     if judged.level != "ok":
         sentence += _harm(result, side)
-    evidence = (_quality(result), *result.notes)
+    evidence = (_quality(result, halves=halves), *result.notes)
     return Verdict(judged.level, f"{sentence}.", ratio.value, ratio.interval, ratio.floor, evidence, judged.basis)
 
 
 def answer(subject: Subject) -> Answer:
-    """Split-half search, in which every text that is not on trial is in the way."""
-    task = subject.halves
+    """The user's queries, or halves of texts that ask for the other halves, with every other text in the way."""
+    task = subject.asked or subject.halves
     if isinstance(task, str):
         return unchecked("short", f"it takes queries, made of the first halves of texts, and {task}")
-    documents = np.concatenate([task.vectors[1], task.others])
-    lengths = np.concatenate([task.clouds[1].lengths, task.other_lengths])
+    documents, lengths = task.searched
     if len(documents) <= _K or np.ptp(lengths) == 0:
         return unchecked("short", "all texts are of one length, or there are not more than ten")
-    result = retrieval_by_length(task.vectors[0], documents, task.halves.relevant, lengths, k=_K, seed=subject.seed)
+    result = retrieval_by_length(task.vectors[0], documents, task.task.relevant, lengths, k=_K, seed=subject.seed)
     if result.unjudged:
         return unchecked("short", result.unjudged)
-    verdict = judge(result, subject.thresholds)
+    verdict = judge(result, subject.thresholds, halves=subject.asked is None)
+    verdict = replace(verdict, evidence=(subject.asked_with(), *verdict.evidence))
     numbers = {
         "short_share": result.shortest.ratio.value,
         "short_share_interval": result.shortest.ratio.interval,
@@ -139,7 +139,7 @@ def _fifths(result: LengthRetrieval) -> dict[str, RetrievalRow]:
     return {"shortest": result.shortest, "longest": result.longest}
 
 
-def _quality(result: LengthRetrieval) -> str:
+def _quality(result: LengthRetrieval, *, halves: bool) -> str:
     """How often the relevant documents of both fifths are found, and whether that differs beyond chance."""
     parts = [
         f"{_number(row.hit.value)} of {row.queries} queries for the {side} fifth "
@@ -152,7 +152,8 @@ def _quality(result: LengthRetrieval) -> str:
     elif gap.low <= 0 <= gap.high:
         told = "no difference that can be told from chance"
     else:
-        told = "a difference beyond chance, which the halves themselves may make: short ones say less"
+        told = "a difference beyond chance"
+        told += ", which the halves themselves may make: short ones say less" if halves else ""
     return f"Found among the first {result.k}: {', '.join(parts)}; {told}."
 
 
