@@ -25,8 +25,11 @@ from poolscope.texts import JudgedQueries
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
 
-NAME = "your queries"
 UNITS = "of your queries"
+
+
+def _name(texts: int) -> str:
+    return f"your queries among {texts:,} texts"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,6 +61,7 @@ class AskedTask(SearchTask):
     def part(self, queries: NDArray[np.int64], idle: NDArray[np.int64]) -> AskedTask:
         """Some queries, with their relevant documents and those of `idle`."""
         task = self.task.part(queries, idle)
+        task = replace(task, name=_name(len(task.documents)))
         held = np.union1d(self.task.relevant[np.isin(self.task.relevant[:, 0], queries), 1], idle)
         clouds = self.ready[0][queries], self.ready[1][held]
         vectors = self.vectors[1][held]
@@ -73,7 +77,7 @@ def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
         list(queries.texts),
         [corpus[k] for k in texts],
         relevant,
-        name=NAME,
+        name=_name(len(texts)),
         k=K,
         roles=(None, None),
         grades=grades if queries.graded else None,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.asking import query_notes
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.groups import checked_groups, groups_of_ids
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
@@ -27,6 +26,7 @@ from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
 from poolscope.texts.benchmarks import open_benchmark
+from poolscope.texts.groups import checked_groups, groups_of_ids
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 

@@ -69,10 +69,10 @@ def audit(
     wrote; then TEXTS is left out, and what needs the model is not asked.
     """
     from poolscope.auditing.commands import PIPE, Named
-    from poolscope.auditing.groups import group_column
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.files import check_folder
+    from poolscope.texts.groups import group_column
     from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):

@@ -143,6 +143,7 @@ def query_scores(
     passing = float(_above(right.sum(axis=0))[cut] + _above(wrong.sum(axis=0))[cut])
     answered = _share_above(right)[:, cut]
     precision = float(_above(right.sum(axis=0))[cut]) / passing if passing else None
+    recall = Estimate(float(answered.mean()), None if ends is None else _wider(ends["recall"], answered))
     return QueryScores(
         queries=len(kept),
         texts=len(held),
@@ -157,8 +158,8 @@ def query_scores(
             None if ends is None else ends["cut_off"],
             floor=isotropic_quantile(1 - false_hits, held.shape[1]),
         ),
-        recall=Estimate(float(answered.mean()), None if ends is None else _wider(ends["recall"], answered)),
-        precision=Estimate(precision, None if ends is None or precision is None else ends["precision"]),
+        recall=recall,
+        precision=Estimate(precision, None if ends is None else _as_recall(precision, recall, ends["precision"])),
         passing=passing / len(kept),
         edges=pairs.edges[:: _BINS // _SHOWN],
         relevant_counts=right.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
@@ -270,3 +271,17 @@ def _wider(interval: Interval, answered: Array) -> Interval:
         return interval
     ends = min(interval.low, wilson.low), max(interval.high, wilson.high)
     return Interval(*ends, interval.level, interval.answers, "wider of Wilson and bootstrap over queries")
+
+
+def _as_recall(precision: float | None, recall: Estimate, interval: Interval) -> Interval | None:
+    """At each end the wider of the bootstrap and of what the interval of the recall makes of it.
+
+    The share of wrong pairs that pass is fixed, so that precision goes with the recall; a bootstrap alone held the truth
+    in 82 % where nearly all relevant texts pass.
+    """
+    if not precision or not recall.value or recall.interval is None:
+        return None
+    scales = np.array([recall.interval.low, recall.interval.high]) / recall.value
+    low, high = precision * scales / (precision * scales + 1 - precision)
+    ends = min(interval.low, float(low)), max(interval.high, float(high))
+    return Interval(*ends, interval.level, interval.answers, "wider of that by the recall and bootstrap over queries")

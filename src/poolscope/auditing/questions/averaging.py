@@ -264,9 +264,9 @@ def _mistake_note(mistakes: Mistakes) -> str:
     if not len(mistakes):
         return "No query has a wrong text before its best relevant one."
     return (
-        f"{len(np.unique(mistakes.query)):,} queries have {len(mistakes):,} wrong texts before their best relevant one "
-        f"(of the first ten, at most so many drawn); with the clouds looked at too, {mistakes.mended.mean():.0%} of "
-        f"these come behind it. What the clouds put wrong instead is in the trial."
+        f"{len(np.unique(mistakes.query)):,} queries have a wrong text among their first ten before the best relevant "
+        f"one. Of {len(mistakes):,} such pairs the clouds would put {mistakes.mended.mean():.0%} right; what they put "
+        f"wrong instead is in the trial."
     )
 
 
