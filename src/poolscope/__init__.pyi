@@ -10,6 +10,7 @@ from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
 from poolscope.clouds import TokenClouds as TokenClouds
 from poolscope.clouds.vectors import read_vectors as read_vectors
+from poolscope.connectors.door import read_index as read_index
 from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
@@ -31,6 +32,8 @@ from poolscope.metrics.socm.score import socm_pair as socm_pair
 from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics
+from poolscope.metrics.windows.likelihood import context_likelihood as context_likelihood
+from poolscope.metrics.windows.measure import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool

@@ -41,7 +41,7 @@ def test_answers_use_the_queries_and_say_so(result):
     assert "split_half" not in numbers
     for key in ("cone", "averaging"):
         assert "of your queries" in result[key].verdict.sentence
-    assert "Asked with your 60 queries." in result["short"].verdict.evidence
+    assert any("your 60 queries" in note for note in result["short"].verdict.evidence)
     assert len(result.tables["mean_removal"]) == 60
 
 
@@ -49,7 +49,7 @@ def test_without_queries_the_answers_say_that_they_were_made_of_the_texts():
     plain = audit(bag_of_words, TEXTS)
     assert plain.corpus["queries"] is None
     assert "self-made queries" in plain["cone"].verdict.sentence
-    assert any("self-made" in note for note in plain["short"].verdict.evidence)
+    assert any("Self-made" in note for note in plain["short"].verdict.evidence)
     assert "query_ndcg" not in plain.numbers
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.trials import CLOUD_WEIGHT, LEVEL, MIN_QUERIES, MOST_TEXTS, K, SearchTask
+from poolscope.auditing.trials import CLOUD_WEIGHT, LEVEL, MIN_QUERIES, MOST_TEXTS, K, Pieces, SearchTask
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has, options_of, with_options
@@ -56,7 +56,7 @@ class AskedTask(SearchTask):
     @cached_property
     def ranking(self) -> Ranking:
         """The first documents of each query, and the ranks of the relevant ones."""
-        return rank_documents(*self.vectors, self.task.relevant, k=K)
+        return rank_documents(self.vectors[0], self.vectors[1], self.task.relevant, k=K)
 
     def part(self, queries: NDArray[np.int64], idle: NDArray[np.int64]) -> AskedTask:
         """Some queries, with their relevant documents and those of `idle`."""
@@ -161,6 +161,12 @@ def mistakes(task: AskedTask, groups: NDArray[np.int64] | None, *, most: int, se
         wrong_cosine=scores[rows, places],
         mended=near[0] < near[1],
     )
+
+
+def asked_pieces(subject: Subject, task: AskedTask) -> Pieces:
+    """The queries and all different texts with their whole lengths, as the question of short texts searches them."""
+    whole = (subject.clouds.lengths + subject.clouds.truncated)[task.texts]
+    return Pieces(task.vectors[0], task.vectors[1], task.task.relevant, whole, 0)
 
 
 def on_trial(subject: Subject, task: AskedTask) -> AskedTask:

@@ -16,6 +16,8 @@ from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import WORDS
+from poolscope.connectors import Collection
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
@@ -61,7 +63,7 @@ class Subject:
     own runtime gave for the same texts. `queries` are those of the user, which trials and answers then use, and
     `query_prompt` what stands before each (None: what the model declares). `trial_texts` are the texts that a trial
     encodes anew (None: a share of them all), `source` and `notes` say where the texts came from, `named` how all that
-    is called on the command line.
+    is called on the command line. `collection`: there are vectors only, and a cloud is one of them.
     """
 
     clouds: TokenClouds
@@ -76,6 +78,7 @@ class Subject:
     trial_texts: int | None = None
     seed: int = 0
     named: Named = field(default_factory=Named, repr=False)
+    collection: Collection | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -105,6 +108,18 @@ class Subject:
         """The texts in memory, or None if the clouds came without them."""
         texts = self.clouds.texts
         return None if texts is None else list(texts)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64] | None:
+        """The length of each text in `length_unit`; None where there are vectors only, without texts."""
+        if self.collection is None:
+            return self.clouds.lengths
+        return None if self.texts is None else np.array([len(text.split()) for text in self.texts])
+
+    @property
+    def length_unit(self) -> str:
+        """What lengths count: tokens, or words where tokens are not known."""
+        return "tokens" if self.collection is None else WORDS
 
     @cached_property
     def first_equal(self) -> NDArray[np.int64]:
@@ -190,12 +205,6 @@ class Subject:
         if len(self.queries) < MIN_QUERIES:
             return f"{len(self.queries)} of your queries have a relevant text, and {MIN_QUERIES} are needed"
         return self.asked or "there are no queries"
-
-    def asked_with(self) -> str:
-        """A sentence about the queries: the user's own, or made of the texts."""
-        if self.queries is not None:
-            return f"Asked with your {len(self.queries):,} queries."
-        return "Asked with self-made queries, halves of texts for their other halves (--queries takes your own)."
 
     @cached_property
     def anew(self) -> SearchTask | str:
@@ -321,7 +330,7 @@ class Subject:
         return {
             "source": self.source,
             "texts": len(self),
-            "tokens": int(self.clouds.lengths.sum()),
+            "tokens": int(self.clouds.lengths.sum()) if self.collection is None else None,
             "digest": self._digest(),
             "queries": None if self.queries is None else self._query_facts(self.queries),
             "notes": list(self.notes),

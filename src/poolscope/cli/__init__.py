@@ -47,6 +47,7 @@ COMMANDS = (
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
     Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
+    Row("windows", "windows", "What is lost when tokens are replaced by means of windows.", LOOK),
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
@@ -70,6 +71,14 @@ class Command(CheckedCommand):
             if now in known and option not in known:
                 raise InputError(f"{option}: this option of `poolscope {self.name}` is called {now} now. Write {now}.")
         return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Its options in groups."""
+        from shutil import get_terminal_size
+
+        from poolscope.cli.help import command_help
+
+        typer.echo(command_help(self, ctx, get_terminal_size().columns))
 
 
 class Commands(TyperGroup):
@@ -118,7 +127,9 @@ def _built(row: Row) -> Any:
     from importlib import import_module
 
     module = import_module(f"poolscope.cli.{row.module}")
-    function = module.command(row.name) if row.module == "metric" else getattr(module, row.name)
+    from poolscope.cli.arguments import loudness_options
+
+    function = loudness_options(module.command(row.name) if row.module == "metric" else getattr(module, row.name))
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(row.name, cls=Command, hidden=not row.panel)(function)
     return typer.main.get_command(single)

@@ -78,13 +78,13 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
         raise InputError(
             f"{name}: received a {type(values).__name__}, a table; needed: one entry a text. Pass its column."
         )
-    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    entries = values.tolist() if isinstance(values, np.ndarray) else list(values)
     plural = {"id": "ids", "text": "texts"}.get(name, name)
-    if len(found) != count:
-        raise InputError(f"{plural}: received {len(found)} entries for {count} texts; one per text is needed.")
+    if len(entries) != count:
+        raise InputError(f"{plural}: received {len(entries)} entries for {count} texts; one per text is needed.")
     if name != "token_ids":
-        found = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(found)]
-    return pa.array(found, _COLUMNS[name])
+        entries = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(entries)]
+    return pa.array(entries, _COLUMNS[name])
 
 
 def _id(value: Any, place: str) -> str:
@@ -190,16 +190,16 @@ def padded_input(value: Any, name: str) -> Any:
 
 def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
     """The positions that whole numbers or a mask of booleans mean, at least one."""
-    given = np.asarray(indices)
-    if given.dtype == object and all(isinstance(value, bool) for value in given.flat):  # a nullable column of pandas
-        given = given.astype(bool)
-    mask = given.dtype == bool
-    if given.ndim != 1 or (mask and len(given) != count) or (given.size and given.dtype.kind not in "biu"):
+    chosen = np.asarray(indices)
+    if chosen.dtype == object and all(isinstance(value, bool) for value in chosen.flat):  # a nullable column of pandas
+        chosen = chosen.astype(bool)
+    mask = chosen.dtype == bool
+    if chosen.ndim != 1 or (mask and len(chosen) != count) or (chosen.size and chosen.dtype.kind not in "biu"):
         raise InputError(
-            f"received positions of shape {given.shape} and type {given.dtype} for {count} texts; allowed: a list of "
+            f"received positions of shape {chosen.shape} and type {chosen.dtype} for {count} texts; allowed: a list of "
             f"whole numbers, or a mask of {count} booleans. Convert it to one of these."
         )
-    positions = np.flatnonzero(given) if mask else given.astype(np.int64)
+    positions = np.flatnonzero(chosen) if mask else chosen.astype(np.int64)
     if not len(positions):
         raise InputError(f"received a selection of no text; at least one of the {count} is needed.")
     if ((positions < -count) | (positions >= count)).any():

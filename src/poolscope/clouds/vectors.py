@@ -111,16 +111,17 @@ def read_vectors(
         )
     if not file.is_file():
         raise InputError(f"{path}: there is no such file. Check the spelling, or write it with numpy.savez.")
-    asked = {"texts": column, "ids": id_column, "labels": label_column}
-    named = {part: name for part, name in asked.items() if name is not None}
-    found = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else _from_numpy(file, named)
-    given = {"texts": texts, "lengths": lengths}
-    if double := [name for name, value in given.items() if value is not None and found.get(name) is not None]:
+    columns = {"texts": column, "ids": id_column, "labels": label_column}
+    named = {part: name for part, name in columns.items() if name is not None}
+    parts = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else numpy_parts(file, named)
+    passed = {"texts": texts, "lengths": lengths}
+    if double := [name for name, value in passed.items() if value is not None and parts.get(name) is not None]:
         raise InputError(f"{file.name} holds {' and '.join(double)} of its own; received others too. Leave them out.")
-    return _checked({**found, **{name: value for name, value in given.items() if value is not None}}, file.name)
+    return _checked({**parts, **{name: value for name, value in passed.items() if value is not None}}, file.name)
 
 
-def _from_numpy(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
+def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
+    """The arrays of a .npy or .npz file by what they are: vectors, texts, lengths, ids, labels; pickles are refused."""
     remedy = (
         "Arrays of Python objects are refused, because loading them can run code: save texts as numpy strings, "
         "np.array(texts, dtype=str)."
@@ -143,9 +144,9 @@ def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
         table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}
-    found = _named(columns, lists, file.name, "columns", named)
-    found["vectors"] = _list_matrix(found["vectors"], file.name)
-    return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in found.items()}
+    parts = _named(columns, lists, file.name, "columns", named)
+    parts["vectors"] = _list_matrix(parts["vectors"], file.name)
+    return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in parts.items()}
 
 
 def _is_list(kind: Any) -> bool:
@@ -175,26 +176,28 @@ def _list_sizes(chunk: Any) -> NDArray[Any]:
 
 
 def _named(
-    found: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str, named: Mapping[str, str]
+    available: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str, named: Mapping[str, str]
 ) -> dict[str, Any]:
     """The parts by what they are: as `named`, under one of their usual names or, for the vectors, the only matrix."""
-    if unknown := [name for name in named.values() if name not in found]:
+    if unknown := [name for name in named.values() if name not in available]:
         raise InputError(
-            f"{file}: received the name '{unknown[0]}'; there are only the {unit} {', '.join(found)}. Name one of "
+            f"{file}: received the name '{unknown[0]}'; there are only the {unit} {', '.join(available)}. Name one of "
             f"these, or leave it out."
         )
     parts = {
-        part: found[name] for part, names in _NAMES.items() if (name := next((n for n in names if n in found), None))
+        part: available[name]
+        for part, names in _NAMES.items()
+        if (name := next((n for n in names if n in available), None))
     }
-    parts |= {part: found[name] for part, name in named.items()}
+    parts |= {part: available[name] for part, name in named.items()}
     if "vectors" not in parts:
         if len(matrices) != 1:
-            listing = ", ".join(f"'{name}'" for name in found) or "none"
+            listing = ", ".join(f"'{name}'" for name in available) or "none"
             raise InputError(
                 f"{file}: received the {unit} {listing}; {len(matrices)} of them could be the vectors. Name the right "
                 f"one 'vectors'."
             )
-        parts["vectors"] = found[matrices[0]]
+        parts["vectors"] = available[matrices[0]]
     return parts
 
 
@@ -228,24 +231,24 @@ def _checked(parts: Mapping[str, Any], source: str) -> Vectors:
 def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...] | None:
     if values is None:
         return None
-    found = [None if is_missing(value) else str(value) for value in values]
-    if len(found) != count or None in found:
+    strings = [None if is_missing(value) else str(value) for value in values]
+    if len(strings) != count or None in strings:
         raise InputError(
-            f"{source}: received {len(found)} {name} ({found.count(None)} of them missing) for {count} vectors; one a "
-            f"vector is needed."
+            f"{source}: received {len(strings)} {name} ({strings.count(None)} of them missing) for {count} vectors; "
+            f"one a vector is needed."
         )
-    return tuple(value for value in found if value is not None)
+    return tuple(value for value in strings if value is not None)
 
 
 def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
     """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
-    found = np.asarray(lengths)
-    whole = found.dtype.kind in "iu" or (
-        found.dtype.kind == "f" and bool(np.isfinite(found).all()) and bool((found == np.round(found)).all())
+    numbers = np.asarray(lengths)
+    whole = numbers.dtype.kind in "iu" or (
+        numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
     )
-    if found.shape != (count,) or not whole or (found < 0).any():
+    if numbers.shape != (count,) or not whole or (numbers < 0).any():
         raise InputError(
-            f"{source}: received lengths of shape {found.shape} and type {found.dtype}; needed is one whole number ≥ 0 "
-            f"for each of the {count} vectors. Count the tokens (or the words) of every text."
+            f"{source}: received lengths of shape {numbers.shape} and type {numbers.dtype}; needed is one whole "
+            f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
         )
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)

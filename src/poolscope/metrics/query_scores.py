@@ -17,7 +17,7 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, origin, provenance
 
 Array = NDArray[np.float64]
-Counts = NDArray[np.float64]
+Counts = NDArray[Any]
 
 # Beyond this many queries a draw of them is looked at.
 MOST_QUERIES = 2000
@@ -240,7 +240,7 @@ def _above(counts: Counts) -> Counts:
 
 def _share_above(counts: Counts) -> Counts:
     """The share of each row's pairs that score at each edge or above."""
-    return _above(counts) / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
+    return np.asarray(_above(counts) / np.maximum(counts.sum(axis=-1, keepdims=True), 1))
 
 
 def _lowest(wrong: Counts, false_hits: float) -> NDArray[np.int64]:
@@ -276,8 +276,8 @@ def _wider(interval: Interval, answered: Array) -> Interval:
 def _as_recall(precision: float | None, recall: Estimate, interval: Interval) -> Interval | None:
     """At each end the wider of the bootstrap and of what the interval of the recall makes of it.
 
-    The share of wrong pairs that pass is fixed, so that precision goes with the recall; a bootstrap alone held the truth
-    in 82 % where nearly all relevant texts pass.
+    The share of wrong pairs that pass is fixed, so that precision goes with the recall; a bootstrap alone held the
+    truth in 82 % where nearly all relevant texts pass.
     """
     if not precision or not recall.value or recall.interval is None:
         return None

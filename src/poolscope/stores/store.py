@@ -99,8 +99,8 @@ class Manifest:
         try:
             with reading(path, remedy, is_not="the manifest of a cloud store"):
                 values = json.loads(path.read_text(encoding="utf-8"))
-                found = values.pop("format")
-                if found == FORMAT:
+                version = values.pop("format")
+                if version == FORMAT:
                     manifest = cls(**values)
                     manifest.check()
                     return manifest
@@ -110,7 +110,7 @@ class Manifest:
                 f"`poolscope encode MODEL TEXTS -o FOLDER`."
             ) from None
         raise StoreError(
-            f"{path}: written in the format {found!r}, and this version of poolscope reads {FORMAT!r}. "
+            f"{path}: written in the format {version!r}, and this version of poolscope reads {FORMAT!r}. "
             f"Encode the texts again."
         )
 
@@ -213,8 +213,8 @@ class Store:
         for key in keys:
             if _counted(key, total) == wanted:
                 return key
-        asked = "no layer was chosen" if layer is None else f"layer {layer} was asked for"
-        raise InputError(f"{self.folder}: {asked}, and the store holds the layers {list(keys)}. Choose one of them.")
+        wish = "no layer was chosen" if layer is None else f"layer {layer} was asked for"
+        raise InputError(f"{self.folder}: {wish}, and the store holds the layers {list(keys)}. Choose one of them.")
 
     def notes(self) -> list[str]:
         """Plain sentences on how the run that returned this store came by it; none if it encoded all texts."""

@@ -37,6 +37,9 @@ from poolscope.texts.tables import Table, is_table, values
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
 """Column names that are taken as the text column when exactly one of them is there."""
 
+GROUP_COLUMNS = ("document_id", "document", "doc_id", "source", "url", "title")
+"""Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first."""
+
 _RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair that was measured
 
 
@@ -241,8 +244,8 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
 
     def rows() -> Iterator[_Row]:
         for number, values_ in enumerate(table.rows(columns)):
-            found: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
-            yield _Row(str(number), found[text_column], found.get(id_column), found.get(label_column))
+            cells: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
+            yield _Row(str(number), cells[text_column], cells.get(id_column), cells.get(label_column))
 
     surprising = column is None and text_column.casefold() not in WELL_KNOWN
     return _Feed(

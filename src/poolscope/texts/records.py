@@ -380,11 +380,11 @@ guessed_column=None, selected=None)
         """The counts so far; a source without any text is an error."""
         kept = self.read - self.empty
         if kept == 0:
-            found = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
+            contents = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
             if other_files:
-                found = f"{other_files:,} files, none of them with text in a .txt or .md file"
+                contents = f"{other_files:,} files, none of them with text in a .txt or .md file"
             raise InputError(
-                f"{self.source}: received {found}; at least one text is needed. Check that this is the "
+                f"{self.source}: received {contents}; at least one text is needed. Check that this is the "
                 "file, folder or column that was meant."
             )
         return ReadReport(

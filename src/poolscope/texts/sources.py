@@ -97,13 +97,13 @@ def parse(source: str) -> HubName:
     >>> parse("nyu-mll/glue/cola:validation")
     HubName(name='nyu-mll/glue', config='cola', split='validation')
     """
-    found = _NAME.fullmatch(source.removeprefix(PREFIX))
-    if found is None:
+    match = _NAME.fullmatch(source.removeprefix(PREFIX))
+    if match is None:
         raise InputError(
             f"received the data set name {source!r}; allowed is hub:ORGANISATION/NAME with /CONFIG and :SPLIT "
             "after it where needed. Write it like hub:nyu-mll/glue/cola:validation."
         )
-    return HubName(found["name"], found["config"], found["split"])
+    return HubName(match["name"], match["config"], match["split"])
 
 
 def hub_table(source: str) -> Table:

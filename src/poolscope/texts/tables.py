@@ -192,8 +192,8 @@ def ipc_table(path: Path) -> Table:
         pass
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
-        with _open_ipc(path) as (_, found):
-            for batch in found:
+        with _open_ipc(path) as (_, batches_):
+            for batch in batches_:
                 yield checked_batch(batch.select(list(names)))
 
     return _table(path.name, schema, batches)

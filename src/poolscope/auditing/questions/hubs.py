@@ -14,6 +14,7 @@ from poolscope.auditing.question import Action, Answer, Number, Question, TableV
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
+from poolscope.numbers.carriers import carriers
 from poolscope.numbers.intervals import Interval, percentile_interval
 from poolscope.verdicts import LEVELS, Verdict
 
@@ -48,6 +49,7 @@ def answer(subject: Subject) -> Answer:
         return unchecked("hubs", few, numbers=numbers, tables=tables)
     _, merge = _most_serious(counted, limits, equal)
     verdict = judge(counted, limits, equal=equal)
+    verdict = replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted)))
     if subject.asked is not None:
         missed = _never_found(subject, subject.asked)
         tables["never_found"], numbers["never_found"] = missed, len(missed)
@@ -153,6 +155,22 @@ def _numbers(counted: HubResult) -> dict[str, Any]:
     }
 
 
+def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
+    """Sentences about one group of copies that holds most of the equal texts or near-duplicates."""
+    kinds = (
+        ("the equal texts", counted.twins, len(subject)),
+        ("the near-duplicates", counted.duplicates, counted.texts),
+    )
+    sentences = []
+    for what, groups, texts in kinds:
+        sizes = [len(group) for group in groups]
+        if (few := carriers(sizes, sizes, rest=texts - sum(sizes), most=1)) is not None:
+            names = [f"that of {subject.ids[group[0]]}" for group in groups]
+            number = f"{few.without:.1%} of the texts are such"
+            sentences.append(few.sentence(names, what, number, units="group" if len(groups) == 1 else "groups"))
+    return sentences
+
+
 def _merge_duplicates(counted: HubResult) -> Action:
     equal, near = _texts_in(counted.twins), _texts_in(counted.duplicates)
     step = f"merge the duplicates: {equal:,} texts are equal to another, {near:,} near-duplicates by their vectors"
@@ -236,6 +254,7 @@ QUESTION = Question(
     number_name="skewness of the times found",
     metric="hubs",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def _place(position: float) -> str:
 
 def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     """The probe with the user's queries, else with halves of the longest texts, and who was asked; None for neither."""
-    settings = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
+    settings: dict[str, Any] = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
     if subject.asked is not None and (asked := _asked_pairs(subject, subject.asked)) is not None:
         pairs, segment = asked
         try:

@@ -69,7 +69,8 @@ def _asked(subject: Subject) -> QueryScores | None:
         return None
     groups = None if subject.groups is None else subject.groups[task.texts]
     return query_scores(
-        *task.vectors,
+        task.vectors[0],
+        task.vectors[1],
         task.task.relevant,
         groups=groups,
         false_hits=subject.thresholds["false_hits"],
@@ -215,6 +216,7 @@ QUESTION = Question(
     number_name="cut-off for unrelated pairs",
     metric="scores",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold("false_hits", 0.01, "The cut-off lets this share of unrelated pairs pass; users ask for 1 %."),
