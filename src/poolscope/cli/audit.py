@@ -12,6 +12,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_folder
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -225,6 +226,9 @@ def _print(result: Comparison, screen: Console) -> None:
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     ways = list(dict.fromkeys(row.how for row in result.differences))
+    for sentence in result.headlines():
+        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+    screen.print()
     _print_audits(result, marks, screen)
     _print_levels(result, marks, screen)
     for name in result.names[1:]:

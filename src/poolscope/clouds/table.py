@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, StoreError
+from poolscope.texts.records import ArrowStrings as ArrowStrings
 from poolscope.texts.tables import is_table
 
 FORMAT = 1
@@ -23,34 +24,6 @@ _COLUMNS = {
     "truncated": pa.int32(),
     "token_ids": pa.large_list(pa.int32()),
 }
-
-
-class ArrowStrings(Sequence[str]):
-    """A string column read on demand, so that a memory-mapped corpus stays on disk."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return str(self._column[int(index) % len(self)].as_py())
-
-    def __iter__(self) -> Iterator[str]:
-        for chunk in self._column.chunks:
-            yield from chunk.to_pylist()
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} strings>"
 
 
 @dataclass(frozen=True)

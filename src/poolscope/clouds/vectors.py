@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, reading
+from poolscope.errors import InputError, StoreError, reading
+from poolscope.files import atomic_path
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -40,6 +41,9 @@ class Vectors:
     """One vector a text (N × d), with what is known of the texts; `texts` or `lengths` or both may be None.
 
     `lengths` are those of the file or, where it holds texts only, the number of their words (`unit` says which).
+    Vectors that poolscope made itself (`poolscope encode --keep moments`) know how many tokens of each text were cut
+    off (`truncated`) and, where they are means of tokens, the spread of these over the squared norm of the mean
+    (`traces`).
     """
 
     vectors: NDArray[Any]
@@ -49,6 +53,8 @@ class Vectors:
     labels: tuple[str, ...] | None = None
     source: str = "memory"
     unit: str = "tokens"
+    truncated: NDArray[np.int64] | None = None
+    traces: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -252,3 +258,45 @@ def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]
             f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
         )
     return numbers.astype(np.int64)
+
+
+# -- the files of a store that keeps one vector a text ----------------------------------------------------------------
+
+
+def save_vectors(held: Vectors, path: str | os.PathLike[str]) -> None:
+    """Write one Arrow IPC file, atomically: id, text, length, truncated, trace and vector (float32) of every text."""
+    vectors = np.ascontiguousarray(held.vectors, dtype=np.float32)
+    columns = {
+        "id": pa.array(held.ids, pa.string()),
+        "text": pa.array([None] * len(held) if held.texts is None else held.texts, pa.large_string()),
+        "length": pa.array(held.lengths, pa.int32()),
+        "truncated": pa.array(held.truncated, pa.int32()),
+        "trace": pa.array([None] * len(held) if held.traces is None else held.traces, pa.float64()),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+    }
+    table = pa.table(columns)
+    with atomic_path(path) as temporary, pa.ipc.new_file(os.fspath(temporary), table.schema) as writer:
+        writer.write_table(table)
+
+
+def open_vectors(path: str | os.PathLike[str]) -> Vectors:
+    """Read a file that `save_vectors` wrote; the vectors are memory-mapped."""
+    with (
+        reading(path, "Encode the texts again.", kind=StoreError, is_not="a readable Arrow IPC file"),
+        pa.memory_map(os.fspath(path)) as source,
+    ):
+        table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+        column = table.column("vector").combine_chunks()
+        vectors = column.values.to_numpy().reshape(len(table), column.type.list_size)
+        numbers = {name: table.column(name).to_numpy().astype(np.int64) for name in ("length", "truncated")}
+        texts, traces = table.column("text"), table.column("trace")
+        return Vectors(
+            vectors=vectors,
+            texts=None if texts.null_count else tuple(texts.to_pylist()),
+            lengths=numbers["length"],
+            ids=tuple(table.column("id").to_pylist()),
+            source=Path(path).name,
+            truncated=numbers["truncated"],
+            traces=None if traces.null_count else traces.to_numpy(),
+        )

@@ -6,13 +6,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError
-from poolscope.texts.sources import SUFFIXES, exists, open_table
-from poolscope.texts.tables import Table
+from poolscope.texts.sources import exists, is_table_file, open_table
+from poolscope.texts.tables import Table, joined_table
 
 _QRELS = ("qrels", "default")  # mteb keeps judgements under either name
 _SHARD = re.compile(r"[-_]\d+[-_]of[-_]\d+$")
@@ -60,17 +59,16 @@ def open_benchmark(source: str | os.PathLike[str], *, encoding: str | None = Non
 
 def _files(folder: Path, name: str) -> list[Path]:
     """The tables of a part: one file beside the others, or all files of a folder of that name."""
-    single = [folder / f"{name}{suffix}" for suffix in SUFFIXES if (folder / f"{name}{suffix}").is_file()]
+    single = sorted(path for path in folder.glob(f"{name}.*") if path.is_file() and is_table_file(path))
     inside = folder / name
-    listed = sorted(path for path in inside.iterdir() if path.suffix.lower() in SUFFIXES) if inside.is_dir() else []
-    return single[:1] or listed
+    return single[:1] or (sorted(filter(is_table_file, inside.iterdir())) if inside.is_dir() else [])
 
 
 def _split(folder: Path, files: Sequence[Path], asked: str | None) -> tuple[str, list[Path]]:
     """The judgements of the split that was asked for: test unless said, or the only one there is."""
     splits: dict[str, list[Path]] = {}
     for path in files:
-        splits.setdefault(_SHARD.sub("", path.stem), []).append(path)
+        splits.setdefault(_SHARD.sub("", path.name.partition(".")[0]), []).append(path)
     wanted = asked or (_SPLIT if _SPLIT in splits or len(splits) > 1 else next(iter(splits)))
     if wanted not in splits:
         raise InputError(
@@ -82,9 +80,5 @@ def _split(folder: Path, files: Sequence[Path], asked: str | None) -> tuple[str,
 
 def _joined(folder: Path, files: Sequence[Path], encoding: str | None) -> Table:
     """One table of files with the same columns."""
-    tables = [open_table(path, encoding=encoding) for path in files]
     name = f"{folder.resolve().name}/{files[0].relative_to(folder).as_posix()}"
-    kinds = tables[0].kinds
-    if any(set(table.kinds) != set(kinds) for table in tables):
-        raise InputError(f"{name}: its {len(files)} files have different columns. Write them alike.")
-    return Table(name, kinds, lambda names: chain.from_iterable(table.rows(names) for table in tables))
+    return joined_table(name, [open_table(path, encoding=encoding) for path in files])
