@@ -84,8 +84,8 @@ def read_texts(
     ----------
     source
         A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.arrow`, `.feather`: a
-        row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, tables, or a benchmark of
-        BEIR or mteb with its corpus), a pattern such as `"data/*.parquet"`, `"-"` (lines of standard input),
+        row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, tables, or a benchmark
+        of BEIR or mteb with its corpus), a pattern such as `"data/*.parquet"`, `"-"` (lines of standard input),
         `"builtin:docstrings"`, `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"` (`"stream:…"`: row by row, nothing kept), a
         table in memory (data frame, Arrow table, data set, dict of lists) or any iterable of strings.
     column

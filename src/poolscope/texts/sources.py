@@ -89,6 +89,7 @@ def table_files(source: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def is_table_file(path: Path) -> bool:
+    """Whether its name is that of a table, packed or not."""
     return path.suffix.lower() in _SUFFIXES or (path.suffix.lower() == ".gz" and kind_of_file(path) in _PACKED)
 
 
