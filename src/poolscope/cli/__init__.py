@@ -43,6 +43,7 @@ COMMANDS = (
     Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
     Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
+    Row("verify", "prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
     Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),

@@ -164,3 +164,27 @@ def _print_store(store: Store, notes: list[str]) -> None:
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
     screen.print(f"next:   poolscope socm {shlex.quote(str(store.folder))}")
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="What poolscope wrote: a file or a folder.")],
+    json: arguments.Json = None,
+) -> None:
+    """Is every byte of PATH still as it was written? One line a file; exit code 1 if one is damaged or missing.
+
+    Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
+    what has none is `unchecked`.
+    """
+    from poolscope.verification import verify as verify_path
+
+    screen = arguments.open_screen(json, soft_wrap=True)
+    checked = verify_path(path)
+    for file in checked.files:
+        screen.print(f"{file.state:<9}  {file.name}  {file.words}")
+    if json is not None:
+        put_json(checked.to_dict(), json)
+    if not checked.is_right:
+        raise typer.Exit(1)

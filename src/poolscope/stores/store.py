@@ -10,6 +10,7 @@ read here and written by `poolscope.stores.writer`; nothing in it depends on whe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.clouds import TokenClouds
+from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import write_json
+from poolscope.files import current_file, write_json
 
 FORMAT = "poolscope store 1"
 MANIFEST = "manifest.json"
@@ -89,18 +91,19 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`, atomically."""
-        write_json(folder / MANIFEST, asdict(self))
+        write_json(folder / MANIFEST, sealed(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read `manifest.json`, or say why it is none of ours."""
-        path = folder / MANIFEST
+        path = current_file(folder, MANIFEST)
         remedy = "Remove the folder if it was one, and encode the texts again."
         try:
             with reading(path, remedy, is_not="the manifest of a cloud store"):
-                values = json.loads(path.read_text(encoding="utf-8"))
-                found = values.pop("format")
+                content = json.loads(path.read_text(encoding="utf-8"))
+                found = content["format"]
                 if found == FORMAT:
+                    values = check_seal(content, path, remedy)
                     manifest = cls(**values)
                     manifest.check()
                     return manifest
@@ -149,17 +152,21 @@ class Store:
             return None
         from pyarrow import parquet  # not at start-up: most commands never need it
 
+        path = current_file(self.folder, LABELS)
         try:
-            with reading(self.folder / LABELS, self._remedy("Repair")):
-                labels: list[Any] = parquet.read_table(self.folder / LABELS).column("label").to_pylist()
-                return labels
+            with reading(path, self.remedy("Repair")):
+                labels: list[Any] = parquet.read_table(path).column("label").to_pylist()
+                digest = labels_digest(labels)
         except FileNotFoundError as error:
-            raise self._damaged(self.folder / LABELS, error) from error
+            raise self._damaged(path, error) from error
+        if digest != self.manifest.texts["labels"]:
+            raise self._damaged(path, "the labels are not those that were written")
+        return labels
 
     def shard_path(self, layer: int, shard: int) -> Path:
         """Where the clouds of one shard and layer are."""
         name = str(layer) if layer >= 0 else f"last{layer + 1 or ''}"
-        return self.folder / f"layer-{name}" / f"shard-{shard:05d}.arrow"
+        return current_file(self.folder, f"layer-{name}/shard-{shard:05d}.arrow")
 
     def has_labels(self, labels: Sequence[str] | None) -> bool:
         """Whether exactly these labels can be read."""
@@ -169,7 +176,7 @@ class Store:
             return False
 
     def is_whole(self, shard: int, ids: Sequence[str]) -> bool:
-        """Whether all layers of a shard are there, can be read and hold exactly these texts."""
+        """Whether all layers of a shard are there, hold exactly these texts, and agree with all their digests."""
         return all(_holds(self.shard_path(layer, shard), ids) for layer in self.manifest.keys)
 
     def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
@@ -184,10 +191,10 @@ class Store:
         """
         key = self._key(layer)
         if not self.manifest.complete and not allow_partial:
-            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Finish')}")
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
         parts = list(self._parts(key, allow_partial=allow_partial))
         if not parts:
-            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Begin')}")
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Begin')}")
         texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
         return TokenClouds.concatenate(parts).described(provenance={"texts": texts})
 
@@ -234,14 +241,15 @@ class Store:
         texts = int(np.dot(done, sizes))
         return f"unfinished, {texts:,} of {len(self):,} texts are stored."
 
-    def _remedy(self, verb: str) -> str:
+    def remedy(self, verb: str) -> str:
+        """The command that mends, finishes or begins the store."""
         return (
             f"{verb} it with the command that began it, `poolscope encode MODEL TEXTS -o {self.folder}` "
             f"(model {self.manifest.model['name']}, texts {self.manifest.texts['source']})."
         )
 
     def _damaged(self, path: Path, reason: object) -> StoreError:
-        return StoreError(f"{path}: missing or damaged ({reason}). {self._remedy('Repair')}")
+        return StoreError(f"{path}: missing or damaged ({reason}). {self.remedy('Repair')}")
 
 
 def card_of(model: Mapping[str, Any]) -> ModelCard:
@@ -251,10 +259,15 @@ def card_of(model: Mapping[str, Any]) -> ModelCard:
     return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
 
 
+def labels_digest(labels: Sequence[str]) -> str:
+    """SHA-256 of the labels; each is quoted, so that no two lists share their bytes."""
+    return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
+
+
 def _holds(path: Path, ids: Sequence[str]) -> bool:
     try:
         clouds = TokenClouds.open(path)
-        clouds.to_table().validate(full=True)  # offsets and strings; the vectors are not read
+        clouds.check()
         return list(clouds.ids) == list(ids)
     except (PoolscopeError, pa.ArrowException, ValueError):
         return False

@@ -7,9 +7,9 @@ have made, and the files come out byte for byte the same.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -21,13 +21,14 @@ from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, finish_replacing, is_replacing, replace_files
 from poolscope.locks import folder_lock, writing
-from poolscope.stores.store import LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store
+from poolscope.stores.store import LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store, is_store, labels_digest
 from poolscope.texts import Texts
 
 SHARD_TEXTS = 4096
 SHARD_BYTES = 256 * 2**20  # of vectors, all layers together: what one run holds in memory, and loses if killed
+NEXT = ".next"  # the folder in which a store is made that will replace the one around it
 _USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
 
 
@@ -45,23 +46,29 @@ def encode_to_store(
     """Encode the texts into a store, going on where an earlier run of the same call stopped.
 
     A finished store of the same model, options, layers and texts is returned as it is, without encoding; one
-    of others is refused with the differences, or replaced if `overwrite`. `shard_texts` is the largest number
+    of others is refused with the differences, or replaced if `overwrite`: in one step, when the new one is whole, and
+    until then the old one stands. `shard_texts` is the largest number
     of texts in a shard (4,096; fewer where the texts are long, to bound memory). `progress` is called first
     with the texts that are stored already and 0 tokens, then after every batch.
     """
     target = Path(folder)
     wanted = describe(encoder.card, texts, options=options, layers=layers, shard_texts=shard_texts)
     stored = _matching(target, wanted, explicit_shards=shard_texts is not None, overwrite=overwrite)
-    if stored is not None and stored.complete:
+    if stored is not None and stored.complete and not is_replacing(target):
         store = Store(target, stored)
         # only reading: this works on a store that nobody may write, and needs no lock
         if store.has_labels(texts.labels) and not _absent(store, texts.ids):
             return replace(store, reused=len(store))
     with folder_lock(target):
+        with writing(target):
+            finish_replacing(target)
         # read again: another process may have written between the first look and the lock
         stored = _matching(target, wanted, explicit_shards=shard_texts is not None, overwrite=overwrite)
+        if stored is None and any(target.glob(SHARDS)):
+            return _exchanged(target, wanted, encoder, texts, progress=progress)
         with writing(target):
-            store = _begin(target, stored or wanted, texts, replaces=stored is None)
+            shutil.rmtree(target / NEXT, ignore_errors=True)  # of a replacement that was given up
+            store = _begin(target, stored or wanted, texts, begins=stored is None)
         return _fill(store, encoder, texts, progress=progress)
 
 
@@ -86,7 +93,7 @@ def describe(
         "model": card.to_dict(),
         "options": choices.content(),
         "layers": None if layers is None else [int(layer) for layer in layers],
-        "texts": {**texts.origin(), "labels": None if texts.labels is None else _labels_digest(texts.labels)},
+        "texts": {**texts.origin(), "labels": None if texts.labels is None else labels_digest(texts.labels)},
         "shard_texts": shard_texts or SHARD_TEXTS,
         "shard_sizes": shard_sizes(
             texts.texts,
@@ -145,11 +152,6 @@ def encode_shard(
     return {layer: clouds.described(ids=texts.ids, texts=texts.texts) for layer, clouds in encoded.items()}
 
 
-def _labels_digest(labels: Sequence[str]) -> str:
-    """SHA-256 of the labels; each is quoted, so that no two lists share their bytes."""
-    return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
-
-
 def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrite: bool) -> Manifest | None:
     """The manifest that is there if it is of the same choices; None if a new store shall be begun."""
     if not (folder / MANIFEST).exists():
@@ -183,19 +185,38 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _begin(folder: Path, manifest: Manifest, texts: Texts, *, replaces: bool) -> Store:
+def _exchanged(
+    folder: Path, wanted: Manifest, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None
+) -> Store:
+    """Another store in the place of the one that is there, which stands until the other is whole.
+
+    It is made in a hidden folder inside, where a run that was stopped goes on too.
+    """
+    beside = folder / NEXT
+    stored = Manifest.read(beside) if is_store(beside) else None
+    if stored is not None and (stored.differences(wanted) or stored.shard_texts != wanted.shard_texts):
+        stored = None
+    with writing(folder):
+        if stored is None:
+            shutil.rmtree(beside, ignore_errors=True)
+            beside.mkdir()
+        store = _begin(beside, stored or wanted, texts, begins=stored is None)
+    filled = _fill(store, encoder, texts, progress=progress)
+    with writing(folder, kept="All texts are stored. "):
+        replace_files(folder, beside, stale=(MANIFEST, LABELS, SHARDS))
+        for emptied in folder.glob("layer-*"):
+            if emptied.is_dir() and not any(emptied.iterdir()):
+                emptied.rmdir()
+    return replace(filled, folder=folder)
+
+
+def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> Store:
     """A store ready to be filled: left-overs of killed writers removed, manifest and labels in place."""
     for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*"):
         for leftover in folder.glob(f"{name}.*.tmp"):
             leftover.unlink()
-    if replaces:
-        # The manifest goes last: until then the folder counts as the old store with shards missing, never as
-        # the new one with shards of the old.
-        for old in [*folder.glob(SHARDS), *folder.glob(LABELS)]:
-            old.unlink()
-        for emptied in folder.glob("layer-*"):
-            if emptied.is_dir() and not any(emptied.iterdir()):
-                emptied.rmdir()
+    if begins:
+        (folder / LABELS).unlink(missing_ok=True)
         manifest.write(folder)
     store = Store(folder, manifest)
     if not store.has_labels(texts.labels):
