@@ -15,13 +15,13 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["digests", "errors", "extensions", "files", "locks"],
+    ["digests", "errors", "extensions", "files", "lines", "locks"],
     ["texts"],
     ["clouds"],
     ["numbers"],
     ["results", "verdicts"],
     ["encoders"],
-    ["chunks", "stores"],
+    ["chunks", "connectors", "stores"],
     ["capture"],
     ["charts"],
     ["metrics"],

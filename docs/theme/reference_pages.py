@@ -17,6 +17,7 @@ STAGES = {
     "texts": "Texts",
     "encoders": "Encoders",
     "clouds": "Token clouds and vectors",
+    "connectors": "Vectors in files and stores",
     "stores": "Stores and cache",
     "chunks": "Chunks",
     "numbers": "Mathematics",
@@ -33,6 +34,7 @@ STAGES = {
 }
 MORE = {
     "encoders": ["base", "capabilities", "door"],
+    "connectors": ["base", "collection"],
     "numbers": ["moments", "intervals", "pooling", "ranking", "correlation", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],

@@ -14,6 +14,7 @@ from audit_data import sentences
 from command_line import invoke
 from command_line import run as run_command
 from poolscope.auditing.question import QUESTIONS
+from poolscope.auditing.screen import HEADINGS
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.numbers.pooling import pool
@@ -52,12 +53,11 @@ def test_one_screen_with_all_answers_and_the_next_command(folder, texts, tmp_pat
     content = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert f"{COUNT} texts of {texts}" in output
     for question, answer in zip(QUESTIONS.values(), content["answers"], strict=True):
-        if not question.from_answers:
-            assert question.title in output
-        assert answer["level"] in output
+        assert question.title in output
+        assert HEADINGS[answer["level"]] in output
     command = content["answers"][-1]["action"]["command"]  # a cut-off is set in the search, by no command of ours
-    assert ("next:" in output) == (command is not None)
-    assert command is None or f"next: {command}" in output
+    assert ("Next" in output.splitlines()) == (command is not None)
+    assert command is None or command in output.splitlines()
     assert "written:" in output
     assert len(output.splitlines()) < 60
     assert not (tmp_path / "out" / "report.html").exists()
@@ -114,7 +114,7 @@ def test_thresholds_from_a_file_and_one_by_one(folder, texts, tmp_path):
 def test_vectors_of_a_runtime_are_named(folder, texts, tmp_path):
     clouds = as_encoder(folder).encode(texts.read_text().splitlines())[-1]
     np.save(tmp_path / "mine.npy", pool(clouds, "cls").astype(np.float32))
-    assert "pooled by cls" in run(folder, texts, "--vectors", tmp_path / "mine.npy", "--trial", 0)
+    assert "pooled by cls" in run(folder, texts, "--vectors", tmp_path / "mine.npy", "--trial", 0, "--details")
 
 
 def test_the_next_command_holds_what_was_asked_for_and_nothing_is_printed_where_there_is_none(folder, tmp_path):
@@ -128,15 +128,24 @@ def test_the_next_command_holds_what_was_asked_for_and_nothing_is_printed_where_
     cut = f"poolscope chunk {folder} '{path}' {reading} --max-length 20 --output 'my texts-chunks.jsonl'"
     again = f"poolscope audit {folder} 'my texts-chunks.jsonl' --id-column id --max-length 20 --trial 0"
     again += " --threshold cut_repair=0.05"
-    assert f"next: {cut} && {again}\n" in output
+    assert f"{cut} && {again}" in output.splitlines()
     few = run(folder, path, "--encoding", "utf-16", "--column", "the body", "--limit", 1, "--trial", 0, "--no-files")
     assert "Too little to tell" in few
-    assert "next:" not in few
+    assert "Next" not in few.splitlines()
 
 
 def test_clouds_in_place_of_a_model(folder, texts, tmp_path):
     as_encoder(folder).encode(texts.read_text().splitlines())[-1].save(tmp_path / "clouds.arrow")
-    output = run(tmp_path / "clouds.arrow")
-    assert "only ready clouds are at hand" in output
+    output = run(tmp_path / "clouds.arrow", "--details")
+    assert "only ready clouds are at hand" in " ".join(output.split())
     with pytest.raises(InputError, match="cannot apply: TEXTS, limit"):
         run(tmp_path / "clouds.arrow", texts, "--limit", 5)
+
+
+def test_quiet_says_nothing_and_writes_verbose_says_what_it_took_and_both_are_refused(folder, texts, tmp_path):
+    quick = ("audit", folder, texts, "--trial", 0, "--limit", 12, "--no-page", "--output", tmp_path)
+    assert invoke(*quick, "--quiet").output == ""
+    assert (tmp_path / "audit.json").exists()
+    assert "distances of token clouds" in invoke(*quick, "--verbose").output
+    with pytest.raises(InputError, match="Leave one out"):
+        invoke(*quick, "-q", "-v")

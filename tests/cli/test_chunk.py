@@ -49,7 +49,7 @@ def test_the_screen_and_the_file(folder, texts, tmp_path):
     assert f"tokens a chunk: shortest 3, median {tokens[len(tokens) // 2]}, longest {tokens[-1]}" in printed
     assert f"cuts: {len(chunks) - 8} at a blank, 0 inside a word" in printed
     assert f"written: {output}" in printed
-    assert printed.splitlines()[-1] == f"next: poolscope audit {folder} '{output}' --id-column id"
+    assert printed.splitlines()[-1] == f"poolscope audit {folder} '{output}' --id-column id"
     kinds = dict(zip(source.ids, source.labels, strict=True))
     assert [kinds[row["document_id"]] for row in rows] == [row["label"] for row in rows] == list(chunks.labels)
     assert len(source) == 8
@@ -59,7 +59,16 @@ def test_what_it_writes_can_be_audited(folder, texts, tmp_path):
     """The command that the audit suggests after a finding of truncation, and its own next step."""
     run("chunk", folder, texts, "--column", "body", "--output", tmp_path / "chunks.jsonl", "--max-length", 32)
     printed = run(
-        "audit", folder, tmp_path / "chunks.jsonl", "--no-files", "--max-length", 32, "--trial", 0, "--no-cache"
+        "audit",
+        folder,
+        tmp_path / "chunks.jsonl",
+        "--no-files",
+        "--max-length",
+        32,
+        "--trial",
+        0,
+        "--no-cache",
+        "--details",
     )
     assert "No text was cut." in printed
 
@@ -73,7 +82,7 @@ def test_options(folder, texts, tmp_path):
     assert found["chunks"] == len(read_texts(tmp_path / "c.parquet"))
     assert "at most 30 tokens a chunk, 4 of them special tokens and prompt; up to 5 repeat the chunk before" in printed
     assert "6 of 8 texts selected." in printed
-    following = shlex.split(printed.splitlines()[-1].removeprefix("next: "))
+    following = shlex.split(printed.splitlines()[-1])
     named = ["poolscope", "audit", str(folder), str(tmp_path / "c.parquet")]
     assert following == [*named, "--id-column", "id", "--prompt", "dog cat "]
 
@@ -110,4 +119,4 @@ def test_with_nothing_named(tmp_path):
     printed = run("chunk", "-o", tmp_path / "chunks.jsonl", "--limit", 30)
     assert "30 texts of builtin:docstrings" in printed
     following = f"poolscope audit builtin:minilm {tmp_path / 'chunks.jsonl'} --id-column id"
-    assert printed.splitlines()[-1] == f"next: {following}"
+    assert printed.splitlines()[-1] == following

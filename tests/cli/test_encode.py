@@ -81,7 +81,7 @@ def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     assert "No text was cut." in result.stdout
     size = sum(map(len, contents(tmp_path / "my store").values()))
     assert f"stored: {tmp_path / 'my store'} ({size / 1000:.1f} kB in 3 shards)" in result.stdout
-    assert result.stdout.splitlines()[-1] == f"next:   poolscope socm '{tmp_path / 'my store'}'"
+    assert result.stdout.splitlines()[-1] == f"poolscope socm '{tmp_path / 'my store'}'"
 
 
 def test_a_finished_store_is_recognised(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from command_line import invoke, run
+from command_line import commands, invoke, run
 from poolscope.cli import COMMANDS, HIDDEN, RESEARCH
+from poolscope.cli.help import GROUPS, OWN
 from poolscope.errors import InputError
 
 
@@ -43,3 +44,26 @@ def test_an_earlier_name_of_an_option_says_the_present_one(command, old, new):
 
 def test_unknown_commands_are_refused():
     assert invoke("no-such-command").exit_code == 2
+
+
+@pytest.mark.parametrize("name", commands())
+def test_options_stand_in_groups_and_break_nowhere_inside_a_word(name):
+    page = run(name, "--help", width=80)
+    assert "<" not in page
+    assert max(map(len, page.splitlines())) <= 80
+    headings = [line for line in page.splitlines() if line in (OWN, *GROUPS)]
+    assert headings == [group for group in (OWN, *GROUPS) if group in headings]
+    assert not (len(headings) == 1 and page.count("--") > 12)
+    assert all(
+        line.startswith(("  -", " " * 28))
+        for line in page.partition(f"\n{headings[0]}\n")[2].splitlines()
+        if line and line not in headings
+    )
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_quiet_verbose_and_json(name):
+    command = commands()[name]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {"--quiet", "-q", "--verbose", "-v"} <= options
+    assert "--json" in options

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from poolscope.errors import InputError
+from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.sources import open_table
 
-# Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first.
-COLUMNS = ("document_id", "document", "doc_id", "source", "url", "title")
 _CHUNK = re.compile(r"(.+)#\d+")
 
 
@@ -26,7 +25,7 @@ def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
         return None
     try:
         table = open_table(source)
-        name = next((name for name in COLUMNS if name in table.kinds and name not in taken), None)
+        name = next((name for name in GROUP_COLUMNS if name in table.kinds and name not in taken), None)
         values = [] if name is None else [str(row[0]) for row in table.rows([name]) if row[0] is not None]
     except InputError:  # a folder, lines of text, a pipe
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
@@ -256,6 +256,9 @@ class Question:
     that measure without an audit. `metric` is its name in METRICS. `tables` are those that the page shows, `numbers`
     those that are compared or correlated. `judged_on`: its number lies on the scale of the thresholds NAME_watch and
     NAME_repair. `overlay` draws several audits in one figure (None where their tables do not hold it).
+
+    `needs`: where only vectors are at hand, a question that needs "clouds" is not answered but names its `door`, which
+    is the command that would. `applies(subject)`: a question that is about some sources only is left out elsewhere.
     """
 
     key: str
@@ -273,10 +276,18 @@ class Question:
     judged_on: str | None = None
     overlay: Callable[[Mapping[str, Audit]], Any | None] | None = None
     from_answers: bool = False
+    needs: Literal["clouds", "vectors"] = "clouds"
+    door: str = "poolscope audit MODEL TEXTS"
+    applies: Callable[[Subject], bool] | None = None
 
     def ask(self, subject: Subject, earlier: Sequence[Answer]) -> Answer:
         """The answer for a subject, with what the question says of itself; an action only where one is needed."""
-        answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
+        if self.needs == "clouds" and not self.from_answers and subject.collection is not None:
+            answer = unchecked(
+                self.key, f"it asks for the tokens of each text, and only vectors are at hand; `{self.door}` answers it"
+            )
+        else:
+            answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
         needed = self.from_answers or answer.verdict.at_least("watch")
         return replace(
             answer,

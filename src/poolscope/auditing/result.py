@@ -51,6 +51,12 @@ class Audit(Result):
         levels = ", ".join(f"{answer.number} {answer.verdict.level}" for answer in self.answers)
         return f"Audit({self.model['name']} on {self.corpus['texts']:,} texts: {levels})"
 
+    def __str__(self) -> str:
+        """The screen of `poolscope audit`, as plain text."""
+        from poolscope.auditing.screen import as_text
+
+        return as_text(self)
+
     def __getitem__(self, key: str) -> Answer:
         """The answer of a key, such as `audit["scores"]`."""
         known = {answer.key: answer for answer in self.answers}
@@ -89,6 +95,14 @@ class Audit(Result):
         if name not in content.column_names:
             raise StoreError(f"the table {table!r} of the audit has no column {name!r}; it was changed. Audit again.")
         return content[name].to_numpy()
+
+    @property
+    def extent(self) -> str:
+        """What was audited, in a few words: how many texts with how many tokens, or how many vectors."""
+        corpus, tokens = self.corpus, self.corpus.get("tokens")
+        if tokens is None:
+            return f"{corpus['texts']:,} vectors of dimension {self.model['dimension']}, without their tokens"
+        return f"{corpus['texts']:,} texts of {corpus['source']} · {tokens:,} tokens"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row an answer."""
@@ -175,7 +189,7 @@ class Audit(Result):
         stored = f" · weights: {self.model['quantization']}" if self.model.get("quantization") else ""
         return render_page(
             f"Audit of {self.model['name']}",
-            f"{self.corpus['texts']:,} texts of {self.corpus['source']} · {self.corpus['tokens']:,} tokens{stored}",
+            f"{self.extent}{stored}",
             self.answers,
             explorer=explorers[0]() if explorers else None,
             provenance={"model": self.model, "corpus": self.corpus, **self.provenance},

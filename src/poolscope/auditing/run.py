@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.groups import checked_groups, groups_of_ids
-from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.groups import checked_groups, groups_of_ids, tells
+from poolscope.auditing.progress import ENCODING, Pace, Watch, as_watch
+from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
+from poolscope.connectors import Collection, as_collection, is_index
+from poolscope.connectors.base import Distance
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.errors import InputError
 from poolscope.results import provenance
@@ -39,10 +42,12 @@ def audit(
     thresholds: Mapping[str, float] | None = None,
     groups: Sequence[Any] | None = None,
     vectors: Any = None,
+    distance: Distance | None = None,
     trial_texts: int | None = None,
     seed: int = 0,
     cache: bool = False,
-    progress: Progress | None = None,
+    progress: bool | Progress | Watch | None = None,
+    asked: Callable[[Question], None] | None = None,
     answered: Callable[[Answer], None] | None = None,
     named: Named | None = None,
     **options: Any,
@@ -53,8 +58,10 @@ def audit(
     ----------
     model
         Anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts` out).
+        Or vectors alone: a matrix (N × d), a data frame with a column of vectors, or what `read_index` reads or gave.
     texts
-        Anything `read_texts` takes; by default 1,000 of the built-in corpus.
+        Anything `read_texts` takes; by default 1,000 of the built-in corpus. With vectors alone: one text a vector, or
+        none.
     thresholds
         Thresholds that are set anew, by name.
     groups
@@ -62,14 +69,19 @@ def audit(
         of ids like `doc#3`, where there are such.
     vectors
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
+    distance
+        With vectors alone: what you search by, "cosine", "dot" or "l2", where the source does not say so.
     trial_texts
         How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
     seed
         Of everything that is drawn.
     cache
         Keep the clouds on disk, and take them from there.
-    progress, answered
-        Called while encoding, and after every answer.
+    progress
+        True: show the phases, the answers as they come and the time left, in a terminal, a script or a notebook. A
+        function is called after every batch with the number of texts and tokens just encoded.
+    asked, answered
+        Called before every question, and after it with its answer.
     named
         How the command line called all this, for the commands that answers suggest.
     **options
@@ -92,9 +104,15 @@ def audit(
     seed = _whole("seed", seed)
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
-    began = time.perf_counter()
-    encoder, clouds, source, notes = _material(model, texts, options, seed=seed, cache=cache, progress=progress)
-    encoding = time.perf_counter() - began
+    watch = as_watch(progress, asked, answered)
+    encoding: dict[str, float] = {}
+    collection = _collection(model, texts, options, distance=distance, runtime=runtime)
+    if collection is not None:
+        encoder, clouds, source, notes = _vectors_alone(collection)
+        groups = groups or _telling(collection.groups)
+    else:
+        with watch:
+            encoder, clouds, source, notes, encoding = _material(model, texts, options, seed, cache, watch)
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
     subject = Subject(
@@ -107,10 +125,16 @@ def audit(
         runtime=runtime,
         trial_texts=trial_texts,
         seed=seed,
+        collection=collection,
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
-    return ask(subject, seconds={"encoding": encoding}, answered=answered)
+    with watch:
+        result = ask(subject, seconds=encoding, watch=watch)
+    if cache and subject.texts is not None:
+        characters = sum(map(len, subject.texts))
+        Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
+    return result
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
@@ -121,18 +145,19 @@ def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bo
     return (f"The texts come from {len(set(documents)):,} documents{how}.",)
 
 
-def ask(
-    subject: Subject, *, seconds: Mapping[str, float] | None = None, answered: Callable[[Answer], None] | None = None
-) -> Audit:
+def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: Watch | None = None) -> Audit:
     """Every question of the table, in order."""
+    watch = watch or Watch()
     answers: list[Answer] = []
     times = dict(seconds or {})
-    for question in QUESTIONS.values():
+    questions = [each for each in QUESTIONS.values() if each.applies is None or each.applies(subject)]
+    watch.expect([question.key for question in questions])
+    for question in questions:
+        watch.asking(question)
         began = time.perf_counter()
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
-        if answered is not None:
-            answered(answers[-1])
+        watch.answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(
@@ -146,9 +171,9 @@ def ask(
 
 
 def _material(
-    model: Any, texts: Any, options: Mapping[str, Any], *, seed: int, cache: bool, progress: Progress | None
-) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
-    """The encoder, the clouds, where the texts came from, and what reading them met."""
+    model: Any, texts: Any, options: Mapping[str, Any], seed: int, cache: bool, watch: Watch
+) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float]]:
+    """The encoder, the clouds, where the texts came from, what reading them met, and the seconds it took to encode."""
     ready = model if isinstance(model, TokenClouds) else _opened(model)
     if ready is not None and texts is None:
         if options:
@@ -156,11 +181,54 @@ def _material(
                 f"received ready clouds and the options {sorted(options)}; clouds are taken as they are. Leave the "
                 f"options out, or name a model."
             )
-        return _stored(ready), ready, _name(model) or "ready clouds", ()
+        return _stored(ready), ready, _name(model) or "ready clouds", (), {}
+    watch.opened("reading the texts")
     corpus = _corpus(texts, seed)
+    watch.opened("opening the model")
     encoder = as_encoder(model if ready is None else ready, **options)
-    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
-    return encoder, clouds, corpus.source, tuple(corpus.report.notes())
+    watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
+    began = time.perf_counter()
+    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=watch.encoded)
+    seconds = {ENCODING: time.perf_counter() - began}
+    return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds
+
+
+def _collection(
+    model: Any, texts: Any, options: Mapping[str, Any], *, distance: Distance | None, runtime: Any
+) -> Collection | None:
+    """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
+    if not is_index(model):
+        if distance is not None:
+            raise InputError(f"distance: received {distance!r} with a model; it is for vectors alone. Leave it out.")
+        return None
+    useless = sorted(options) + ([] if runtime is None else ["vectors"])
+    if useless:
+        raise InputError(
+            f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
+            f"are. Leave the options out, or name a model."
+        )
+    collection = as_collection(model, distance=distance)
+    return (
+        collection if texts is None else collection.with_texts(texts if isinstance(texts, Texts) else read_texts(texts))
+    )
+
+
+def _vectors_alone(collection: Collection) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
+    """Vectors as clouds of one token each, so that whatever asks for the pooled vectors gets them."""
+    card = ModelCard(collection.source, "vectors", collection.dimension, pooling=("mean",))
+    clouds = TokenClouds.from_matrix(
+        collection.vectors,
+        np.arange(len(collection) + 1),
+        texts=collection.texts,
+        ids=collection.ids,
+        provenance={"model": card.to_dict(), "options": {}},
+    )
+    return StoredEncoder(clouds, card, EncoderOptions()), clouds, collection.source, collection.notes
+
+
+def _telling(groups: Sequence[str] | None) -> Sequence[str] | None:
+    """Groups of a source, where some vectors share one and not all."""
+    return groups if groups is not None and tells(groups) else None
 
 
 def _corpus(texts: Any, seed: int) -> Texts:
@@ -194,7 +262,8 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
-    clouds = texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))
+    vectors = is_index(model)
+    clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
 
 

@@ -15,6 +15,8 @@ from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import HalvesTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import WORDS
+from poolscope.connectors import Collection
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
@@ -59,7 +61,8 @@ class Subject:
     `documents` names the document of each text, None where it is not known. `runtime` are the vectors that the user's
     own runtime gave for the same texts. `trial_texts` are the
     texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
-    `named` how all that is called on the command line.
+    `named` how all that is called on the command line. `collection`: there are vectors only, and a cloud is one of
+    them.
     """
 
     clouds: TokenClouds
@@ -72,6 +75,7 @@ class Subject:
     trial_texts: int | None = None
     seed: int = 0
     named: Named = field(default_factory=Named, repr=False)
+    collection: Collection | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -101,6 +105,18 @@ class Subject:
         """The texts in memory, or None if the clouds came without them."""
         texts = self.clouds.texts
         return None if texts is None else list(texts)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64] | None:
+        """The length of each text in `length_unit`; None where there are vectors only, without texts."""
+        if self.collection is None:
+            return self.clouds.lengths
+        return None if self.texts is None else np.array([len(text.split()) for text in self.texts])
+
+    @property
+    def length_unit(self) -> str:
+        """What lengths count: tokens, or words where tokens are not known."""
+        return "tokens" if self.collection is None else WORDS
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -259,7 +275,7 @@ class Subject:
         return {
             "source": self.source,
             "texts": len(self),
-            "tokens": int(self.clouds.lengths.sum()),
+            "tokens": int(self.clouds.lengths.sum()) if self.collection is None else None,
             "digest": self._digest(),
             "notes": list(self.notes),
         }

@@ -69,7 +69,8 @@ class HalvesTask(Bench):
 def cut_halves(subject: Subject) -> HalvesTask | str:
     """The task on a draw of at most half of the texts, or the reason why there can be none."""
     if not subject.can_encode:
-        return "the halves of the texts would have to be encoded, and only ready clouds are at hand"
+        ready = "clouds" if subject.collection is None else "vectors"
+        return f"the halves of the texts would have to be encoded, and only ready {ready} are at hand"
     if subject.texts is None:
         return "the texts themselves are not at hand"
     if subject.trial_texts == 0:

@@ -72,6 +72,14 @@ class Command(CheckedCommand):
                 raise InputError(f"{option}: this option of `poolscope {self.name}` is called {now} now. Write {now}.")
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Its options in groups."""
+        from shutil import get_terminal_size
+
+        from poolscope.cli.help import command_help
+
+        typer.echo(command_help(self, ctx, get_terminal_size().columns))
+
 
 class Commands(TyperGroup):
     """The commands of the table and of extensions, each imported when it is used."""
@@ -119,7 +127,9 @@ def _built(row: Row) -> Any:
     from importlib import import_module
 
     module = import_module(f"poolscope.cli.{row.module}")
-    function = module.command(row.name) if row.module == "metric" else getattr(module, row.name)
+    from poolscope.cli.arguments import loudness_options
+
+    function = loudness_options(module.command(row.name) if row.module == "metric" else getattr(module, row.name))
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(row.name, cls=Command, hidden=not row.panel)(function)
     return typer.main.get_command(single)

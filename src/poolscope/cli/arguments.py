@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +23,77 @@ if TYPE_CHECKING:
     from poolscope.results import Result
 
 SCREEN = "-"
+
+# -- how much is said -------------------------------------------------------------------------------------------------
+
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def is_quiet() -> bool:
+    """Was --quiet given? Then nothing is said but errors and what goes to standard output by name."""
+    return _QUIET.get()
+
+
+@contextmanager
+def _loudness(*, quiet: bool, verbose: bool) -> Iterator[None]:
+    """Set how much is said while the body runs; --verbose tells at the end what it took."""
+    if quiet and verbose:
+        raise InputError("received --quiet and --verbose; allowed is one of them. Leave one out.")
+    logger, token = logging.getLogger("poolscope"), _QUIET.set(quiet)
+    level = logger.level
+    logger.setLevel(logging.ERROR if quiet else logging.DEBUG if verbose else level)
+    handler = logging.StreamHandler() if verbose else None
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+    try:
+        with _spent() if verbose else _nothing():
+            yield
+    finally:
+        _QUIET.reset(token)
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _spent() -> Iterator[None]:
+    """Say afterwards how long it took, how much memory, and by which route distances are computed."""
+    import time
+
+    began = time.perf_counter()
+    yield
+    from poolscope.numbers.bures.native import route
+
+    said = [f"{time.perf_counter() - began:.1f} s", f"distances of token clouds: {route()}"]
+    try:
+        import resource
+        import sys
+
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        said.insert(1, f"at most {peak / 2**20:,.0f} MiB of memory")
+    except ImportError:  # Windows has no such record
+        pass
+    typer.echo(" · ".join(said), err=True)
+
+
+def loudness_options(command: Command) -> Command:
+    """Give a command --quiet and --verbose, which every command has."""
+
+    def run(*, loudness: dict[str, bool], **values: Any) -> None:
+        with _loudness(**loudness):
+            command(**values)
+
+    return _gathering(command, "loudness", {"quiet": Quiet, "verbose": Verbose}, run)
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
 
 
 def to_file(meaning: str, *names: str, metavar: str = "FILE") -> Any:
@@ -74,7 +148,7 @@ def open_screen(json: str | None = None, *, soft_wrap: bool = False) -> Console:
     """
     from rich.console import Console
 
-    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False)
+    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False, quiet=is_quiet())
 
 
 def put_json(content: dict[str, Any], target: str) -> None:
@@ -89,7 +163,13 @@ def name_written(screen: Console, *paths: object) -> None:
     """Say which files were written; None and the screen are none."""
     for path in paths:
         if path is not None and path != SCREEN:
-            screen.print(f"written: {path}")
+            screen.print(f"written: {path}", soft_wrap=True)  # a path that is broken in two cannot be copied
+
+
+def name_next(screen: Console, command: str) -> None:
+    """Say which command comes next: alone in a line that is not broken, so that it can be copied."""
+    screen.print("Next", style="bold")
+    screen.print(command, soft_wrap=True)
 
 
 def put_result(
@@ -116,6 +196,9 @@ Model = Annotated[str, typer.Argument(metavar="[MODEL]", help="Hub name, folder,
 ModelOrClouds = Annotated[
     str, typer.Argument(metavar="[MODEL|CLOUDS]", help="Model, or clouds that `poolscope encode` wrote.")
 ]
+ModelOrVectors = Annotated[
+    str, typer.Argument(metavar="[MODEL|CLOUDS|VECTORS]", help="Model, clouds, or vectors in a file or a store.")
+]
 Texts = Annotated[
     str | None, typer.Argument(metavar="[TEXTS]", help="File, folder, hub data set, built-in texts, or - (stdin).")
 ]
@@ -125,27 +208,45 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Encode again, and kee
 Column = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the texts.")]
 IdColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the ids.")]
 LabelColumn = Annotated[str | None, typer.Option(metavar="NAME", help="Column of the labels.")]
-Seed = Annotated[int, typer.Option(help="Seed of the draw.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of the draw.")]
 
-Prompt = Annotated[str | None, typer.Option(help="Prefix of every text.")]
+Prompt = Annotated[str | None, typer.Option(metavar="TEXT", help="Prefix of every text.")]
 PromptName = Annotated[str | None, typer.Option(metavar="NAME", help="A prompt that the model declares.")]
 Role = Annotated[
-    str | None, typer.Option(metavar="query|document", help="Take the prompt that the model declares for this role.")
+    str | None,
+    typer.Option(
+        metavar="query|document",
+        help="Take the prompt that the model declares for this role.",
+    ),
 ]
 MaxLength = Annotated[
-    int | None, typer.Option(min=1, metavar="TOKENS", help="Cut texts here, not where the model says.")
+    int | None,
+    typer.Option(min=1, metavar="TOKENS", help="Cut texts here, not where the model says."),
 ]
 Dtype = Annotated[str | None, typer.Option(metavar="NAME", help="float32, float16, bfloat16 or float64.")]
 Revision = Annotated[str | None, typer.Option(metavar="NAME", help="Revision of a hub model.")]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, mps, or several: cuda:0,cuda:1.")]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="cpu, cuda, mps, or several: cuda:0,cuda:1."),
+]
 BatchTokens = Annotated[int | None, typer.Option(min=1, metavar="TOKENS", help="Largest batch, padding included.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run the code that the model brings.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Load weights of a kind that can run code.")]
 Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Encoding of the files of texts, such as cp1252, not UTF-8.")
+    str | None,
+    typer.Option(metavar="NAME", help="Encoding of the files of texts, such as cp1252, not UTF-8."),
 ]
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
+
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Say nothing but errors; files are written."),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Say what is logged, and what it took."),
+]
 
 ThresholdFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Thresholds: a .toml or .json file of names and numbers.")
@@ -178,7 +279,13 @@ _ENCODER_OPTIONS: dict[str, Any] = {
     "encoding": Encoding,
 }
 
-_UNSET: dict[Any, Any] = {TrustRemoteCode: False, AllowPickle: False, Seed: 0}  # of all others: None
+_UNSET: dict[Any, Any] = {
+    TrustRemoteCode: False,
+    AllowPickle: False,
+    Quiet: False,
+    Verbose: False,
+    Seed: 0,
+}  # of all others: None
 
 Command = Callable[..., None]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from poolscope.auditing.compare import Comparison, DifferenceRow
-    from poolscope.auditing.question import Answer
+    from poolscope.auditing.progress import Watch
     from poolscope.auditing.result import Audit
 
 FAIL_ON = ("unchecked", "watch", "repair")
@@ -28,17 +28,24 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 @arguments.encoder_options()
 @arguments.reading_options()
 def audit(
-    model: arguments.ModelOrClouds = arguments.MODEL,
+    model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
     ] = Path("poolscope-audit"),
     no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
     no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
+    details: Annotated[bool, typer.Option("--details", help="Whole sentences, evidence and steps.")] = False,
     json: arguments.Json = None,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
+    ] = None,
+    vector_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Vectors alone: their column or field, where it cannot be told.")
+    ] = None,
+    distance: Annotated[
+        str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
     vectors: Annotated[
         Path | None,
@@ -61,12 +68,15 @@ def audit(
     """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
 
     With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
-    wrote; then TEXTS is left out, and what needs the model is not asked.
+    wrote; then TEXTS is left out, and what needs the model is not asked. It may be vectors too, in a file or a vector
+    store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named
     from poolscope.auditing.groups import group_column
+    from poolscope.auditing.screen import print_screen
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
+    from poolscope.connectors import is_index
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -87,19 +97,24 @@ def audit(
         {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
-        clouds=is_clouds(model),
+        clouds=is_index(model) or is_clouds(model),
     )
-    result = _run(model, texts, reading, options, {**settings, "named": named})
-    print_audit(result, screen)
+    if is_index(model):
+        chosen = {"vector_column": vector_column, "distance": distance}
+        result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
+    else:
+        _refuse_for_models(vector_column=vector_column, distance=distance)
+        result = _run(model, texts, reading, options, {**settings, "named": named})
+    print_screen(result, screen, details=details)
     if not no_files:
         result.save(output, page=not no_page)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
-        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}")
+        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", soft_wrap=True)
     name_written(screen, json, None if no_files else output / "audit.json")
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
-        screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
+        screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
 
 
@@ -111,6 +126,39 @@ def _vectors(path: Path | None) -> Any:
     return read_vectors(path).vectors
 
 
+def _refuse_for_models(**chosen: str | None) -> None:
+    if useless := [f"--{name.replace('_', '-')}" for name, value in chosen.items() if value is not None]:
+        raise InputError(f"{', '.join(useless)}: this is for vectors alone, and a model was named. Leave it out.")
+
+
+def _of_vectors(
+    source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Audit:
+    """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
+    from poolscope.auditing.run import audit as ask
+    from poolscope.connectors import read_index
+    from poolscope.texts import read_texts
+
+    columns = {name: reading[name] for name in ("column", "id_column", "group")}
+    own = columns if texts is None else {}
+    names = ("vector_column", "distance", "limit", "seed")
+    collection = read_index(source, **own, **{name: reading[name] for name in names})
+    corpus = None
+    if texts is not None:
+        corpus = read_texts(
+            texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
+        )
+    return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+
+
+def _watch() -> Watch | None:
+    """What shows the phases while an audit runs: on a terminal only."""
+    from poolscope.auditing.progress import Bar
+
+    console = arguments.open_screen(arguments.SCREEN)  # standard error
+    return Bar(console) if console.is_terminal and not arguments.is_quiet() else None
+
+
 def _run(
     model: str,
     texts: str | None,
@@ -118,66 +166,22 @@ def _run(
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> Audit:
-    """Read, encode with a bar, and ask; the bar gives way to the name of the question."""
+    """Read, encode and ask, with a bar that names what is done and gives way to the result."""
+    from poolscope.auditing.progress import Bar
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
-    from poolscope.cli.inputs import encoding_progress, is_clouds, read_corpus, refuse_with_clouds
+    from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
+
+    console = arguments.open_screen(arguments.SCREEN)  # standard error
+    watch = Bar(console) if console.is_terminal and not arguments.is_quiet() else None
 
     if is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
-        return ask(model, seed=reading["seed"], **settings)
+        return ask(model, seed=reading["seed"], progress=watch, **settings)
     labelled = {**reading, "label_column": reading["group"]}
     corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
     groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
-    with encoding_progress(len(corpus)) as progress:
-        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=progress, **settings, **options)
-
-
-def print_audit(result: Audit, screen: Console) -> None:
-    """All answers on one screen: level, question, sentence, number with interval and floor."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from poolscope.cli.inputs import print_notes
-
-    corpus = result.corpus
-    screen.print(
-        f"{result.model['name']} · {corpus['texts']:,} texts of {corpus['source']} · {corpus['tokens']:,} tokens"
-    )
-    print_notes(corpus["notes"], screen)
-    table = Table(box=None, padding=(0, 1), show_header=False, expand=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    for answer in result.answers[:-1]:
-        table.add_row(str(answer.number), _level(answer), _words(answer))
-    screen.print(table)
-    last = result.answers[-1]
-    verdict = Text.assemble((f"{last.number} ", ""), _level(last), f"  {last.verdict.sentence}")
-    screen.print(verdict)
-    if last.action is not None and last.action.command is not None:
-        # In one line: a command that is broken in two does not run.
-        screen.print(f"   next: {last.action.command}", style="bold", soft_wrap=True)
-
-
-def _level(answer: Answer) -> Any:
-    from rich.text import Text
-
-    from poolscope.verdicts import LEVEL_COLOURS
-
-    return Text(answer.verdict.level, style=f"bold {LEVEL_COLOURS[answer.verdict.level]}")
-
-
-def _words(answer: Answer) -> Any:
-    """The title with the number, its interval and its floor; the sentence below."""
-    from rich.text import Text
-
-    from poolscope.auditing.result import number_text
-
-    words = Text(answer.title, style="bold")
-    if number := number_text(answer.verdict, answer.number_format or ".3g"):
-        words.append(f"  {answer.number_name} {number}", style="cyan")
-    return words.append(f"\n{answer.verdict.sentence}")
+    return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
                 continue
             verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
             value = "" if verdict.value is None else f" {verdict.value:{form}}"
-            cells.append(Text.assemble((verdict.level, f"bold {LEVEL_COLOURS[verdict.level]}"), value))
+            cells.append(Text.assemble((verdict.level, LEVEL_COLOURS[verdict.level]), value))
         levels.add_row(f"{next(iter(answers.values())).heading}{' †' if other else ''}", *cells)
     screen.print(levels)
     if marked:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from poolscope.cli.arguments import TEXTS
+from poolscope.cli.arguments import TEXTS, is_quiet
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 from poolscope.stores.store import is_store, open_clouds
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def read_corpus(
 def print_notes(notes: Sequence[str], screen: Console) -> None:
     """What the user should know, in small letters below what it is about."""
     for note in notes:
-        screen.print(f"  {note}", style="dim")
+        screen.print(wrapped(note, screen.width, "  "), style="dim", soft_wrap=True)
 
 
 def is_clouds(source: str) -> bool:
@@ -116,7 +117,7 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
     model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
     source = f" of {texts['source']}" if "source" in texts else ""
     line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
-    screen.print(line)
+    screen.print(wrapped(line, screen.width), soft_wrap=True)
     print_notes(notes, screen)
 
 
@@ -130,7 +131,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
     A call with 0 tokens reports texts that needed no encoding: they move the bar and leave the speed alone.
     Nothing is drawn where standard error is not a terminal.
     """
-    screen = console or Console(stderr=True)
+    screen = console or Console(stderr=True, quiet=is_quiet())
     columns = (
         TextColumn("encoding"),
         BarColumn(),
@@ -138,7 +139,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
         TextColumn("texts {task.fields[speed]}"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task("encoding", total=total, speed="")
         began, texts_done, tokens_done = time.perf_counter(), 0, 0
 
@@ -159,14 +160,14 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 @contextmanager
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
-    screen = Console(stderr=True)
+    screen = Console(stderr=True, quiet=is_quiet())
     columns = (
         TextColumn(name),
         BarColumn(),
         TextColumn("{task.fields[state]}"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task(name, total=total, state="")
         began, done = time.perf_counter(), 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +71,8 @@ def _measure(
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
-    screen.print(f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens")
+    origin = f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens"
+    screen.print(wrapped(origin, screen.width))
     print_notes([*pooling_report(encoder).notes(), *notes(result)], screen)
     _print(result, screen)
     return result
@@ -111,12 +115,39 @@ _SHOWN = {
 _WIDE = 120
 
 
+def seen(result: LayersResult) -> list[str]:
+    """What the numbers say, in plain words: how the tokens of a text move together, and where most."""
+    cosine, tight = result.means("cosine").mean, result.means("concentration_ratio").mean
+    first, last = result.states[0], result.states[-1]
+    more = "more" if cosine[-1] > cosine[0] else "less"
+    lines = [
+        f"The tokens of a text point {more} the same way at the end: their mean cosine goes from {cosine[0]:.2f} "
+        f"(state {first}) to {cosine[-1]:.2f} (state {last})."
+    ]
+    steps = [math.log(after / before) for before, after in itertools.pairwise(tight) if before > 0 and after > 0]
+    if len(steps) == len(tight) - 1 and steps:
+        largest = min(range(len(steps)), key=steps.__getitem__)
+        shrinks = f"shrinks most in layer {result.states[largest + 1]}" if steps[largest] < 0 else "never shrinks"
+        lines.append(
+            f"The spread of a text around its mean goes from {tight[0]:.2f} to {tight[-1]:.2f} times the squared "
+            f"length of the mean; it {shrinks}."
+        )
+    if result.socm is not None:
+        low, high = result.socm[0].mean, result.socm[-1].mean
+        lines.append(f"What averaging can hide of a pair (SOCM) goes from {low:.3f} to {high:.3f}.")
+    return lines
+
+
 def _print(result: LayersResult, screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    for sentence in seen(result):
+        screen.print(wrapped(sentence, screen.width))
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
     table = Table("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []), title=title, title_justify="left")
+    table.box, table.pad_edge, table.title_style = SIMPLE_HEAD, False, "bold"
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
     means = {name: result.means(name) for name in _SHOWN}
@@ -131,7 +162,7 @@ def _print(result: LayersResult, screen: Console) -> None:
         table.add_row(label, *cells)
     screen.print(table)
     for line in [_frequency_line(result), *_theorems(result)]:
-        screen.print(line)
+        screen.print(wrapped(line, screen.width))
 
 
 def _frequency_line(result: LayersResult) -> str:

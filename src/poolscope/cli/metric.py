@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_figure, to_file
+from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -65,10 +66,14 @@ def _inputs(
 ) -> tuple[Any, ...]:
     """What the metric needs, made of what the user named."""
     from poolscope.cli.inputs import load_clouds, read_corpus
+    from poolscope.connectors import is_index
+    from poolscope.encoders.pooling import pooling_of
 
+    if metric.needs == "vectors" and is_index(model):
+        return (_held(model, texts, reading, options, screen).vectors,)
     if metric.needs in ("clouds", "vectors"):
         clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
-        return (clouds,) if metric.needs == "clouds" else (_vectors(clouds),)
+        return (clouds,) if metric.needs == "clouds" else (pooling_of(clouds).pool(clouds),)
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
         return (corpus.texts,)
@@ -77,12 +82,21 @@ def _inputs(
     return as_encoder(model, **options), corpus.texts
 
 
-def _vectors(clouds: Any) -> Any:
-    """The vectors as the model pools."""
-    from poolscope import pool
+def _held(
+    source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], screen: Console
+) -> Any:
+    """The vectors of a file or a store, which need neither model nor texts."""
+    from poolscope.cli.inputs import print_notes
+    from poolscope.connectors import read_index
 
-    declared = (clouds.provenance.get("model") or {}).get("pooling") or ["mean"]
-    return pool(clouds, declared[0])
+    useless = [name for name, value in {"TEXTS": texts, **options}.items() if value]
+    if useless:
+        raise InputError(f"{source} holds vectors, so these cannot apply: {', '.join(useless)}. Leave them out.")
+    columns = {name: reading[name] for name in ("column", "id_column", "limit", "seed")}
+    collection = read_index(source, **columns)
+    screen.print(repr(collection))
+    print_notes(collection.notes, screen)
+    return collection
 
 
 def _print(result: Result, screen: Console) -> None:

@@ -67,7 +67,8 @@ def chunk(
         put_json(chunks.to_dict(), json)
     name_written(screen, output, json)
     following = Named(model, str(output), {"id_column": "id"}, options).command("audit")  # by the same encoder
-    screen.print(f"next: {following}", style="bold")
+    if following is not None:
+        arguments.name_next(screen, following)
 
 
 def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
@@ -105,8 +106,11 @@ def encode(
     layers: Annotated[
         str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
     ] = None,
-    shard_texts: Annotated[int | None, typer.Option(min=1, help="Most texts in one file of the store.")] = None,
+    shard_texts: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Most texts in one file of the store.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
+    json: arguments.Json = None,
     *,
     reading: dict[str, Any],
     options: dict[str, Any],
@@ -141,15 +145,17 @@ def encode(
         typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
         raise typer.Exit(INTERRUPTED) from None
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
-    _print_store(store, notes)
+    _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
+    if json is not None:
+        content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
+        arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
 
 
-def _print_store(store: Store, notes: list[str]) -> None:
+def _print_store(store: Store, notes: list[str], screen: Console) -> None:
     from rich.filesize import decimal
 
     from poolscope.encoders.reports import truncation_report, unknown_notes
 
-    screen = arguments.open_screen(soft_wrap=True)
     layers = store.manifest.keys
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
@@ -163,7 +169,7 @@ def _print_store(store: Store, notes: list[str]) -> None:
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
-    screen.print(f"next:   poolscope socm {shlex.quote(str(store.folder))}")
+    arguments.name_next(screen, f"poolscope socm {shlex.quote(str(store.folder))}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

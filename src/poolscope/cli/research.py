@@ -50,7 +50,7 @@ def correlate(
     control: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of resamples and permutations.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of resamples and permutations.")] = 0,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
@@ -441,6 +441,7 @@ def reproduce(
         str | None, typer.Option(metavar="0.8,0.9", help="length-collapse: temperatures, not the published grid.")
     ] = None,
     seed: arguments.Seed = 0,
+    json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
     *,
     options: dict[str, Any],
@@ -465,11 +466,14 @@ def reproduce(
         seed=seed,
         options=EncoderOptions(**options),
         cache=not no_cache,
-        say=lambda message: typer.echo(message, err=True),
+        say=lambda message: None if arguments.is_quiet() else typer.echo(message, err=True),
     )
     done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
-    typer.echo(f"measured: {done.measured} of {len(done.runs)}" + ("" if done.complete else "; README.md says why"))
-    typer.echo(f"written: {done.folder}")
+    screen = arguments.open_screen(json)
+    screen.print(f"measured: {done.measured} of {len(done.runs)}" + ("" if done.complete else "; README.md says why"))
+    if json is not None:
+        put_json(done.to_dict(), json)
+    name_written(screen, json, done.folder)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
 

@@ -51,9 +51,9 @@ def socm(
         bool, typer.Option("--worst-only", help="Only the worst pairs, exactly, without computing all pairs.")
     ] = False,
     scale: Annotated[str, typer.Option(metavar="paper|trace", help="trace: d_Σ in [0, 1] for any model.")] = "paper",
-    a: Annotated[float, typer.Option("--a", help="Exponent of 1 − d_μ.")] = 1.0,
-    b: Annotated[float, typer.Option("--b", help="Exponent of d_Σ.")] = 1.0,
-    eps: Annotated[float, typer.Option(help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    a: Annotated[float, typer.Option("--a", metavar="X", help="Exponent of 1 − d_μ.")] = 1.0,
+    b: Annotated[float, typer.Option("--b", metavar="X", help="Exponent of d_Σ.")] = 1.0,
+    eps: Annotated[float, typer.Option(metavar="X", help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
     threshold: Annotated[
         float | None, typer.Option(metavar="X", help="Threshold of the collapse rate (0.5 if not given).")
@@ -94,7 +94,7 @@ def socm(
         put_json(result.to_dict(worst=top, threshold=threshold), json)
     name_written(screen, json, parquet)
     if fail_above is not None and result.mean > fail_above:
-        screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="bold red")
+        screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="red")
         raise typer.Exit(TOO_HIGH)
 
 
@@ -176,7 +176,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
     table.add_column(style="bold")
     table.add_column()
     over = f"  mean over {result.count:,} pairs ({result.kind})"
-    table.add_row("SOCM", Text.assemble((f"{result.mean:.4f}", "bold"), over))
+    table.add_row("SOCM", Text.assemble(f"{result.mean:.4f}", over))
     few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
     for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
         if interval is not None:
@@ -199,11 +199,14 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
 def _trace_sentence(result: SocmResult) -> str:
     check = result.trace_check
     single = f"; {check.one_token:,} texts have a single token and no spread" if check.one_token else ""
+    sides = [result.left, None if result.right is result.left else result.right]
+    compared = " compared" if check.texts < sum(len(side) for side in sides if side is not None) else ""
     if not check.above:
-        return f"holds for all {check.texts:,} texts (largest {check.largest:.2f}){single}"
+        return f"holds for all {check.texts:,} texts{compared} (largest {check.largest:.2f}){single}"
     scale = result.provenance["settings"]["scale"]
     advice = "; d_Σ can exceed 1, compare models with --scale trace" if scale == "paper" else ""
-    return f"broken by {check.share:.1%} of {check.texts:,} texts (largest {check.largest:.2f}){advice}{single}"
+    broken = f"broken by {check.share:.1%} of {check.texts:,} texts{compared}"
+    return f"{broken} (largest {check.largest:.2f}){advice}{single}"
 
 
 def _worst_title(result: SocmResult) -> str:

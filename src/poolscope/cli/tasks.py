@@ -165,21 +165,24 @@ def print_result(result: TuneResult, screen: Console) -> None:
     from rich.table import Table
 
     from poolscope.cli.inputs import print_notes
+    from poolscope.lines import wrapped
+    from poolscope.verdicts import LEVEL_COLOURS
 
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
     table = Table("candidate", "", chosen.metric, "difference", "95 % interval", title=title, title_justify="left")
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
-    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", style="bold")
+    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "")
     for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
-        table.add_row(row["candidate"], row["family"], *numbers, style="bold" if row["selected"] else None)
+        table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", row["family"], *numbers)
     screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)
     screen.print(table)
-    screen.print(f"{result.verdict.level}: {result.verdict.sentence}", style="bold")
+    screen.print(result.verdict.level, style=f"bold {LEVEL_COLOURS[result.verdict.level]}")
+    screen.print(wrapped(result.verdict.sentence, screen.width))
     for sentence in result.verdict.evidence:
         screen.print(f"  {sentence}")
 
@@ -283,7 +286,7 @@ def _before_and_after(
     after = evaluate_task(repair.apply(encoder), task)
     difference = compare_scores(before, after)
     _print(repair.label, after, screen)
-    screen.print(f"difference {difference}: {_meaning(difference)}", style="bold")
+    screen.print(f"difference {difference}: {_meaning(difference)}")
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 

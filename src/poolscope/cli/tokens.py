@@ -16,6 +16,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -293,8 +294,29 @@ def _layout(encoder: Any, screen: Console) -> NormLayout | None:
 # -- how it looks on 80 columns ---------------------------------------------------------------------------------------
 
 
+def seen(result: TokenStatistics) -> list[str]:
+    """What the squared lengths of the tokens are made of in the last layer, and in the first one, in plain words."""
+    parts = ("mean_share", "between_share", "within_share")
+    shares = {name: [layer.estimate(name).value for layer in (result.layers[0], result.layers[-1])] for name in parts}
+    if any(value is None for both in shares.values() for value in both):
+        return []
+    (all_first, all_last), (word_first, word_last), (context_first, context_last) = shares.values()
+    lines = [
+        f"Of the squared length of the tokens, {all_last:.0%} is a direction that all of them share, {word_last:.0%} "
+        f"tells one {result.grouping} from another, and {context_last:.0%} is what the context adds to one."
+    ]
+    if len(result.layers) > 1:
+        lines.append(
+            f"That is the last layer; in layer {result.layers[0].layer} it is {all_first:.0%}, {word_first:.0%} and "
+            f"{context_first:.0%}."
+        )
+    return lines
+
+
 def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
-    """Two tables by layer, the special tokens apart, and what a reader should know."""
+    """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
+    for sentence in seen(result):
+        screen.print(wrapped(sentence, screen.width))
     parts = _table("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine")
     spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
@@ -309,16 +331,16 @@ def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Co
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:
-        screen.print(f"norms: {layout}{_gains(layout)}")
+        screen.print(wrapped(f"norms: {layout}{_gains(layout)}", screen.width))
     for note in result.notes():
-        screen.print(note, style="dim")
+        screen.print(wrapped(note, screen.width), style="dim")
     tables = {
         "corpus": "± in the first table",
         "variation": "[low, high] of the variation",
         "correlations": "[low, high] of ρ",
     }
     for kind, meaning in result.interval_meanings().items():
-        screen.print(f"{tables[kind]}: {meaning}.", style="dim")
+        screen.print(wrapped(f"{tables[kind]}: {meaning}.", screen.width), style="dim")
 
 
 def _print_title(title: str, screen: Console) -> None:

@@ -113,14 +113,15 @@ def read_vectors(
         raise InputError(f"{path}: there is no such file. Check the spelling, or write it with numpy.savez.")
     asked = {"texts": column, "ids": id_column, "labels": label_column}
     named = {part: name for part, name in asked.items() if name is not None}
-    found = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else _from_numpy(file, named)
+    found = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else numpy_parts(file, named)
     given = {"texts": texts, "lengths": lengths}
     if double := [name for name, value in given.items() if value is not None and found.get(name) is not None]:
         raise InputError(f"{file.name} holds {' and '.join(double)} of its own; received others too. Leave them out.")
     return _checked({**found, **{name: value for name, value in given.items() if value is not None}}, file.name)
 
 
-def _from_numpy(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
+def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
+    """The arrays of a .npy or .npz file by what they are: vectors, texts, lengths, ids, labels; pickles are refused."""
     remedy = (
         "Arrays of Python objects are refused, because loading them can run code: save texts as numpy strings, "
         "np.array(texts, dtype=str)."

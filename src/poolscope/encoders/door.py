@@ -19,7 +19,7 @@ from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.gguf import is_gguf, load_gguf
-from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin
+from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
@@ -255,10 +255,18 @@ def _unknown(source: Source) -> InputError | ModelError:
             f"(transformers), modules.json (sentence-transformers), model.onnx, a .gguf file or a static table."
         )
     if source.name:
-        return InputError(f"model: no file or folder {source.name!r} here, and it is no hub name; allowed: {allowed}.")
+        return InputError(
+            f"model: no file or folder {source.name!r} here, and it is no hub name; allowed: {allowed}."
+            f"{meant(source.name)}"
+        )
     if hasattr(source.model, "forward"):
         kind = type(source.model).__name__
         return InputError(f"model: received a {kind} alone; pass it with its tokenizer: (model, tokenizer).")
+    if hasattr(source.model, "ndim"):
+        return InputError(
+            f"model: received an array of shape {tuple(source.model.shape)}, which cannot encode texts; pooled vectors "
+            f"(texts × dimensions) are audited by poolscope.audit(vectors, texts), token arrays are passed as a list."
+        )
     return InputError(f"model: received {type(source.model).__name__}; allowed: {allowed}.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from poolscope.encoders.transformers import load_folder
 from poolscope.errors import InputError, MissingExtraError, ModelError, require
 
 PREFIX = "builtin:"
+BUILTIN = ("builtin:minilm", "builtin:wordllama")
 _MINILM_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # Every file of the folder that changes a result; `data_config.json` only tells of its training.
 _MINILM_FILES = {
@@ -46,7 +48,19 @@ def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
             return _minilm(options)
         case "wordllama":
             return _wordllama(options)
-    raise InputError(f"model: received {name!r}; the built-in models are builtin:minilm and builtin:wordllama.")
+    raise InputError(f"model: received {name!r}; the built-in models are {' and '.join(BUILTIN)}.{meant(name)}")
+
+
+def meant(name: str) -> str:
+    """A question about the built-in model that a name may mean, to end an error with; empty where none is near.
+
+    >>> meant("minilm"), meant("builtin:minlm"), meant("org/other")
+    (' Did you mean builtin:minilm?', ' Did you mean builtin:minilm?', '')
+    """
+    spelled = name.lower().removeprefix(PREFIX).rpartition("/")[2]
+    short = [known.removeprefix(PREFIX) for known in BUILTIN]
+    near = [known for known in short if known in spelled] or get_close_matches(spelled, short, n=1)
+    return f" Did you mean {PREFIX}{near[0]}?" if near else ""
 
 
 def _minilm(options: EncoderOptions) -> TokenEncoder:
@@ -127,4 +141,5 @@ def fetch(name: str, options: EncoderOptions) -> Path:
         raise ModelError(
             f"{name}: no such file or folder here, and the hub model{at} cannot be reached ({type(error).__name__}: "
             f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."
+            f"{meant(name)}"
         ) from error

@@ -141,3 +141,15 @@ class TextPooling:
     def vectors(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
         """One vector a text (N × d), not normalised, from pooled tokens in a row (Σ n × d) and offsets (N + 1)."""
         return self.pooling.rows(tokens, offsets)
+
+
+def pooling_of(clouds: TokenClouds) -> TextPooling:
+    """How the model behind some clouds pools, by what they remember of it; the mean where they remember none.
+
+    >>> pooling_of(TokenClouds.from_arrays([[[1.0, 3.0]]])).name
+    'mean'
+    """
+    model = clouds.provenance.get("model") or {}
+    modes, after = (tuple(model.get(name) or ()) for name in ("pooling", "after"))
+    name, kind = str(model.get("name", "clouds")), str(model.get("kind", "arrays"))
+    return TextPooling(ModelCard(name, kind, clouds.dimension, pooling=modes, after=after))

@@ -8,9 +8,9 @@ the table calls `poolscope.extensions.load_extensions` first.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,7 +33,8 @@ class Metric:
     What `measure` takes first: token clouds, vectors (N × d), a transformer and texts (captures), or texts.
 
     Where the mathematics allows it, `part(shard)` gives something small, `merge` joins two of these, and
-    `finish` makes the result: then one process, several processes and several machines run the same code.
+    `finish` makes the result: then one process, several processes and several machines run the same code. A `part`
+    with an argument `start` is told at which text of the corpus its shard begins.
     """
 
     name: str
@@ -55,13 +56,33 @@ class Metric:
         return result
 
     def in_parts(self, shards: Iterable[Any], **options: Any) -> Result:
-        """Measure shard by shard: `part` of each, merged and finished; `options` are those of `finish`."""
+        """Measure shard by shard: `part` of each, merged and finished; `options` are those of `finish`.
+
+        One shard at a time is held, beside what was merged.
+        """
+        self.require_parts()
+        merged, start = None, 0
+        for shard in shards:
+            part = self.part_of(shard, start)
+            merged = part if merged is None else resolve(self.merge or "")(merged, part)
+            start += len(shard)
+        return self.finished(merged, **options)
+
+    def require_parts(self) -> None:
+        """Refuse a metric that is measured in one call only."""
         if self.part is None or self.merge is None or self.finish is None:
             raise InputError(f"metric {self.name}: its parts cannot be merged. Measure all of the data in one call.")
-        parts = list(map(resolve(self.part), shards))
-        if not parts:
+
+    def part_of(self, shard: Any, start: int) -> Any:
+        """The part of one shard, which begins at this text of the corpus; functions that do not ask are not told."""
+        part = resolve(self.part or "")
+        return part(shard, start=start) if "start" in inspect.signature(part).parameters else part(shard)
+
+    def finished(self, merged: Any, **options: Any) -> Result:
+        """The result of what was merged."""
+        if merged is None:
             raise InputError(f"metric {self.name}: received no shards; at least one is needed.")
-        result: Result = resolve(self.finish)(reduce(resolve(self.merge), parts), **options)
+        result: Result = resolve(self.finish or "")(merged, **options)
         return result
 
 
@@ -118,11 +139,34 @@ _ROWS = (
         page="length.md",
     ),
     Metric(
+        "profile",
+        "Do long texts look alike? One pass over clouds of any number.",
+        needs="clouds",
+        measure="poolscope.metrics.length.streamed:profile_of_clouds",
+        page="length.md",
+        part="poolscope.metrics.length.streamed:profile_part",
+        merge="poolscope.metrics.length.streamed:ProfileSums.merge",
+        finish="poolscope.metrics.length.streamed:profile_finish",
+    ),
+    Metric(
+        "corpus",
+        "How long are the texts, how many are cut, how many stand there twice?",
+        needs="clouds",
+        measure="poolscope.metrics.corpus:corpus_summary",
+        page="corpus.md",
+        part="poolscope.metrics.corpus:corpus_part",
+        merge="poolscope.metrics.corpus:CorpusCounts.merge",
+        finish="poolscope.metrics.corpus:corpus_finish",
+    ),
+    Metric(
         "scores",
         "What does an unrelated pair score, and which cut-off do few of them pass?",
         needs="vectors",
         measure="poolscope.metrics.scores:score_distribution",
         page="scores.md",
+        part="poolscope.metrics.scores:scores_part",
+        merge="poolscope.numbers.draws:VectorDraw.merge",
+        finish="poolscope.metrics.scores:scores_finish",
     ),
     Metric(
         "cone",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
-from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import drawn_units, nearest_neighbours
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -126,14 +126,10 @@ def hubs(
     ([1, 2, 1, 1, 0], [4])
 
     """
-    unit = unit_rows(vectors, "vectors")
+    random = np.random.default_rng(seed)
+    unit, positions = drawn_units(vectors, most, random)
     if len(unit) < 2 or k < 1:
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
-    random = np.random.default_rng(seed)
-    positions = np.arange(len(unit))
-    if len(unit) > most:
-        positions = np.sort(random.choice(len(unit), most, replace=False))
-        unit = unit[positions]
     k = max(1, min(k, len(unit) - 2))
     top, cosines = nearest_neighbours(unit, k)
     occurrences = np.bincount(top.ravel(), minlength=len(unit))
@@ -215,7 +211,7 @@ def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> t
 
 
 def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return _groups([_plain(text) for text in texts], np.arange(len(texts)))
+    return _groups([plain_text(text) for text in texts], np.arange(len(texts)))
 
 
 def first_of_equal(texts: Sequence[str]) -> Index:
@@ -226,11 +222,12 @@ def first_of_equal(texts: Sequence[str]) -> Index:
     """
     seen: dict[str, int] = {}
     for position, text in enumerate(texts):
-        seen.setdefault(_plain(text), position)
+        seen.setdefault(plain_text(text), position)
     return np.array(list(seen.values()), dtype=np.int64)
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """A text without letter case and with single blanks: what is left is what makes two texts the same here."""
     return " ".join(text.casefold().split())
 
 

@@ -7,7 +7,7 @@ same direction?
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require
+from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
-from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 # -- the cone ---------------------------------------------------------------------------------------------------------
 
 Array = NDArray[np.float64]
+_ROWS = 8192  # vectors that are held in float64 at a time
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -73,12 +75,13 @@ def cone(vectors: ArrayLike) -> Cone:
     (0.4714, 0.8047)
 
     """
-    unit = unit_rows(vectors, "vectors").astype(np.float64)
+    unit = unit_rows(vectors, "vectors")
     count = len(unit)
     if count < 2:
         raise InputError("received one vector; a cosine is between two. Pass at least two texts.")
-    total = unit.sum(axis=0)
-    per_text = unit @ total - 1
+    blocks = [unit[start : start + _ROWS] for start in range(0, count, _ROWS)]
+    total = np.sum([block.sum(axis=0, dtype=np.float64) for block in blocks], axis=0)
+    per_text = np.concatenate([block.astype(np.float64) @ total for block in blocks]) - 1
     pairs = count * (count - 1) // 2
     return Cone(
         texts=count,
@@ -218,12 +221,10 @@ def score_distribution(
     """
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
-    unit = unit_rows(vectors, "vectors")
-    members = np.arange(len(unit)) if groups is None else _numbered(groups, len(unit))
-    positions = np.arange(len(unit))
-    if len(unit) > most:
-        positions = np.sort(np.random.default_rng(seed).choice(len(unit), most, replace=False))
-        unit, members = unit[positions], np.unique(members[positions], return_inverse=True)[1]
+    unit, positions = drawn_units(vectors, most, np.random.default_rng(seed))
+    members = np.arange(len(unit))
+    if groups is not None:
+        members = np.unique(_numbered(groups, np.shape(vectors)[0])[positions], return_inverse=True)[1]
     cosines = unit @ unit.T
     apart = np.triu(members[:, None] != members, 1)
     scores = cosines[apart]
@@ -249,6 +250,20 @@ def score_distribution(
         documents=None if groups is None else int(members.max()) + 1,
         provenance=provenance(settings={"false_hits": false_hits, "seed": seed, "most": most}),
     )
+
+
+def scores_part(shard: Any, *, start: int = 0) -> VectorDraw:
+    """A draw of some vectors (N × d, or `Vectors` with ids) that merges; without ids their positions name them."""
+    vectors = np.asarray(getattr(shard, "vectors", shard))
+    unit_rows(vectors[:1], "vectors")  # which says what is wrong with the table
+    ids = getattr(shard, "ids", None) or map(str, range(start, start + len(vectors)))
+    return VectorDraw.of(vectors, marks_of(ids), size=MOST_TEXTS, start=start)
+
+
+def scores_finish(draw: VectorDraw, *, false_hits: float = 0.01) -> ScoreDistribution:
+    """The scores of the texts that were drawn, by their marks and not by a seed."""
+    result = score_distribution(draw.vectors, false_hits=false_hits)
+    return replace(result, positions=draw.positions[result.positions])
 
 
 def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:

@@ -151,14 +151,19 @@ class TextMoments:
     traces: Array
 
 
-def text_moments(clouds: TokenClouds) -> TextMoments:
-    """Moments of every text. A text with NaN, infinity or a zero mean is an error that names it."""
-    means, norms, traces = np.empty((len(clouds), clouds.dimension)), np.empty(len(clouds)), np.empty(len(clouds))
-    for places in stacks_of_equal_length(clouds.lengths, clouds.dimension, _STACK_SIZE):
-        stack = np.stack([np.asarray(clouds[k], dtype=np.float64) for k in places])
+def text_moments(clouds: TokenClouds, texts: NDArray[np.int64] | None = None) -> TextMoments:
+    """Moments of every text, or of these positions. A text with NaN, infinity or a zero mean is an error that names it.
+
+    >>> text_moments(TokenClouds.from_arrays([[[1.0, 1.0]], [[3.0, 0.0], [1.0, 0.0]]]), np.array([1])).norms
+    array([2.])
+    """
+    chosen = np.arange(len(clouds)) if texts is None else texts
+    means, norms, traces = np.empty((len(chosen), clouds.dimension)), np.empty(len(chosen)), np.empty(len(chosen))
+    for places in stacks_of_equal_length(clouds.lengths[chosen], clouds.dimension, _STACK_SIZE):
+        stack = np.stack([np.asarray(clouds[k], dtype=np.float64) for k in chosen[places].tolist()])
         means[places], norms[places], _, traces[places] = _unit_mean_stack(stack, clouds.dtype)
     sound = np.isfinite(traces) & np.isfinite(means).all(axis=1)
-    for k in np.flatnonzero(~sound).tolist():
+    for k in chosen[~sound].tolist():
         try:
             _unit_mean(clouds[k], None)
         except DegenerateCloudError as error:

@@ -171,6 +171,21 @@ def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
     return np.asarray(table / lengths[:, None], dtype=np.float32)
 
 
+def drawn_units(vectors: ArrayLike, most: int, random: np.random.Generator) -> tuple[NDArray[np.float32], Index]:
+    """`unit_rows` of the vectors, of more than `most` of a draw of that many, and their positions.
+
+    The others are not looked at, so that a draw costs the same from any number of vectors.
+    """
+    table = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else None
+    if table is None or len(table) <= most:
+        unit = unit_rows(vectors, "vectors")
+        if len(unit) <= most:
+            return unit, np.arange(len(unit))
+        table = unit
+    positions = np.sort(random.choice(len(table), most, replace=False))
+    return unit_rows(table[positions], "vectors"), positions
+
+
 def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     step = max(1, _BLOCK // len(documents))
     for start in range(0, len(queries), step):

@@ -297,3 +297,15 @@ def row_squares(rows: Array) -> Array:
     """‖x‖² of every row."""
     result: Array = np.einsum("ij,ij->i", rows, rows)
     return result
+
+
+def added(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
+    """The sum of two arrays, the shorter one padded with zeros: histograms merge so.
+
+    >>> added(np.array([1, 2]), np.array([1, 0, 3])).tolist()
+    [2, 2, 3]
+    """
+    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    total = longer.copy()
+    total[: len(shorter)] += shorter
+    return total

@@ -27,7 +27,9 @@ def answer(subject: Subject) -> Answer:
     shared, trial = cone(subject.vectors[subject.distinct]), subject.mean_removal
     mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
     mean_cosines[subject.distinct] = shared.per_text
-    columns = {"mean_cosine": pa.array(mean_cosines, from_pandas=True), "concentration_ratio": subject.moments.traces}
+    columns = {"mean_cosine": pa.array(mean_cosines, from_pandas=True)}
+    if subject.collection is None:
+        columns["concentration_ratio"] = pa.array(subject.moments.traces)
     return Answer(
         "cone",
         judge(shared, subject.thresholds, trial, notes=subject.repeats()),
@@ -102,6 +104,7 @@ QUESTION = Question(
     number_name="mean cosine",
     metric="cone",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold(

@@ -184,6 +184,7 @@ QUESTION = Question(
     number_name="skewness of the times found",
     metric="hubs",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold(

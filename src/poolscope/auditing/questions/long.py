@@ -126,12 +126,15 @@ def answer(subject: Subject) -> Answer:
     distinct = subject.distinct
     if len(distinct) < 3:
         return unchecked("long", "a profile by length needs three different texts or more")
-    thresholds, lengths = subject.thresholds, subject.clouds.lengths[distinct]
+    if subject.lengths is None:
+        return unchecked("long", "these are vectors, and how long their texts are is not known: name the texts too")
+    thresholds, lengths = subject.thresholds, subject.lengths[distinct]
     profile = length_profile(
         subject.raw_vectors[distinct],
         lengths,
         bins=None if np.quantile(lengths, 0.9) >= _LONG else _QUANTILE_BINS,
         seed=subject.seed,
+        unit=subject.length_unit,
     )
     if profile.slope.value is None:
         return unchecked("long", "all texts are of about one length, or too few to part by length")
@@ -252,6 +255,7 @@ QUESTION = Question(
     number_name="rise of the mean cosine per doubling of the length",
     metric="length",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=THRESHOLDS,
     numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
@@ -260,7 +264,7 @@ QUESTION = Question(
             "Profile by length",
             40,
             {
-                "bin": "Tokens",
+                "bin": "Length",
                 "texts": "Texts",
                 "cosine": "Mean cosine",
                 "cosine_floor": "Shuffled",

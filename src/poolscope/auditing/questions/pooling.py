@@ -379,6 +379,7 @@ QUESTION = Question(
     page="audit.md#what-your-runtime-did-question-3",
     number_name="cosine of your runtime's vectors with the model's pooling",
     answer=answer,
+    door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[
         Threshold(
             "pooling_match",

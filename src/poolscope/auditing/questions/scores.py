@@ -138,6 +138,7 @@ QUESTION = Question(
     number_name="cut-off for unrelated pairs",
     metric="scores",
     answer=answer,
+    needs="vectors",
     judge=judge,
     thresholds=[
         Threshold("false_hits", 0.01, "The cut-off lets this share of unrelated pairs pass; users ask for 1 %."),

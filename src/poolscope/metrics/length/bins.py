@@ -68,6 +68,20 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
     return LengthBins(tuple(kept), of, np.bincount(of, minlength=len(kept) - 1), merged, kind)
 
 
+def histogram_bins(histogram: Index, bins: Sequence[float] | None = None, *, min_texts: int = MIN_TEXTS) -> LengthBins:
+    """The bins of `length_bins` from the number of texts of every length (0, 1, 2, …); `of` is empty.
+
+    >>> histogram_bins(np.bincount([3, 60, 70, 130, 140]), min_texts=2).labels
+    ('0–100', '100–150')
+    """
+    present = np.flatnonzero(histogram)
+    edges, kind = _edges(present[[0, -1]], bins)
+    counts = np.histogram(np.arange(len(histogram)), edges, weights=histogram)[0].astype(np.int64)
+    kept, merged = _merge(edges, counts, min_texts)
+    counts = np.histogram(np.arange(len(histogram)), kept, weights=histogram)[0].astype(np.int64)
+    return LengthBins(tuple(kept), np.zeros(0, dtype=np.int64), counts, merged, kind)
+
+
 def _edges(lengths: Index, bins: int | Sequence[float] | None) -> tuple[list[float], str]:
     longest = float(lengths.max())
     if bins is None:

@@ -7,7 +7,7 @@ statistic with the lengths shuffled among the texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,8 @@ from poolscope.results import Result, bulk, origin, plain, provenance
 
 SHUFFLES = 200
 NEIGHBOURS = 10
+# More texts are summed up in one pass, and what no sum gives is measured on a draw of so many (`streamed.py`).
+MOST_TEXTS = 10_000
 # Texts behind an effective rank: the same number in every bin, since it grows with the number of texts.
 _RANK_TEXTS = 128
 _RANK_DRAWS = 20
@@ -118,7 +120,9 @@ def length_profile(
 ) -> LengthProfile:
     """Mean pairwise cosine, distance from the centre, norm, effective rank and neighbours by length bin; the slope.
 
-    No N × N matrix is kept. What the numbers mean says `poolscope.length_verdicts`.
+    No N × N matrix is kept. Of more than 10,000 texts, cosines, norms and the slope come from sums over all of them, in
+    one pass; distances, effective ranks and neighbours are those of 10,000 drawn ones, and a note says so. What the
+    numbers mean says `poolscope.length_verdicts`.
 
     Parameters
     ----------
@@ -161,25 +165,29 @@ def length_profile(
             f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
             f"and its texts use length_report(model, texts), for a file read_vectors(path)."
         )
-    units = unit_rows(given, "vectors")
-    counts = as_lengths(lengths, len(units), "lengths")
-    if len(units) < 3:
-        raise InputError(f"vectors: received {len(units)}; a profile by length needs at least 3 texts.")
+    if given.ndim != 2:
+        unit_rows(given, "vectors")  # which says what is wrong with it
+    counts = as_lengths(lengths, len(given), "lengths")
+    if len(given) < 3:
+        raise InputError(f"vectors: received {len(given)}; a profile by length needs at least 3 texts.")
     if shuffles < 20:
         raise InputError(f"shuffles: received {shuffles}; at least 20 are needed to tell an effect from chance.")
     if neighbours < 1:
         raise InputError(f"neighbours: received {neighbours}; allowed: 1 and more neighbours of every text.")
+    settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     by_bin = length_bins(counts, bins, min_texts=min_texts)
+    if len(given) > MOST_TEXTS:
+        return _of_many(given, counts, by_bin, unit=unit, settings=settings)
+    units = unit_rows(given, "vectors")
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
     shuffled = np.stack([by_bin.of[random.permutation(len(units))] for _ in range(shuffles)])
-    measured = _Measured(units, np.linalg.norm(given.astype(np.float64), axis=1), by_bin, shuffled)
+    measured = BinMeasures(units, np.linalg.norm(given.astype(np.float64), axis=1), by_bin, shuffled)
     sizes = by_bin.counts.astype(np.float64)
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
     slope = bin_slope(measured.cosines, logs, by_bin.of)
     chance = line_slopes(measured.shuffled_cosines, places, sizes)
     low, high = np.quantile(logs, [0.1, 0.9])
-    settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     return LengthProfile(
         bins=measured.rows(places, neighbours=min(neighbours, len(units) - 2), random=random),
         texts=len(units),
@@ -191,17 +199,33 @@ def length_profile(
         doublings=float(high - low),
         slope=with_floor(slope, chance),
         assignment=by_bin.of,
-        provenance=_origin(settings),
+        provenance=profile_origin(settings),
     )
 
 
-def _origin(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _of_many(
+    vectors: NDArray[Any], lengths: Index, bins: LengthBins, *, unit: str, settings: dict[str, Any]
+) -> LengthProfile:
+    """The profile from sums over all texts and a draw of them; the bins are those of `length_bins`."""
+    from poolscope.metrics.length.streamed import profile_finish, sums_of
+    from poolscope.numbers.draws import marks_of
+
+    marks = marks_of(map(str, range(len(lengths))))
+    sums = sums_of(vectors, lengths, marks, bins=bins.edges, most=MOST_TEXTS)
+    chosen = {name: settings[name] for name in ("shuffles", "neighbours", "seed")}
+    profile = profile_finish(sums, min_texts=1, unit=unit, **chosen)
+    origin = {**profile.provenance, "settings": plain({**settings, "drawn": len(sums.draw)})}
+    return replace(profile, notes=(*bins.notes(), *profile.notes), assignment=bins.of, provenance=origin)
+
+
+def profile_origin(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a profile."""
     content = provenance(settings=plain(settings))
     del content["clouds"]  # there are none: vectors may come from anywhere
     return content
 
 
-class _Measured:
+class BinMeasures:
     """All vectors with their bins, and the bins after every shuffle (shuffles × N)."""
 
     def __init__(self, units: Units, norms: Array, bins: LengthBins, shuffled: NDArray[np.int64]) -> None:

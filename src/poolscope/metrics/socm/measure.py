@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,8 @@ def socm(
     other : TokenClouds, optional
         Clouds of other texts from the same model and layer, to compare with.
     pairs : int or list of (int, int), optional
-        A number: that many random pairs, with intervals for this corpus too. Or the pairs themselves, as positions.
+        A number: that many random pairs, with intervals for this corpus too, narrower by regression where the corpus
+        has at most ten texts a pair. Or the pairs themselves, as positions. Of the other texts nothing is computed.
     neighbours : int, optional
         Each text with so many nearest texts by mean vector. Excludes `pairs`.
     seed : int
@@ -199,11 +201,11 @@ def _measure(
     top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
     _check_corpora(clouds, right)
-    moments = text_moments(clouds)
-    corpora = (clouds, moments), (right, moments if right is clouds else text_moments(right))
-    selection = _select(*corpora, pairs, neighbours, seed)
+    corpora = _Corpora(clouds, right)
+    selection = _select(corpora, pairs, neighbours, seed)
     if reduced is not None and isinstance(selection, ListedPairs):
         selection = replace(selection, reduced=reduced)
+    trace_check = _trace_check(selection, corpora)  # before the work: it names texts that cannot be compared
     drawn = selection.count if pairs is not None and np.ndim(pairs) == 0 else None
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
     settings |= {"seed": seed if drawn else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
@@ -224,10 +226,10 @@ def _measure(
         count=count,
         estimate=Estimate(tally.total / count, tally.interval()),
         corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
-        regression=socm_regression(kept, tally.overlap, *corpora) if kept is not None and drawn else None,
+        regression=_regression(kept, tally.overlap, corpora) if kept is not None and drawn else None,
         mean_distance=tally.total_mean_distance / count,
         covariance_distance=tally.total_covariance_distance / count,
-        trace_check=_trace_check(*corpora),
+        trace_check=trace_check,
         provenance=origin,
         pairs=kept,
         top=tally.worst().described(clouds, right),
@@ -235,6 +237,25 @@ def _measure(
         left=clouds,
         right=right,
     )
+
+
+class _Corpora:
+    """The two corpora (one and the same within a corpus) with their moments, which are computed when first needed.
+
+    A list of pairs needs those of its own texts alone, so that it costs the same in a corpus of any size.
+    """
+
+    def __init__(self, left: TokenClouds, right: TokenClouds) -> None:
+        self.left, self.right = left, right
+
+    @property
+    def distinct(self) -> list[TokenClouds]:
+        return [self.left] if self.left is self.right else [self.left, self.right]
+
+    @cached_property
+    def whole(self) -> tuple[Corpus, Corpus]:
+        corpora = [(clouds, text_moments(clouds)) for clouds in self.distinct]
+        return corpora[0], corpora[-1]
 
 
 class _Tally:
@@ -249,15 +270,18 @@ class _Tally:
         self._largest = Largest(top)
         self.distribution = LogHistogram()
         self.total = self.total_mean_distance = self.total_covariance_distance = 0.0
-        self._sums = [np.zeros(len(selection.left)), np.zeros(len(selection.right) if self._crossed else 0)]
+        self._listed = isinstance(selection, ListedPairs)  # its interval comes from its values, not from sums by text
+        sizes = (len(selection.left), len(selection.right) if self._crossed else 0)
+        self._sums = [np.zeros(0 if self._listed else size) for size in sizes]
 
     def add(self, numbers: NDArray[np.int64], columns: PairColumns, overlap: Array) -> None:
         self.total += float(columns.socm.sum())
         self.total_mean_distance += float(columns.mean_distance.sum())
         self.total_covariance_distance += float(columns.covariance_distance.sum())
-        left, right = self._sums[0], self._sums[1 if self._crossed else 0]
-        left += np.bincount(columns.i, columns.socm, minlength=len(left))
-        right += np.bincount(columns.j, columns.socm, minlength=len(right))
+        if not self._listed:
+            left, right = self._sums[0], self._sums[1 if self._crossed else 0]
+            left += np.bincount(columns.i, columns.socm, minlength=len(left))
+            right += np.bincount(columns.j, columns.socm, minlength=len(right))
         distances = (columns.mean_distance, columns.covariance_distance)
         if self._keep:
             self._kept[:, numbers] = *distances, columns.socm, overlap
@@ -300,22 +324,30 @@ def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:
         raise InputError("received one text; SOCM compares pairs, so at least two texts are needed.")
 
 
-def _select(left: Corpus, right: Corpus, pairs: Any, neighbours: int | None, seed: int) -> PairSelection:
+def _select(corpora: _Corpora, pairs: Any, neighbours: int | None, seed: int) -> PairSelection:
+    left, right = corpora.left, corpora.right
     if pairs is not None and neighbours is not None:
         raise InputError("received pairs and neighbours; they exclude each other. Pass one of them, or none.")
     if pairs is not None and np.ndim(pairs) == 0:
-        return sampled(left[0], right[0], pairs, seed)
+        return sampled(left, right, pairs, seed)
     if pairs is not None:
-        return listed(left[0], right[0], pairs)
+        return listed(left, right, pairs)
     if neighbours is not None:
-        return nearest(left[0], right[0], neighbours, left[1], right[1])
-    return AllPairs(left[0]) if left[0] is right[0] else CrossedPairs(left[0], right[0])
+        return nearest(left, right, neighbours, *(moments for _, moments in corpora.whole))
+    return AllPairs(left) if left is right else CrossedPairs(left, right)
 
 
-def _trace_check(left: Corpus, right: Corpus) -> TraceCheck:
-    corpora = [left] if left[0] is right[0] else [left, right]
-    traces = np.concatenate([moments.traces for _, moments in corpora])
-    lengths = np.concatenate([clouds.lengths for clouds, _ in corpora])
+def _trace_check(selection: PairSelection, corpora: _Corpora) -> TraceCheck:
+    """Of the texts that were compared."""
+    if isinstance(selection, ListedPairs):
+        sides = [np.unique(selection.pairs)] if corpora.left is corpora.right else map(np.unique, selection.pairs.T)
+        parts = [(clouds, texts) for clouds, texts in zip(corpora.distinct, sides, strict=True)]
+        traces = np.concatenate([text_moments(clouds, texts).traces for clouds, texts in parts])
+        lengths = np.concatenate([clouds.lengths[texts] for clouds, texts in parts])
+    else:
+        distinct = corpora.whole[: len(corpora.distinct)]
+        traces = np.concatenate([moments.traces for _, moments in distinct])
+        lengths = np.concatenate([clouds.lengths for clouds, _ in distinct])
     return TraceCheck(len(traces), int((traces > 2).sum()), float(traces.max()), int((lengths == 1).sum()))
 
 
@@ -345,6 +377,15 @@ _TERMS = [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 2), (3, 3), (2, 3)]
 
 # Rows of factors that are multiplied together.
 _ROWS = 8192
+# The means of the covariates need every text once; beyond so many texts a drawn pair that costs more than drawing more.
+_TEXTS_A_PAIR = 10
+
+
+def _regression(pairs: PairColumns, overlap: Array, corpora: _Corpora) -> RegressionEstimate | None:
+    """`socm_regression`, or None where the corpus is so large that it would cost far more than the pairs."""
+    if sum(map(len, corpora.distinct)) > _TEXTS_A_PAIR * len(pairs.socm):
+        return None
+    return socm_regression(pairs, overlap, *corpora.whole)
 
 
 def socm_regression(pairs: PairColumns, overlap: Array, left: Corpus, right: Corpus) -> RegressionEstimate | None:

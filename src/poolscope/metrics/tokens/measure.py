@@ -28,13 +28,13 @@ from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens.moments import (
     TokenMoments,
     load_state,
-    mark_of,
     save_state,
     source_differences,
     special_key,
 )
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
+from poolscope.numbers.draws import mark_of
 from poolscope.numbers.streaming import Index
 from poolscope.stores.store import Store, is_store
 from poolscope.stores.writer import SHARD_TEXTS, shard_sizes, spans

@@ -13,7 +13,6 @@ the whole is among those of every part, so parts merge to exactly the sample of 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from bisect import insort
@@ -36,15 +35,6 @@ from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, 
 MOST_TEXTS = 256
 # No further text is taken in once there are so many tokens. 8,192 tokens of 384 float32 numbers are 12 MB a layer.
 MOST_TOKENS = 8192
-
-
-def mark_of(content: bytes) -> int:
-    """The mark of a text: 63 bits of its digest.
-
-    >>> mark_of(b"A man bites a dog.") == mark_of(b"A man bites a dog.") != mark_of(b"A dog bites a man.")
-    True
-    """
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,292 @@
+"""What an audit is doing while it runs: its phases by name, each answer when it is known, and about how long to go.
+
+In a terminal the lines stand below each other and give way to the result; in a notebook one line is written over; and
+elsewhere each phase is a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from poolscope.auditing.question import QUESTIONS
+from poolscope.files import user_cache_folder, write_json
+from poolscope.lines import short
+
+if TYPE_CHECKING:
+    from poolscope.auditing.question import Answer, Question
+    from poolscope.encoders import Progress
+
+    Asked = Callable[[Question], None]
+    Answered = Callable[[Answer], None]
+
+ENCODING = "encoding"
+_FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
+
+
+class Pace:
+    """How long the phases took the last time that this model was audited on this machine, scaled to other texts.
+
+    Encoding goes with the characters; the questions, most of whose time are trials of a share of the texts, with the
+    square root of their number. It is a guess, and the screen says "about".
+    """
+
+    def __init__(self, last: Mapping[str, Any], texts: int, characters: int) -> None:
+        self._seconds = dict(last.get("seconds", {}))
+        self._longer = characters / (last.get("characters") or characters or 1)
+        self._more = (texts / (last.get("texts") or texts or 1)) ** 0.5
+
+    def of(self, phase: str) -> float | None:
+        """Seconds that a phase may take; None where it is not known."""
+        seconds = self._seconds.get(phase)
+        return None if seconds is None else seconds * (self._longer if phase == ENCODING else self._more)
+
+    @classmethod
+    def last(cls, model: str, texts: int, characters: int) -> Pace:
+        """That of the last audit of the model; one that knows nothing where there was none."""
+        known = _kept().get(model)
+        return cls(known if isinstance(known, dict) else {}, texts, characters)
+
+    @staticmethod
+    def keep(model: str, texts: int, characters: int, seconds: Mapping[str, float]) -> None:
+        """For the next audit of the model; nothing is said where it cannot be written."""
+        known = {name: value for name, value in _kept().items() if name != model}
+        entry = {
+            "texts": texts,
+            "characters": characters,
+            "seconds": {name: round(s, 3) for name, s in seconds.items()},
+        }
+        with suppress(Exception):
+            write_json(_path(), dict([*known.items(), (model, entry)][-_MOST:]))
+
+
+def _path() -> Path:
+    return user_cache_folder() / _FILE
+
+
+def _kept() -> dict[str, Any]:
+    try:
+        content = json.loads(_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+class Watch:
+    """What an audit tells while it runs. This one listens and says nothing; others show it.
+
+    `begin` comes when the texts are read, `encoded` after every batch, `asking` before and `answered` after a question.
+    """
+
+    def opened(self, phase: str) -> None:
+        """A phase before the questions has begun."""
+
+    def begin(self, model: str, texts: int, characters: int) -> None:
+        """The texts are read, and encoding begins."""
+
+    def encoded(self, texts: int, tokens: int) -> None:
+        """A batch was encoded; 0 tokens: texts that needed no encoding."""
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """These questions will be asked."""
+
+    def asking(self, question: Question) -> None:
+        """A question is being answered."""
+
+    def answered(self, answer: Answer) -> None:
+        """It is."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+class _Calls(Watch):
+    """Functions of the caller, and a watch beside them."""
+
+    def __init__(self, inner: Watch, progress: Progress | None, asked: Asked | None, answered: Answered | None) -> None:
+        self._inner, self._progress, self._asked, self._answered = inner, progress, asked, answered
+
+    def opened(self, phase: str) -> None:
+        """Hand it on."""
+        self._inner.opened(phase)
+
+    def begin(self, model: str, texts: int, characters: int) -> None:
+        """Hand it on."""
+        self._inner.begin(model, texts, characters)
+
+    def encoded(self, texts: int, tokens: int) -> None:
+        """Call what was given for it."""
+        self._inner.encoded(texts, tokens)
+        if self._progress is not None:
+            self._progress(texts, tokens)
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """Hand it on."""
+        self._inner.expect(keys)
+
+    def asking(self, question: Question) -> None:
+        """Call what was given for it."""
+        self._inner.asking(question)
+        if self._asked is not None:
+            self._asked(question)
+
+    def answered(self, answer: Answer) -> None:
+        """Call what was given for it."""
+        self._inner.answered(answer)
+        if self._answered is not None:
+            self._answered(answer)
+
+    def __enter__(self) -> Self:
+        self._inner.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._inner.__exit__(*error)
+
+
+def as_watch(progress: bool | Progress | Watch | None, asked: Asked | None, answered: Answered | None) -> Watch:
+    """What the caller of an audit gave, as one watch: True is a bar, a function one for batches."""
+    inner = progress if isinstance(progress, Watch) else Bar() if progress is True else Watch()
+    call = progress if callable(progress) else None
+    if call is None and asked is None and answered is None:
+        return inner
+    return _Calls(inner, call, asked, answered)
+
+
+class Bar(Watch):
+    """A watch that draws: on a terminal through rich, in a notebook over one line, elsewhere a line a phase."""
+
+    def __init__(self, console: Any = None) -> None:
+        from rich.console import Console
+
+        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        self._answers: list[Answer] = []
+        self._expected = list(QUESTIONS)
+        self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()
+        self._key: str | None = None
+        self._texts, self._done, self._tokens = 0, 0, 0
+        self._encoding_began: float | None = None
+        self._pace = Pace({}, 0, 0)
+        self._live: Any = None
+        self._notebook = not self._console.is_terminal and _in_notebook()
+
+    # -- what is told ---------------------------------------------------------------------------------------------
+
+    def opened(self, phase: str) -> None:
+        """Name a phase."""
+        self._phase, self._phase_began, self._key = phase, time.perf_counter(), None
+        self._show()
+
+    def begin(self, model: str, texts: int, characters: int) -> None:
+        """Begin the bar."""
+        self._texts, self._pace = texts, Pace.last(model, texts, characters)
+        self.opened(ENCODING)
+        self._encoding_began, self._key = time.perf_counter(), ENCODING
+
+    def encoded(self, texts: int, tokens: int) -> None:
+        """Move the bar."""
+        if tokens == 0:
+            self._done = texts
+            return
+        self._done += texts
+        self._tokens += tokens
+        self._show(same=True)
+
+    def expect(self, keys: Sequence[str]) -> None:
+        """Know how many there are."""
+        self._expected = list(keys)
+
+    def asking(self, question: Question) -> None:
+        """Name the question."""
+        self._phase, self._phase_began, self._key = question.words, time.perf_counter(), question.key
+        self._show()
+
+    def answered(self, answer: Answer) -> None:
+        """Keep the answer on the screen."""
+        self._answers.append(answer)
+        self._show(same=True)
+
+    # -- what is shown --------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(*error)
+        elif self._notebook:
+            sys.stderr.write("\r" + " " * 100 + "\r")
+
+    def _show(self, *, same: bool = False) -> None:
+        """Where rich does not draw by itself: a line; within one phase only in a notebook, over the last one."""
+        if self._notebook:
+            sys.stderr.write(f"\r{self.status(99):<99}")
+            sys.stderr.flush()
+        elif self._live is None and not same:
+            print(self._phase, file=sys.stderr, flush=True)
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.text import Text
+
+        from poolscope.auditing.screen import line
+        from poolscope.verdicts import LEVEL_COLOURS
+
+        for answer in self._answers[-max(options.max_height - 3, 1) :]:
+            level = Text(f"{answer.verdict.level:<9}", style=LEVEL_COLOURS[answer.verdict.level])
+            yield level + line(answer, options.max_width - 10)
+        yield Text(self.status(options.max_width - 1))
+
+    def status(self, width: int) -> str:
+        """The phase, how far it is, and about how long everything will still take."""
+        parts = [f"{time.perf_counter() - self._began:.0f} s"]
+        if self._key == ENCODING:
+            parts.insert(0, f"{self._done:,} of {self._texts:,} texts")
+            if self._tokens and self._encoding_began is not None:
+                parts.insert(1, f"{self._tokens / (time.perf_counter() - self._encoding_began):,.0f} tokens/s")
+        elif self._key is not None:
+            parts.insert(0, f"question {len(self._answers) + 1} of {len(self._expected)}")
+        phase, others = self.left()
+        if phase is not None:
+            whole = "" if others is not None else " of this"
+            parts.append(f"about {_duration(phase + (others or 0))}{whole} left")
+        tail = " · ".join(parts)
+        return f"{short(self._phase, max(width - len(tail) - 3, 8))} · {tail}"
+
+    def left(self) -> tuple[float | None, float | None]:
+        """Seconds until the end of this phase, as measured or as the last time, and of those to come, as the last time.
+
+        None where that is not known.
+        """
+        if self._key is None:
+            return None, None
+        gone = time.perf_counter() - self._phase_began
+        usual = self._pace.of(self._key)
+        if self._key == ENCODING and self._tokens and self._done:
+            usual = gone * self._texts / self._done
+        answered = {answer.key for answer in self._answers}
+        coming = [self._pace.of(key) for key in self._expected if key not in answered and key != self._key]
+        known = [seconds for seconds in coming if seconds is not None]
+        return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _in_notebook() -> bool:
+    """Is this a kernel that shows what is written over a line?"""
+    shell = sys.modules.get("IPython")
+    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"

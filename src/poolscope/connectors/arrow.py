@@ -1,0 +1,166 @@
+"""Tables with a column of vectors: Parquet, Arrow and Feather files, folders of them, Lance data sets, data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from poolscope.connectors.base import (
+    IDS,
+    TEXTS,
+    VECTOR_HINTS,
+    VECTORS,
+    Batch,
+    Distance,
+    Fields,
+    chosen,
+    guess,
+    guessed_notes,
+    string_or_none,
+)
+from poolscope.errors import InputError, reading
+from poolscope.texts.reading import GROUP_COLUMNS
+from poolscope.texts.tables import checked_batch
+
+FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
+
+
+class ArrowConnector:
+    """Batches of a schema; `scan(columns, size)` gives the record batches of some columns."""
+
+    distance: Distance | None = None
+
+    def __init__(self, name: str, schema: pa.Schema, scan: Any, fields: Fields) -> None:
+        self.name = name
+        self._scan = scan
+        self.fields = arrow_fields(schema, fields, name)
+        self.notes: Sequence[str] = guessed_notes(fields, self.fields)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """The vectors as they lie in the file, without a copy where all rows have one."""
+        taken = self.fields
+        columns = [name for name in (taken.vector, taken.text, taken.id, taken.group) if name is not None]
+        with reading(self.name, "Write it again.", kind=InputError, is_not="a table that Arrow can read"):
+            row = 0
+            for record in self._scan(list(dict.fromkeys(columns)), size):
+                yield self._batch(checked_batch(record), row)
+                row += len(record)
+
+    def _batch(self, record: Any, row: int) -> Batch:
+        def strings(name: str | None) -> list[str | None] | None:
+            return None if name is None else [string_or_none(value) for value in record.column(name).to_pylist()]
+
+        ids = strings(self.fields.id)
+        return Batch(
+            ids=[str(row + k) for k in range(len(record))]
+            if ids is None
+            else [str(row + k) if name is None else name for k, name in enumerate(ids)],
+            vectors=rows_of_lists(record.column(self.fields.vector)),
+            texts=strings(self.fields.text),
+            groups=strings(self.fields.group),
+        )
+
+
+def rows_of_lists(column: Any) -> NDArray[Any] | list[Any]:
+    """A column of lists as a matrix, or row by row where some are missing or of another length."""
+    flat = column.flatten()
+    whole = not column.null_count and not flat.null_count
+    if whole and len(column) and len(flat) % len(column) == 0:
+        size = len(flat) // len(column)
+        fixed = pa.types.is_fixed_size_list(column.type)
+        if fixed or bool((np.diff(np.asarray(column.offsets)) == size).all()):
+            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), size)
+    # A number that is missing in a vector makes it NaN, which is counted as such.
+    return [None if row is None else np.array(row, dtype=np.float64) for row in column.to_pylist()]
+
+
+def is_vector_type(kind: Any) -> bool:
+    """Lists of floating-point numbers; lists of whole numbers are token ids as often as not."""
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(listed and (pa.types.is_floating(kind.value_type)))
+
+
+def arrow_fields(schema: pa.Schema, wanted: Fields, source: str) -> Fields:
+    """The columns of vectors, texts, ids and groups: as named, or by their names and types."""
+    names = list(schema.names)
+    lists = [name for name in names if is_vector_type(schema.field(name).type)]
+    only = lists[0] if len(lists) == 1 else None
+    vector = chosen("vectors", wanted.vector, names, guess(lists, VECTORS, VECTOR_HINTS) or only, source)
+    if vector is None:
+        raise InputError(
+            f"{source}: received the columns {', '.join(names) or 'none'}; {len(lists)} of them hold lists of numbers "
+            f"that could be the vectors. Name the column (--vector-column)."
+        )
+    if not is_vector_type(schema.field(vector).type):
+        kind = schema.field(vector).type
+        raise InputError(f"{source}: the column '{vector}' is {kind}; needed: lists of floating-point numbers.")
+    words = [name for name in names if _is_words(schema.field(name).type)]
+    text = chosen("texts", wanted.text, names, guess(words, TEXTS), source)
+    plain = [name for name in names if name not in (vector, text) and not pa.types.is_nested(schema.field(name).type)]
+    own = chosen("ids", wanted.id, names, guess(plain, IDS[:4]), source)
+    others = [name for name in plain if name != own]
+    return Fields(vector, text, own, chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source))
+
+
+def _is_words(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view")
+
+
+# -- files and folders ------------------------------------------------------------------------------------------------
+
+
+def is_arrow_source(name: str) -> bool:
+    """A Parquet, Arrow or Feather file with a column of vectors, or a folder of Parquet files; not a cloud file."""
+    path = Path(name)
+    if path.suffix.lower() == ".parquet":
+        return True
+    if path.suffix.lower() in FORMATS:
+        return path.is_file() and _has_vectors(path)
+    return path.is_dir() and next(path.rglob("*.parquet"), None) is not None
+
+
+def _has_vectors(path: Path) -> bool:
+    try:
+        schema = _dataset(path).schema
+    except (pa.ArrowException, OSError, InputError):
+        return False
+    return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
+
+
+def _dataset(path: Path) -> ds.Dataset:
+    kind = FORMATS.get(path.suffix.lower(), "parquet")
+    if path.is_dir():
+        return ds.dataset(sorted(map(str, path.rglob("*.parquet"))), format=kind)
+    return ds.dataset(str(path), format=kind)
+
+
+def open_arrow(name: str, fields: Fields) -> ArrowConnector:
+    """A file, or all Parquet files of a folder in the order of their names."""
+    path = Path(name)
+    if not path.exists():
+        raise InputError(f"{name}: there is no such file or folder. Check the spelling.")
+    with reading(path.name, "Write it again.", kind=InputError, is_not="a table that Arrow can read"):
+        dataset = _dataset(path)
+
+    def scan(columns: list[str], size: int) -> Any:
+        # One file after the other, so that rows come in their order.
+        return dataset.to_batches(columns=columns, batch_size=size, use_threads=False)
+
+    return ArrowConnector(path.name, dataset.schema, scan, fields)
+
+
+def table_connector(source: Any, fields: Fields) -> ArrowConnector:
+    """A table in memory: Arrow, pandas, polars, a data set."""
+    with reading("table", "Give every row a list of numbers.", kind=InputError, is_not="what Arrow can read"):
+        table = pa.table(source.with_format("arrow")[:] if hasattr(source, "with_format") else source)
+
+    def scan(columns: list[str], size: int) -> Any:
+        return table.select(columns).to_batches(max_chunksize=size)
+
+    return ArrowConnector("table", table.schema, scan, fields)

@@ -1,0 +1,178 @@
+"""What a connector is: a name without secrets, batches of rows, and a search where the store has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.errors import InputError, PoolscopeError
+from poolscope.texts.reading import GROUP_COLUMNS, WELL_KNOWN
+
+Distance = Literal["cosine", "dot", "l2"]
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
+
+BATCH = 1000
+"""Rows asked of a store at a time."""
+
+# The usual names of fields, the most telling first; a name that holds one of the hints fits too.
+VECTORS = ("vector", "vectors", "embedding", "embeddings")
+VECTOR_HINTS = ("embed", "vector", "emb")
+TEXTS = (*WELL_KNOWN, "texts", "chunk", "page_content", "chunk_text", "title_text")
+IDS = ("id", "ids", "_id", "uuid", "doc_id", "chunk_id")
+
+
+class ConnectionFailedError(PoolscopeError, ConnectionError):
+    """A store that cannot be reached, that refuses, or that breaks off."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which fields of a row hold its vector, text, id and group; None: guessed from their names, and said."""
+
+    vector: str | None = None
+    text: str | None = None
+    id: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows in the order of the store. A vector that is missing is None; texts and groups may be unknown."""
+
+    ids: Sequence[str]
+    vectors: NDArray[Any] | Sequence[Any]
+    texts: Sequence[str | None] | None = None
+    groups: Sequence[str | None] | None = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """The approximate search of a store: `find(queries, k, value)` gives k ids a query, with its setting at `value`.
+
+    `setting` is the name of what is turned up for a better recall and `values` what it may be, the cheapest first;
+    `current` is what holds when nothing is asked for (None: not known). Without a setting `values` is empty, and `find`
+    is asked with None. `exact`: the store looks at every vector, so there is nothing to lose.
+    """
+
+    find: Callable[[NDArray[Any], int, int | None], Sequence[Sequence[str]]]
+    kind: str
+    setting: str = ""
+    values: tuple[int, ...] = ()
+    current: int | None = None
+    exact: bool = False
+
+
+class Connector(Protocol):
+    """Rows with vectors, from wherever. `name` is shown everywhere, so it holds no secret."""
+
+    @property
+    def name(self) -> str:
+        """Where the rows come from."""
+        ...
+
+    @property
+    def distance(self) -> Distance | None:
+        """What the store searches by; None where it does not say."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the reader should know, such as fields that were guessed."""
+        ...
+
+    def batches(self, size: int) -> Iterable[Batch]:
+        """All rows, in the order of the store, at most `size` at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConnectorKind:
+    """A kind of store: `words` say what to write, `accepts` recognises it and `open` makes the connector.
+
+    `extra` is the extra of poolscope that brings the client, `modules` what it is imported as.
+    """
+
+    name: str
+    words: str
+    accepts: Callable[[str], bool]
+    open: Callable[[str, Fields], Connector]
+    extra: str | None = None
+    modules: tuple[str, ...] = field(default=())
+
+
+def guess(names: Iterable[str], usual: Sequence[str], hints: Sequence[str] = ()) -> str | None:
+    """The first usual name among the names, whatever its case; else the only one that holds a hint.
+
+    >>> guess(["id", "Embedding"], VECTORS), guess(["id", "title_emb"], VECTORS, VECTOR_HINTS), guess(["x"], VECTORS)
+    ('Embedding', 'title_emb', None)
+    """
+    known = {name.lower(): name for name in names}
+    for name in usual:
+        if name in known:
+            return known[name]
+    fitting = [name for low, name in known.items() if any(hint in low for hint in hints)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def chosen(part: str, wanted: str | None, names: Sequence[str], guessed: str | None, source: str) -> str | None:
+    """The field that was named, if there is such a one; otherwise the guess."""
+    if wanted is not None and wanted not in names:
+        listing = ", ".join(names) or "none"
+        raise InputError(f"{source}: received '{wanted}' as the field of the {part}; there are {listing}. Name one.")
+    return guessed if wanted is None else wanted
+
+
+def guessed_notes(wanted: Fields, taken: Fields) -> list[str]:
+    """One sentence about the fields that nobody named; none where there are none."""
+    parts = [("vectors", "vector"), ("texts", "text"), ("groups", "group")]
+    guesses = [
+        f"{words} '{getattr(taken, name)}'"
+        for words, name in parts
+        if getattr(wanted, name) is None and getattr(taken, name) is not None
+    ]
+    return [f"Fields taken by their names: {', '.join(guesses)}."] if guesses else []
+
+
+def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str) -> Fields:
+    """Text and group among the fields of some rows of a store without a schema: strings for texts, any for groups."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    wordy = [name for name in names if any(isinstance(row.get(name), str) for row in rows)]
+    text = chosen("texts", wanted.text, names, guess(wordy, TEXTS), source)
+    others = [name for name in names if name != text]
+    group = chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source)
+    return Fields(wanted.vector, text, wanted.id, group)
+
+
+def safe_name(address: str) -> str:
+    """An address without user, password and query, for screens, files and errors.
+
+    >>> safe_name("postgresql://me:secret@host:5432/base?table=t&sslpassword=p")
+    'postgresql://host:5432/base'
+    """
+    parts = urlsplit(address)
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, place, parts.path, "", "")) if parts.netloc else address.partition("?")[0]
+
+
+def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> ConnectionFailedError:
+    """One line of a client's error, with what is secret taken out."""
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    for secret in secrets:
+        if secret:
+            reason = reason.replace(secret, "…")
+    return ConnectionFailedError(f"{name}: {type(error).__name__}: {reason}. {remedy}")
+
+
+def string_or_none(value: Any) -> str | None:
+    """A value of a field as a string; None where there is none."""
+    return None if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)
+
+
+def in_batches(total: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` from 0 to `total`."""
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -1,0 +1,167 @@
+"""What a corpus looks like to a model: lengths, cut texts, norms of the mean vectors, and texts that stand there twice.
+
+Everything here is a count or a sum, so that parts merge to exactly the numbers of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.charts.files import COLOURS, style
+from poolscope.clouds import TokenClouds
+from poolscope.errors import require
+from poolscope.metrics.hubs import plain_text
+from poolscope.metrics.length.bins import histogram_bins
+from poolscope.numbers.draws import marks_of
+from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
+from poolscope.numbers.moments import text_moments
+from poolscope.numbers.streaming import added
+from poolscope.results import Result, bulk, origin, provenance
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_GROUPS = 50  # of texts, by the marks of their ids: left out in turn for the interval of the norm
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CorpusSummary(Result):
+    """The texts of a corpus as a model reads them.
+
+    `truncated` is the share of texts that were cut, `tokens_cut` how many tokens that lost. `norm` is the mean length
+    of the mean vectors, `smallest_norm` and `largest_norm` its range. `repeated` is the share of texts that equal an
+    earlier one but for letter case and blanks; no value where the clouds do not hold their texts. The intervals are for
+    the population of texts. `lengths` counts the texts of every number of tokens, `cut_by_length` those that were cut.
+    """
+
+    texts: int
+    tokens: int
+    dimension: int
+    truncated: Estimate
+    tokens_cut: int
+    norm: Estimate
+    smallest_norm: float
+    largest_norm: float
+    repeated: Estimate
+    lengths: Index = bulk(required=True)
+    cut_by_length: Index = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
+
+    def quantile(self, share: float) -> int:
+        """The number of tokens that a share of the texts does not exceed."""
+        below = np.cumsum(self.lengths)
+        return int(np.searchsorted(below, share * below[-1]))
+
+    def derived(self) -> dict[str, Any]:
+        """Shortest, median and longest text."""
+        return {"shortest": self.quantile(0.0), "median": self.quantile(0.5), "longest": len(self.lengths) - 1}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin of lengths: how many texts, and how many of them were cut."""
+        bins = histogram_bins(self.lengths, min_texts=1)
+        numbers = np.arange(len(self.lengths))
+        cut = np.histogram(numbers, bins.edges, weights=self.cut_by_length)[0].astype(np.int64)
+        return [
+            {"tokens": label, "texts": int(count), "truncated": int(lost)}
+            for label, count, lost in zip(bins.labels, bins.counts, cut, strict=True)
+        ]
+
+    def figure(self) -> Any:
+        """How many texts there are of every length, and how many of them were cut."""
+        go, rows = require("plotly.graph_objects", "report"), self.rows()
+        labels, cut = [row["tokens"] for row in rows], [row["truncated"] for row in rows]
+        whole = [row["texts"] - row["truncated"] for row in rows]
+        parts = (("read to the end", whole, COLOURS[0]), ("cut", cut, COLOURS[1]))
+        figure = go.Figure([go.Bar(x=labels, y=y, name=name, marker={"color": colour}) for name, y, colour in parts])
+        figure = style(figure, title="How long the texts are", width=860, height=380)
+        figure.update_layout(barmode="stack")
+        figure.update_xaxes(title_text="tokens")
+        figure.update_yaxes(title_text="texts")
+        return figure
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusCounts:
+    """What is kept of some texts; `marks` are those of the texts themselves, in pieces, or None where they are not."""
+
+    dimension: int
+    tokens_cut: int
+    lengths: Index
+    cut_by_length: Index
+    counts: Array  # of texts by group, as is the next
+    norms: Array
+    norm_range: tuple[float, float]
+    marks: tuple[Index, ...] | None
+    clouds: Mapping[str, Any] = field(default_factory=dict)
+
+    def merge(self, other: CorpusCounts) -> CorpusCounts:
+        """The counts of the texts of both."""
+        ends = zip(self.norm_range, other.norm_range, strict=True)
+        (low, also_low), (high, also_high) = ends
+        return replace(
+            self,
+            tokens_cut=self.tokens_cut + other.tokens_cut,
+            lengths=added(self.lengths, other.lengths),
+            cut_by_length=added(self.cut_by_length, other.cut_by_length),
+            counts=self.counts + other.counts,
+            norms=self.norms + other.norms,
+            norm_range=(min(low, also_low), max(high, also_high)),
+            marks=None if self.marks is None or other.marks is None else self.marks + other.marks,
+        )
+
+
+def corpus_summary(clouds: TokenClouds) -> CorpusSummary:
+    """Lengths, cut texts, norms and repeated texts of clouds.
+
+    >>> arrays = [[[1.0]], [[2.0], [2.0]], [[3.0]]]
+    >>> result = corpus_summary(TokenClouds.from_arrays(arrays, texts=["a", "b c", "A"], truncated=[0, 4, 0]))
+    >>> result.tokens, result.tokens_cut, round(result.repeated.value, 3), result.norm.value
+    (4, 4, 0.333, 2.0)
+    """
+    return corpus_finish(corpus_part(clouds))
+
+
+def corpus_part(shard: TokenClouds) -> CorpusCounts:
+    """The counts of some clouds."""
+    norms, groups = text_moments(shard).norms, marks_of(shard.ids) % _GROUPS
+    cut, longest = shard.truncated, int(shard.lengths.max()) + 1
+    return CorpusCounts(
+        dimension=shard.dimension,
+        tokens_cut=int(cut.sum(dtype=np.int64)),
+        lengths=np.bincount(shard.lengths),
+        cut_by_length=np.bincount(shard.lengths[cut > 0], minlength=longest),
+        counts=np.bincount(groups, minlength=_GROUPS).astype(np.float64),
+        norms=np.bincount(groups, norms, _GROUPS).astype(np.float64),
+        norm_range=(float(norms.min()), float(norms.max())),
+        marks=None if shard.texts is None else (np.unique(marks_of(map(plain_text, shard.texts))),),
+        clouds={name: value for name, value in shard.provenance.items() if name in ("model", "options")},
+    )
+
+
+def corpus_finish(counts: CorpusCounts) -> CorpusSummary:
+    """The summary of what was counted."""
+    texts = int(counts.lengths.sum())
+    total, smallest, largest = float(counts.norms.sum()), *counts.norm_range
+    without = (total - counts.norms) / np.maximum(texts - counts.counts, 1)
+    distinct = None if counts.marks is None else len(np.unique(np.concatenate(counts.marks)))
+    content = provenance(settings={})
+    content["clouds"] = [dict(counts.clouds)]
+    return CorpusSummary(
+        texts=texts,
+        tokens=int(counts.lengths @ np.arange(len(counts.lengths))),
+        dimension=counts.dimension,
+        truncated=share_of(int(counts.cut_by_length.sum()), texts, unit="texts"),
+        tokens_cut=counts.tokens_cut,
+        norm=Estimate(total / texts, grouped_interval(total / texts, without, counts.counts)),
+        smallest_norm=smallest,
+        largest_norm=largest,
+        repeated=Estimate(None) if distinct is None else Estimate((texts - distinct) / texts),
+        lengths=counts.lengths,
+        cut_by_length=counts.cut_by_length,
+        provenance=content,
+    )

@@ -1,0 +1,130 @@
+"""The screen of an audit: what stands first, what is left out where there is no room, and what is never broken."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from poolscope import audit
+from poolscope.auditing.progress import ENCODING, Bar, Pace
+from poolscope.auditing.question import QUESTIONS, Action, Answer
+from poolscope.auditing.result import Audit
+from poolscope.auditing.screen import HEADINGS, as_text, ordered
+from poolscope.lines import short, wrapped
+from poolscope.numbers.intervals import Interval
+from poolscope.verdicts import Verdict
+
+COMMAND = "poolscope chunk builtin:minilm 'a file with a long name.jsonl' --max-length 256 --output chunks.jsonl && a"
+
+
+def answer(key: str, level: str, number: int, **parts: object) -> Answer:
+    interval = Interval(0.0315, 0.0517, 0.95, "texts", "bootstrap")
+    sentence = "Long texts look more alike: the mean cosine grows by 0.042 [0.0315, 0.0517] per doubling of the length."
+    verdict = Verdict(level, sentence, 0.0416, interval, 0.00843, ("One more sentence with its numbers.",))
+    question = QUESTIONS[key]
+    return Answer(key, verdict, number=number, title=question.title, number_name=question.number_name, **parts)
+
+
+@pytest.fixture(scope="module")
+def result() -> Audit:
+    levels = dict(zip(QUESTIONS, ["ok", "unchecked", "ok", "repair", "watch"] + ["ok"] * 20, strict=False))
+    answers = [answer(key, level, n) for n, (key, level) in enumerate(levels.items(), 1)]
+    last = answer("decision", "repair", len(answers), action=Action("re-chunk", "split", COMMAND, "much"))
+    corpus = {"texts": 12, "source": "here.txt", "tokens": 120, "notes": ["12 of 13 texts selected."]}
+    return Audit({"name": "org/model"}, corpus, (*answers[:-1], last), {}, {})
+
+
+def test_findings_come_first_then_unchecked_then_ok(result):
+    assert [level for level, _ in ordered(result.answers)] == ["repair", "watch", "unchecked", "ok"]
+    lines = as_text(result).splitlines()
+    places = [lines.index(HEADINGS[level]) for level in ("repair", "watch", "unchecked", "ok")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("details", [False, True])
+def test_nothing_is_broken_but_between_words_and_the_command_stands_alone(result, width, details):
+    text = as_text(result, width=width, details=details)
+    assert COMMAND in text.splitlines()
+    others = [line for line in text.splitlines() if line != COMMAND]
+    assert max(map(len, others)) <= width
+    joined = " ".join(text.replace("│", " ").split())
+    assert joined.count(result.answers[0].verdict.sentence) == (len(result.answers) if details else 1)
+    assert "[0.0315,\n" not in text  # never half on one line and half on the next
+
+
+def test_one_line_an_answer_with_interval_and_floor_where_there_is_room(result):
+    lines = [line for line in as_text(result, width=120).splitlines() if "0.0416  " in line]
+    assert len(lines) == len(result.answers) - 1
+    assert all("[0.0315, 0.0517]" in line for line in lines)
+    assert any("(floor 0.00843)" in line for line in lines)
+    assert any("[0.0315" not in line for line in as_text(result, width=60).splitlines() if "0.0416" in line)
+    evidence = result.answers[0].verdict.evidence[0]
+    assert evidence in as_text(result, details=True)
+    assert evidence not in as_text(result)
+
+
+def test_print_is_the_screen_and_repr_is_short(result):
+    assert str(result) == as_text(result)
+    assert "\n" not in repr(result)
+
+
+def test_lines():
+    assert wrapped("up to 0.05 [0.01, 0.09] of it", 16).splitlines() == ["up to 0.05", "[0.01, 0.09] of", "it"]
+    assert short("three whole words", 12) == "three whole…"
+    assert short("unbreakablylong", 6) == "unbre…"
+
+
+# -- while it runs ------------------------------------------------------------------------------------------------
+
+
+def test_every_question_is_named_before_it_is_answered(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    told: list[str] = []
+    texts = [f"text number {k} about subject {k % 7}" for k in range(12)]
+    measured = audit(
+        "builtin:wordllama",
+        texts,
+        trial_texts=0,
+        cache=True,
+        progress=lambda count, tokens: told.append(ENCODING),
+        asked=lambda question: told.append(f"? {question.key}"),
+        answered=lambda one: told.append(f"! {one.key}"),
+    )
+    assert told[0] == ENCODING
+    assert told[-2 * len(QUESTIONS) :] == [f"{sign} {key}" for key in QUESTIONS for sign in "?!"]
+    pace = Pace.last(measured.model["name"], 12, sum(map(len, texts)))
+    assert all(pace.of(phase) is not None for phase in (ENCODING, *QUESTIONS))
+
+
+def test_the_bar_names_phases_and_tells_the_time_left_where_it_is_known(monkeypatch):
+    last = {"texts": 10, "characters": 100, "seconds": {ENCODING: 20.0, **dict.fromkeys(QUESTIONS, 5.0)}}
+    monkeypatch.setattr("poolscope.auditing.progress._kept", lambda: {"known": last})
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    bar = Bar(console)
+    with bar:
+        bar.opened("opening the model")
+        assert "opening the model" in bar.status(99)
+        bar.begin("known", 10, 200)
+        phase, others = bar.left()
+        assert phase == pytest.approx(40, abs=1)  # twice the characters
+        assert others == pytest.approx(5 * len(QUESTIONS))
+        assert "left" in bar.status(99)
+        bar.asking(QUESTIONS["hubs"])
+        assert QUESTIONS["hubs"].words in bar.status(99)
+        bar.answered(answer("hubs", "watch", 9))
+        bar.begin("new", 10, 200)
+        assert bar.left() == (None, None)
+        bar.encoded(5, 50)
+        assert "of this left" in bar.status(99)
+    assert QUESTIONS["hubs"].title in console.file.getvalue()
+
+
+def test_without_a_terminal_a_phase_is_a_line(capsys):
+    with Bar(Console(file=io.StringIO())) as bar:
+        bar.opened("opening the model")
+        bar.encoded(1, 10)
+        bar.asking(QUESTIONS["hubs"])
+    assert capsys.readouterr().err.splitlines() == ["opening the model", QUESTIONS["hubs"].words]

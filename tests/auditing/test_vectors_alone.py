@@ -1,0 +1,107 @@
+"""An audit of vectors without a model: what they tell is answered, the rest names the command that would."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from audit_data import bag_of_words, topics
+from command_line import run
+from poolscope import audit, read_vectors
+from poolscope.auditing.question import QUESTIONS
+from poolscope.encoders import as_encoder
+from poolscope.errors import InputError
+
+TEXTS = topics(60)
+VECTORS = np.array([cloud.mean(axis=0) for cloud in bag_of_words(TEXTS)])
+OF_TOKENS = {"pooling", "truncation", "short", "position", "averaging"}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return audit(VECTORS)
+
+
+@pytest.fixture(scope="module")
+def with_texts():
+    return audit(VECTORS, TEXTS)
+
+
+def test_what_vectors_tell_is_what_the_model_would_have_told(with_texts):
+    model = audit(bag_of_words, TEXTS, trial_texts=0)
+    for name in ("cut_off", "floor", "anisotropy", "hub_skewness", "antihubs", "near_duplicates"):
+        assert with_texts.numbers[name] == pytest.approx(model.numbers[name], abs=1e-5), name
+    for key in ("scores", "hubs"):
+        assert with_texts[key].verdict.level == model[key].verdict.level
+
+
+def test_questions_about_tokens_name_their_door(alone):
+    for key in OF_TOKENS:
+        assert alone[key].verdict.level == "unchecked"
+        assert f"`{QUESTIONS[key].door}` answers it" in alone[key].verdict.sentence
+    assert alone["long"].verdict.level == "unchecked"
+
+
+def test_texts_bring_lengths_in_words_and_equal_texts(with_texts):
+    texts = [" ".join(["a", "b", "c"][: 1 + k % 3] * (1 + k)) for k in range(60)]
+    found = audit(VECTORS, texts)
+    assert found["long"].verdict.value is not None
+    assert "words" in found["long"].verdict.evidence[0]
+    assert audit(VECTORS, [*texts[:40], *texts[:20]]).numbers["equal_texts"] == pytest.approx(40 / 60)
+
+
+def test_groups_of_the_source_are_used(tmp_path):
+    np.savez(tmp_path / "v.npz", vectors=VECTORS, labels=np.arange(60) // 6)
+    found = audit(tmp_path / "v.npz")
+    assert found.numbers["score_pairs"] == 60 * 59 // 2 - 10 * 15
+    assert any("10 documents" in note for note in found.corpus["notes"])
+
+
+def test_its_folder_is_an_audit_like_any_other(with_texts, tmp_path):
+    folder = with_texts.save(tmp_path / "audit")
+    loaded = type(with_texts).load(folder)
+    assert loaded.verdicts == with_texts.verdicts
+    assert loaded.corpus["tokens"] is None
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "60 vectors of dimension 24, without their tokens" in page
+
+
+def test_the_command_line_takes_vectors_with_and_without_texts(tmp_path):
+    np.save(tmp_path / "v.npy", VECTORS)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    printed = run("audit", tmp_path / "v.npy", "--no-files")
+    assert "v.npy · 60 vectors of dimension 24" in printed
+    run("audit", tmp_path / "v.npy", tmp_path / "texts.txt", "--no-files", "--json", tmp_path / "a.json")
+    answers = {each["key"]: each for each in json.loads((tmp_path / "a.json").read_text())["answers"]}
+    assert answers["scores"]["value"] is not None
+    assert "skewness" in run("hubs", tmp_path / "v.npy")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 8}, "max_length, which are for a model"),
+        ({"vectors": VECTORS}, "vectors, which are for a model"),
+        ({"distance": "euclid"}, "allowed: cosine, dot, l2"),
+    ],
+)
+def test_options_of_a_model_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        audit(VECTORS, **options)
+
+
+def test_options_of_vectors_are_refused_with_a_model(tmp_path):
+    with pytest.raises(InputError, match="distance: received 'dot' with a model"):
+        audit(bag_of_words, TEXTS, distance="dot")
+    with pytest.raises(InputError, match="--vector-column: this is for vectors alone"):
+        run("audit", "builtin:minilm", "--vector-column", "v", "--no-files")
+    with pytest.raises(InputError, match=r"cannot encode texts; pooled vectors .* poolscope\.audit\(vectors, texts\)"):
+        as_encoder(VECTORS)
+
+
+def test_vectors_that_were_read_are_taken(tmp_path):
+    np.savez(tmp_path / "v.npz", vectors=VECTORS, texts=TEXTS)
+    found = audit(read_vectors(tmp_path / "v.npz"))
+    assert found.corpus["digest"] == audit(VECTORS, TEXTS).corpus["digest"] is not None
