@@ -94,8 +94,6 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 
 # -- encode -----------------------------------------------------------------------------------------------------------
 
-INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
-
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
@@ -127,23 +125,19 @@ def encode(
 
     settings = EncoderOptions(**options)
     chosen = arguments.parse_layers(layers)
-    try:
-        corpus = read_corpus(texts, reading)
-        encoder = as_encoder(model, **options)
-        with encoding_progress(len(corpus)) as progress:
-            store = encode_to_store(
-                encoder,
-                corpus,
-                output,
-                options=settings,
-                layers=chosen,
-                shard_texts=shard_texts,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    corpus = read_corpus(texts, reading)
+    encoder = as_encoder(model, **options)
+    with encoding_progress(len(corpus)) as progress:
+        store = encode_to_store(
+            encoder,
+            corpus,
+            output,
+            options=settings,
+            layers=chosen,
+            shard_texts=shard_texts,
+            overwrite=overwrite,
+            progress=progress,
+        )
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
     if json is not None:

@@ -22,6 +22,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.files import atomic_path, finish_replacing, is_replacing, replace_files
+from poolscope.interrupts import keeping
 from poolscope.locks import folder_lock, writing
 from poolscope.stores.store import LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store, is_store, labels_digest
 from poolscope.texts import Texts
@@ -233,6 +234,17 @@ def _absent(store: Store, ids: Sequence[str]) -> list[int]:
     return [shard for shard, span in enumerate(parts) if not store.is_whole(shard, ids[span])]
 
 
+def _kept(store: Store, done: int) -> str:
+    """What is kept of a store whose filling is interrupted."""
+    beside = store.folder.name == NEXT
+    folder = store.folder.parent if beside else store.folder
+    before = " The store before it stands until the new one is whole." if beside else ""
+    return (
+        f"{done:,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
+        f"(texts are stored {max(store.manifest.shard_sizes):,} at a time).{before}"
+    )
+
+
 def _fill(store: Store, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None) -> Store:
     """Encode what is absent, then mark the store as complete."""
     manifest, parts = store.manifest, spans(store.manifest.shard_sizes)
@@ -241,12 +253,13 @@ def _fill(store: Store, encoder: TokenEncoder, texts: Texts, *, progress: Progre
     damaged = [shard for shard in absent if store.is_damaged(shard, texts.ids[parts[shard]])]
     if progress is not None and done:
         progress(done, 0)
-    for shard in absent:
-        encoded = encode_shard(encoder, texts[parts[shard]], layers=manifest.layers, progress=progress)
-        with writing(store.folder, kept=f"{done:,} of {len(store):,} texts are stored and stay so. "):
-            for layer in manifest.keys:
-                encoded[layer].save(store.shard_path(layer, shard))
-        done += manifest.shard_sizes[shard]
+    with keeping(lambda: _kept(store, done)):
+        for shard in absent:
+            encoded = encode_shard(encoder, texts[parts[shard]], layers=manifest.layers, progress=progress)
+            with writing(store.folder, kept=f"{done:,} of {len(store):,} texts are stored and stay so. "):
+                for layer in manifest.keys:
+                    encoded[layer].save(store.shard_path(layer, shard))
+            done += manifest.shard_sizes[shard]
     finished = replace(manifest, complete=True)
     if finished != manifest:
         with writing(store.folder, kept="All texts are stored. "):
