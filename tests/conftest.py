@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
 
 from poolscope.numbers.bures import native
 from report_visits import address, browser, dark, desktop, phone, visits  # noqa: F401 (fixtures of the browser tests)
+
+# The same examples on every machine; `make soak` looks for others (HYPOTHESIS_PROFILE=anew).
+settings.register_profile("same", derandomize=True)
+settings.register_profile("anew", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -297,6 +297,7 @@ def in_a_process(target: Target, whole: Path, copy: Path, cases: Iterable[int]) 
     if child == 0:
         os.close(receives)
         _bound_memory()
+        _use_one_thread()
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for the rest of the process)
         try:
             with os.fdopen(sends, "w", encoding="utf-8", errors="replace") as pipe:
@@ -322,6 +323,12 @@ def in_a_process(target: Target, whole: Path, copy: Path, cases: Iterable[int]) 
         yield case, "hang" if number == signal.SIGALRM else "crash", f"signal {number}"
 
 
+def _use_one_thread() -> None:
+    """A fork has none of its parent's OpenMP threads: torch would hang or crash in waiting for them."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
 def _bound_memory() -> None:
     with contextlib.suppress(ValueError, OSError):  # where there is no such file
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
@@ -342,14 +349,14 @@ def fuzz(cases: Callable[[], Iterator[int]], *, only: str = "", say: Callable[[s
             target.read(whole)
             met: Counter[str] = Counter()
             numbers = cases()
-            while some := list(islice(numbers, 50)):
-                for case, outcome, said in in_a_process(target, whole, Path(place, "case"), some):
+            while batch := list(islice(numbers, 50)):
+                for case, outcome, said in in_a_process(target, whole, Path(place, "case"), batch):
                     met[outcome] += 1
                     if outcome not in ("read", "refused"):
                         verdicts.wrong.append(f"{target.name}, case {case}: {outcome}\n{said}")
                     last = case
-                if last != some[-1]:  # the process ended at a case: the rest is for another one
-                    numbers = chain(some[some.index(last) + 1 :], numbers)
+                if last != batch[-1]:  # the process ended at a case: the rest is for another one
+                    numbers = chain(batch[batch.index(last) + 1 :], numbers)
             verdicts.counts += met
             say(f"{target.name}: {dict(met)}")
     return verdicts

@@ -22,6 +22,7 @@ STAGES = [
     ["results", "verdicts"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
+    ["runtimes"],
     ["capture"],
     ["charts"],
     ["metrics"],

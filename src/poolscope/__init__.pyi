@@ -15,6 +15,7 @@ from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
+from poolscope.evaluation.layers import best_layer as best_layer
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
@@ -32,6 +33,8 @@ from poolscope.metrics.socm.score import socm_pair as socm_pair
 from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics
+from poolscope.metrics.windows.likelihood import context_likelihood as context_likelihood
+from poolscope.metrics.windows.measure import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool

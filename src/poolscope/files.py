@@ -217,6 +217,15 @@ def _remove_leftovers(target: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove what killed writers on this machine left below a folder, of all files whose names fit the pattern."""
+    for path in folder.glob(f"{pattern}.{_host()}.*.tmp"):
+        number = path.name.split(".")[-2]
+        if number.isdigit() and not _lives(int(number)):
+            with suppress(OSError):
+                path.unlink()
+
+
 def _lives(process: int) -> bool:
     if process == os.getpid() or os.name == "nt":  # Windows refuses to remove an open file itself, and asks differently
         return process == os.getpid()

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,23 +39,35 @@ def writing(folder: Path, *, kept: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path, name: str = LOCK, *, wait: float = 0.0) -> Iterator[None]:
     """Hold the folder for writing; `StoreBusyError` names the process and host that hold it already.
 
+    `name` is that of the lock file, for locks on parts of a folder; `wait` says for how many seconds to wait for it.
     The lock is one of the system on an open file, gone when its process is gone, however it died: the `.lock`
     file that a killed writer leaves locks nothing. (A process number in a file, the usual way, must guess
     whether the number now means another process.)
     """
-    path = folder / LOCK
+    path = folder / name
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquire(path)
+        descriptor = _acquire_within(path, wait)
     try:
         yield
     finally:
         if sys.platform != "win32":  # Windows cannot remove an open file; there the empty lock file stays
             path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _acquire_within(path: Path, wait: float) -> int:
+    until = time.monotonic() + wait
+    while True:
+        try:
+            return _acquire(path)
+        except StoreBusyError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(min(0.2, wait))
 
 
 def _acquire(path: Path) -> int:

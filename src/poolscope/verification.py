@@ -19,6 +19,8 @@ import numpy as np
 from poolscope.auditing.compare import COMPARISON
 from poolscope.auditing.result import FILES, JSON
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.file import has_digests
+from poolscope.clouds.vectors import open_vectors
 from poolscope.digests import KEY, check_seal, digest_of, digest_of_arrays
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import current_file
@@ -145,6 +147,9 @@ def _of_file(path: Path, name: str) -> CheckedFile:
 
 
 def _check_clouds(path: Path) -> tuple[State, str]:
+    if path.parent.name.startswith("moments-"):
+        count = len(open_vectors(path))
+        return ("ok", f"vectors of {count:,} texts") if has_digests(path) else _without()
     clouds = TokenClouds.open(path)
     clouds.check()
     if not clouds.has_digests:
@@ -234,32 +239,40 @@ def _of_store(folder: Path, name: str) -> Iterator[CheckedFile]:
     ends = list(accumulate(store.manifest.shard_sizes))
     for layer in store.manifest.keys:
         for shard, size in enumerate(store.manifest.shard_sizes):
-            path = store.shard_path(layer, shard)
-            checked = _of_shard(path, f"{name}{path.parent.name}/{path.name}", size, store)
-            whole &= checked.state in ("ok", "unchecked")
-            yield checked
+            tokens, condensed = store.shard_path(layer, shard), store.vectors_path(layer, shard)
+            keeps_tokens = store.manifest.keep == "tokens"
+            for path in [tokens] if keeps_tokens else [condensed, *([tokens] if tokens.exists() else [])]:
+                expected = size if keeps_tokens or path == condensed else None
+                checked = _of_shard(path, f"{name}{path.parent.name}/{path.name}", expected, store)
+                whole &= checked.state in ("ok", "unchecked")
+                yield checked
     if whole:
         yield _checked(f"{name}(texts)", lambda: _check_texts(store, ends[-1]))
 
 
-def _of_shard(path: Path, name: str, size: int, store: Store) -> CheckedFile:
+def _of_shard(path: Path, name: str, size: int | None, store: Store) -> CheckedFile:
     if not path.exists():
         reason = "not written yet: the store is unfinished. " if not store.manifest.complete else ""
         return CheckedFile(name, "missing", reason + store.remedy("Finish"))
     checked = _of_file(path, name)
     if checked.state == "unchecked":
         return CheckedFile(name, *_without(store.manifest.poolscope))
-    if checked.state == "ok" and (count := len(TokenClouds.open(path))) != size:
+    if checked.state == "ok" and size is not None and (count := _count(path)) != size:
         return CheckedFile(name, "damaged", f"{count} texts where {size} belong. {store.remedy('Repair')}")
     return checked
+
+
+def _count(path: Path) -> int:
+    return len(open_vectors(path) if path.parent.name.startswith("moments-") else TokenClouds.open(path))
 
 
 def _check_texts(store: Store, count: int) -> tuple[State, str]:
     """Ids and texts of every layer against the digest of the manifest: no shard is of another store or misplaced."""
     for layer in store.manifest.keys:
-        clouds = store.clouds(layer, allow_partial=True)
+        tokens = store.manifest.keep == "tokens"
+        held = store.clouds(layer, allow_partial=True) if tokens else store.vectors(layer)
         try:
-            texts = Texts(tuple(clouds.ids), tuple(clouds.texts or ()), None, "", ReadReport(count, count))
+            texts = Texts(tuple(held.ids), tuple(held.texts or ()), None, "", ReadReport(count, count))
             same = texts.digest == store.manifest.texts["digest"]
         except InputError:  # one text twice, or fewer texts than ids
             same = False

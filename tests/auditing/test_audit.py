@@ -150,19 +150,29 @@ def test_truncation_names_twins_and_the_share_lost():
     assert found["truncation"].basis == "counted"
 
 
-def test_the_interval_of_the_share_lost_is_within_its_bounds_and_the_level_is_counted():
+def test_the_interval_of_the_share_lost_is_within_its_bounds_and_one_text_that_carries_it_is_named():
     """One text of 400 words among short ones: drawn or not drawn, the share is one of texts."""
     texts = [*sentences(54, low=4, high=8), " ".join(sentences(20, low=20, high=21, seed=1))]
     found = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16, trial_texts=0)
     verdict = found["truncation"].verdict
-    assert verdict.level == "repair"
-    assert found["truncation"].basis == "counted"
+    assert (verdict.level, verdict.basis) == ("watch", "few texts")
+    assert found.numbers["share_cut_without_few"] == 0
+    name = found.subject.ids[54]
+    assert f"Of 55 texts, {name} holds 100% of the tokens cut off; without it 0.0%" in verdict.sentence
+    assert name in found["truncation"].action.step
     assert verdict.interval.low == 0  # a corpus like this one without the long text
     assert verdict.value < verdict.interval.high < 1
     drawn = np.random.default_rng(5).integers(55, size=(4000, 55))
     kept, cut = (found.tables["truncation"][name].to_numpy() for name in ("tokens", "cut"))
     shares = cut[drawn].sum(axis=1) / (kept + cut)[drawn].sum(axis=1)
     assert verdict.interval.high == pytest.approx(np.quantile(shares, 0.975), abs=0.02)
+
+
+def test_a_group_that_holds_most_of_the_copies_is_named():
+    texts = [*topics(40), *["the same footer on every page of it all"] * 9, *["two of these"] * 2]
+    evidence = audit(bag_of_words, texts, trial_texts=0)["hubs"].verdict.evidence
+    sentence = next(sentence for sentence in evidence if "the equal texts" in sentence)
+    assert "holds 82% of the equal texts; without it 4.8% of the texts" in sentence
 
 
 def test_what_averages_hide_counts_where_using_it_wins_and_a_small_trial_has_not_asked():
@@ -290,7 +300,7 @@ def test_one_token_texts():
 
 
 def test_a_function_hides_its_truncation_and_takes_no_tokens():
-    found = audit(bag_of_words, topics(60))
+    found = audit(bag_of_words, [*topics(40), *topics(20, words=40, seed=1)])
     assert {"truncation", "position"} <= not_asked(found)
     assert found["short"].verdict.value is not None
 

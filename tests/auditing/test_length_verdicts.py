@@ -137,13 +137,12 @@ def test_documents_that_crowd_the_top_are_named():
     assert short.judge(biased, Thresholds({"short_watch": 99, "short_repair": 100})).level == "ok"
 
 
-def crowded(low, gap):
+def crowded(low, cost, **more):
     """The shortest fifth stands three times as often as it should; its interval starts at `low`."""
     biased = retrieval_by_length(*search(bias=0.7), bins=4)
     ratio = Estimate(3.0, Interval(low, 4.0, 0.95, "", ""), 1.0, 0.8, 1.2)
-    return dataclasses.replace(
-        biased, shortest=dataclasses.replace(biased.shortest, ratio=ratio), hit_gap=Estimate(0.2, gap)
-    )
+    shortest = dataclasses.replace(biased.shortest, ratio=ratio, cost=Estimate(0.2, cost), **more)
+    return dataclasses.replace(biased, shortest=shortest)
 
 
 def test_a_bias_is_repaired_only_if_it_is_sure_and_does_harm():
@@ -154,7 +153,15 @@ def test_a_bias_is_repaired_only_if_it_is_sure_and_does_harm():
     harmless = short.judge(crowded(2.1, unsure), Thresholds())
     assert (harmless.level, harmless.basis) == ("watch", "harmless")
     assert short.judge(crowded(1.9, loses), Thresholds()).level == "watch"  # the estimate alone is not enough
-    assert short.judge(crowded(0.9, loses), Thresholds()).level == "ok"
+    open_end = short.judge(crowded(0.9, loses), Thresholds())  # 0.9 to 4: neither chance nor a bias is shown
+    assert (open_end.level, "too few to tell" in open_end.sentence) == ("unchecked", True)
+
+
+def test_a_bias_that_could_be_told_is_ok_only_if_both_fifths_are_asked_for():
+    fair = retrieval_by_length(*search(), bins=4)
+    assert short.judge(fair, Thresholds()).level == "ok"
+    unasked = dataclasses.replace(fair, longest=dataclasses.replace(fair.longest, queries=7))
+    assert short.judge(unasked, Thresholds()).level == "unchecked"
 
 
 def test_no_bias_is_rarely_called_one():
@@ -259,18 +266,22 @@ def test_the_verdicts_of_a_report_are_those_of_the_judges(strong):
     assert list(length_verdicts(strong)) == ["length"]
 
 
-def test_few_queries_of_a_fifth_are_not_read_as_harmless():
-    """The longest fifth crowds the answers, and hardly a query asks for either fifth."""
+def test_what_a_crowd_costs_is_asked_of_the_others():
+    """The longest fifth crowds the answers, and no query asks for either fifth: those for the others tell."""
     random = np.random.default_rng(0)
     lengths = np.arange(200) + 10
     documents = random.normal(size=(200, 16))
     documents[lengths >= np.quantile(lengths, 0.8)] += 3 * np.ones(16) / 4
     relevant = np.stack([np.arange(40), np.arange(80, 120)], axis=1)  # of middling length
     queries = documents[80:120] + 2 * random.normal(size=(40, 16)) + 2 * np.ones(16) / 4
-    found = short.judge(retrieval_by_length(queries, documents, relevant, lengths), Thresholds())
-    assert (found.level, found.basis) == ("watch", "too few")
-    assert "cannot be told from so few queries (0 for the shortest and 0 for the longest)" in found.sentence
-    assert "too few to compare" in found.evidence[0]
+    result = retrieval_by_length(queries, documents, relevant, lengths)
+    verdict = short.judge(result, Thresholds())
+    assert verdict.level in ("watch", "repair")
+    assert result.longest.cost.value > 0 > result.shortest.cost.value
+    assert "too few to compare" in verdict.evidence[0]
+    few = retrieval_by_length(queries[:7], documents, relevant[:7], lengths)
+    assert short.judge(few, Thresholds()).level in ("unchecked", "watch")
+    assert short.judge(few, Thresholds({"short_repair": 0.1})).level != "repair"
 
 
 def test_three_of_three_is_not_certain():

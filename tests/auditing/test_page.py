@@ -42,12 +42,13 @@ def test_tables_have_headings_in_words_and_files_their_own_names(found):
     assert (cosine.heading, cosine.low, cosine.high) == ("Mean cosine", "cosine_low", "cosine_high")
 
 
-def test_poolings_have_headings_that_hold_for_neighbours_and_for_cosines(found):
+def test_neighbours_and_cosines_of_a_runtime_have_tables_of_their_own(found):
     cosines = audit(bag_of_words, topics(60, words=16), vectors=pool(found.subject.clouds, "mean"), trial_texts=0)
     assert cosines["pooling"].number_name != found["pooling"].number_name
-    for result in (found, cosines):
-        (table,) = (table for table in result["pooling"].shown() if table.name == "Poolings")
-        assert [column.heading for column in table.view] == ["Pooling", "Agreement", "Floor"]
+    (kept,), (causes,) = found["pooling"].shown(), cosines["pooling"].shown()
+    assert [column.heading for column in kept.view] == ["Pooling", "Neighbours kept", "Floor"]
+    assert [column.heading for column in causes.view][:2] == ["Cause", "Cosine"]
+    assert causes.view[1].low == "cosine_low"
 
 
 def test_groups_of_equal_texts_are_counted_from_one():

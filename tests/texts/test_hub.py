@@ -12,12 +12,12 @@ from poolscope.errors import InputError, MissingExtraError
 from poolscope.texts import read_texts
 
 
-def fake_hub(monkeypatch: pytest.MonkeyPatch, result: object) -> list[tuple[object, ...]]:
+def fake_hub(monkeypatch: pytest.MonkeyPatch, result: object, *, streamed: bool = False) -> list[tuple[object, ...]]:
     calls: list[tuple[object, ...]] = []
 
     def load_dataset(name: str, config: str | None, **options: object) -> object:
         calls.append((name, config, options.pop("split")))
-        assert options == {"streaming": False, "trust_remote_code": False}
+        assert options == {"streaming": streamed, "trust_remote_code": False}
         if isinstance(result, Exception):
             raise result
         return result
@@ -44,8 +44,10 @@ def test_hub_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, datasets.DatasetDict(train=data, test=data))
     with pytest.raises(InputError, match=r"splits 'train', 'test'.*hub:NAME:SPLIT"):
         read_texts("hub:name")
-    with pytest.raises(InputError, match="streamed data set"):
-        read_texts(data.to_iterable_dataset())
+    streamed = read_texts(data.to_iterable_dataset(), label_column="label")
+    assert (streamed.texts, streamed.labels) == (("s", "t", "u"), ("good", "bad", "-1"))
+    fake_hub(monkeypatch, data.to_iterable_dataset(), streamed=True)
+    assert read_texts("stream:org/name:train").source == "stream:org/name:train"
 
 
 def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

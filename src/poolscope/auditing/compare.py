@@ -65,8 +65,8 @@ class Comparison(Result):
     @property
     def keys(self) -> list[str]:
         """The questions that an audit has answered, in the order of the table; those that it does not know last."""
-        asked = dict.fromkeys(row["key"] for row in self.answers)
-        return [key for key in QUESTIONS if key in asked] + [key for key in asked if key not in QUESTIONS]
+        present = dict.fromkeys(row["key"] for row in self.answers)
+        return [key for key in QUESTIONS if key in present] + [key for key in present if key not in QUESTIONS]
 
     def headline(self) -> dict[str, Any]:
         """The names, and how many numbers are compared."""

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HalvesTask",
+    "Pieces",
     "Trial",
     "chunk_trial",
     "cloud_trial",
     "cut_halves",
+    "cut_pieces",
     "decided_by",
     "judged_by",
     "mean_removal_trial",
@@ -68,18 +70,14 @@ class HalvesTask(Bench):
 
 def cut_halves(subject: Subject) -> HalvesTask | str:
     """The task on a draw of at most half of the texts, or the reason why there can be none."""
-    if not subject.can_encode:
-        ready = "clouds" if subject.collection is None else "vectors"
-        return f"the halves of the texts would have to be encoded, and only ready {ready} are at hand"
-    if subject.texts is None:
-        return "the texts themselves are not at hand"
-    if subject.trial_texts == 0:
-        return "trials were switched off"
+    if (reason := _cannot_try(subject)) is not None:
+        return reason
+    texts = subject.texts or []
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
     order = np.random.default_rng(subject.seed).permutation(distinct)
     chosen = np.sort(order[: min(_trial_size(subject), len(distinct) // 2)])
     try:
-        halves = split_half([subject.texts[k] for k in chosen])
+        halves = split_half([texts[k] for k in chosen])
     except InputError:
         halves = Halves([], [], np.zeros((0, 2), np.int64))
     if len(halves.queries) < MIN_QUERIES:
@@ -95,6 +93,68 @@ def cut_halves(subject: Subject) -> HalvesTask | str:
         others=subject.vectors[others],
         other_lengths=subject.clouds.lengths[others],
     )
+
+
+# -- short and long texts -----------------------------------------------------------------------------------------
+
+# Queries for each fifth of the lengths at the least: their hit rates differ visibly from 16 or so on.
+_EACH_FIFTH = 16
+# Words of a piece: a third of a short text, but enough to say something and no more than a question has.
+_PIECE = (4, 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Pieces of some texts as queries, the same texts without them, and all other texts as further documents.
+
+    Every fifth of the lengths is asked for by as many queries, all of one length in words, so that what differs between
+    the fifths is the document. `lengths` are those of the whole texts.
+    """
+
+    queries: NDArray[Any]
+    documents: NDArray[Any]
+    relevant: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    words: int
+
+
+def cut_pieces(subject: Subject) -> Pieces | str:
+    """Queries for texts of every length, or the reason why there can be none."""
+    if (reason := _cannot_try(subject)) is not None:
+        return reason
+    texts, distinct = subject.texts or [], subject.distinct
+    kept, whole = subject.clouds.lengths[distinct], (subject.clouds.lengths + subject.clouds.truncated)[distinct]
+    words = [texts[k].split() for k in distinct]
+    counts = np.array([len(row) for row in words])
+    size = int(np.clip(np.quantile(counts, 0.1) // 3, *_PIECE))
+    each = max(_trial_size(subject) // 5, _EACH_FIFTH) if subject.trial_texts is None else -(-subject.trial_texts // 5)
+    fifth = np.searchsorted(np.quantile(whole, [0.2, 0.4, 0.6, 0.8]), whole)
+    random = np.random.default_rng(subject.seed)
+    order = random.permutation(np.flatnonzero(counts >= 2 * size))
+    chosen = np.sort(np.concatenate([order[fifth[order] == number][:each] for number in range(5)]))
+    if len(chosen) < MIN_QUERIES:
+        return f"{len(chosen)} of the texts have {2 * size} words or more to cut a query from, {MIN_QUERIES} are needed"
+    queries, rests = [], []
+    for k in chosen:  # from what the model read of the text
+        read = max(int(counts[k] * kept[k] / whole[k]), size)
+        start = int(random.integers(read - size + 1))
+        queries.append(" ".join(words[k][start : start + size]))
+        rests.append(" ".join(words[k][:start] + words[k][start + size :]))
+    encoded = unit_rows(subject.encoded([*queries, *rests]), "pieces")
+    documents = subject.vectors[distinct]
+    documents[chosen] = encoded[len(chosen) :]
+    relevant = np.stack([np.arange(len(chosen)), chosen], axis=1)
+    return Pieces(encoded[: len(chosen)], documents, relevant, whole, size)
+
+
+def _cannot_try(subject: Subject) -> str | None:
+    """Why no text can be encoded anew; None where one can."""
+    if not subject.can_encode:
+        ready = "clouds" if subject.collection is None else "vectors"
+        return f"parts of the texts would have to be encoded, and only ready {ready} are at hand"
+    if subject.texts is None:
+        return "the texts themselves are not at hand"
+    return "trials were switched off" if subject.trial_texts == 0 else None
 
 
 def _trial_size(subject: Subject) -> int:

@@ -49,9 +49,9 @@ class TokenRuler:
     def measure(self, texts: Sequence[str]) -> Measured:
         """The tokens of whole texts, each tokenised alone with the prompt before it."""
         prompt = self._encoder.prompt
-        found = self._encoder.tokenize([prompt + text for text in texts] if prompt else texts, self._longest)
-        tokens = found.lengths + found.cut
-        return Measured(tokens, (found.cut == 0) & (tokens <= self.limit))
+        tokenized = self._encoder.tokenize([prompt + text for text in texts] if prompt else texts, self._longest)
+        tokens = tokenized.lengths + tokenized.cut
+        return Measured(tokens, (tokenized.cut == 0) & (tokens <= self.limit))
 
     def weigh(self, strings: Sequence[str]) -> NDArray[np.float64]:
         """About how many tokens each string is in the middle of a text; equal strings are tokenised once."""
@@ -106,16 +106,16 @@ def split_texts(texts: Sequence[str], ruler: TokenRuler, *, overlap: int = 0) ->
     Without overlap every character that is not blank stands in exactly one piece. A piece begins and ends with a
     character that is not blank, unless it is a text that fits as it is.
     """
-    found: list[list[Piece]] = [[] for _ in texts]
+    pieces_of: list[list[Piece]] = [[] for _ in texts]
     fitting, waiting = _measured(texts, [Piece(owner, 0, len(text)) for owner, text in enumerate(texts)], ruler)
     while True:
         for piece in fitting:
-            found[piece.owner].append(piece)
+            pieces_of[piece.owner].append(piece)
         if not waiting:
             break
         fitting, waiting = _measured(texts, _smaller(texts, waiting, ruler, room=ruler.room - overlap), ruler)
-    found = [sorted(pieces, key=lambda piece: piece.start) for pieces in found]
-    return _overlapping(texts, found, ruler, overlap=overlap) if overlap else found
+    pieces_of = [sorted(pieces, key=lambda piece: piece.start) for pieces in pieces_of]
+    return _overlapping(texts, pieces_of, ruler, overlap=overlap) if overlap else pieces_of
 
 
 def _measured(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler) -> tuple[list[Piece], list[Piece]]:
@@ -201,12 +201,12 @@ def _opened(units: Units, weights: Array, blanks: Array, ruler: TokenRuler) -> t
 
 
 def _overlapping(
-    texts: Sequence[str], found: list[list[Piece]], ruler: TokenRuler, *, overlap: float
+    texts: Sequence[str], pieces_of: list[list[Piece]], ruler: TokenRuler, *, overlap: float
 ) -> list[list[Piece]]:
     """The same pieces, each beginning earlier, with the end of the one before it, as far as it then fits."""
-    given = [list(pieces) for pieces in found]
-    places = [(owner, k) for owner, pieces in enumerate(found) for k in range(1, len(pieces))]
-    before = [found[owner][k - 1] for owner, k in places]
+    originals = [list(pieces) for pieces in pieces_of]
+    places = [(owner, k) for owner, pieces in enumerate(pieces_of) for k in range(1, len(pieces))]
+    before = [pieces_of[owner][k - 1] for owner, k in places]
     weighed = _weighed(texts, before, [piece.tokens - ruler.added for piece in before], ruler) if before else []
     waiting = dict(zip(places, zip(before, weighed, strict=True), strict=True))
     while waiting and overlap >= 1:
@@ -214,12 +214,12 @@ def _overlapping(
         for (owner, k), (piece, (units, weights, _)) in waiting.items():
             first = choose_overlap(weights, units.kinds, overlap)
             if first is not None:
-                longer[owner, k] = found[owner][k]._replace(start=piece.start + int(units.starts[first]))
+                longer[owner, k] = pieces_of[owner][k]._replace(start=piece.start + int(units.starts[first]))
         fitting, others = _measured(texts, list(longer.values()), ruler)
         number = {(piece.owner, piece.end): place for place, piece in longer.items()}
         for piece in fitting:
             owner, k = number[piece.owner, piece.end]
-            given[owner][k] = piece
+            originals[owner][k] = piece
         waiting = {number[p.owner, p.end]: waiting[number[p.owner, p.end]] for p in others}
         overlap /= 2
-    return given
+    return originals

@@ -49,6 +49,7 @@ COMMANDS = (
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
     Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
+    Row("windows", "windows", "What is lost when tokens are replaced by means of windows.", LOOK),
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),

@@ -354,3 +354,17 @@ def parse_layers(text: str | None) -> list[int] | None:
         raise InputError(
             f"--layers: received {text!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
         ) from None
+
+
+def parse_part(text: str | None) -> tuple[int, int] | None:
+    """Part K of N from `--shard K/N`.
+
+    >>> parse_part("3/16"), parse_part(None)
+    ((3, 16), None)
+    """
+    if text is None:
+        return None
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise InputError(f"--shard: received {text!r}; allowed: K/N with K from 1 to N, such as 3/16.")
+    return int(number), int(of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,12 +46,41 @@ def command(name: str) -> Callable[..., None]:
     ) -> None:
 
         screen = arguments.open_screen(json)
-        result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
+        result = _in_parts(metric, model, texts, reading, options, screen)
+        if result is None:
+            result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
         _print(result, screen)
         put_result(result, screen, json=json, table=table, figure=figure)
 
     measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
     return measure
+
+
+def _in_parts(
+    metric: Metric,
+    model: str,
+    texts: str | None,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    screen: Console,
+) -> Result | None:
+    """The metric of a store, shard by shard, whatever its size; None where it is no store, or parts do not merge."""
+    from poolscope.cli.inputs import counting_progress, refuse_with_clouds
+    from poolscope.stores.store import Store, is_store
+
+    if metric.part is None or not is_store(model):
+        return None
+    refuse_with_clouds(model, texts, reading, options)
+    store = Store.open(model)
+    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    with counting_progress("measuring", len(store), "texts") as progress:
+        return metric.in_parts(_counted(store.shards(pooled=metric.needs == "vectors"), progress))
+
+
+def _counted(shards: Iterator[Any], progress: Callable[[int], None]) -> Iterator[Any]:
+    for shard in shards:
+        yield shard
+        progress(len(shard))
 
 
 def _inputs(

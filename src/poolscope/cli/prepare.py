@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from poolscope.chunks import Chunks
     from poolscope.stores.store import Store
+    from poolscope.texts import Texts
 
 # -- chunk ------------------------------------------------------------------------------------------------------------
 
@@ -107,6 +108,15 @@ def encode(
     shard_texts: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most texts in one file of the store.")
     ] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="tokens|moments|vectors", help="All tokens, or one vector a text: far less to store.")
+    ] = "tokens",
+    keep_tokens: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Beside moments or vectors: the tokens of N texts.")
+    ] = 0,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
     json: arguments.Json = None,
     *,
@@ -119,13 +129,13 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import encoding_progress, read_corpus
+    from poolscope.cli.inputs import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
     chosen = arguments.parse_layers(layers)
-    corpus = read_corpus(texts, reading)
+    corpus = _corpus(texts, reading, output)
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
         store = encode_to_store(
@@ -135,14 +145,31 @@ def encode(
             options=settings,
             layers=chosen,
             shard_texts=shard_texts,
+            keep=keep,
+            keep_tokens=keep_tokens,
+            part=arguments.parse_part(shard),
             overwrite=overwrite,
             progress=progress,
         )
+    if not store.manifest.complete:
+        stored = f"{store.stored():,} of {len(store):,} texts are stored"
+        typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
+        return
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
     if json is not None:
         content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
         arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
+
+
+def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:
+    """The texts; all of a large corpus are read into a file beside the store."""
+    from poolscope.cli.inputs import read_corpus
+    from poolscope.stores.writer import texts_for_store
+
+    if texts is None or reading["limit"]:
+        return read_corpus(texts, reading)
+    return texts_for_store(texts, output, **{name: reading[name] for name in ("column", "id_column", "label_column")})
 
 
 def _print_store(store: Store, notes: list[str], screen: Console) -> None:
@@ -151,6 +178,9 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
     from poolscope.encoders.reports import truncation_report, unknown_notes
 
     layers = store.manifest.keys
+    if store.manifest.keep != "tokens":
+        _print_vectors(store, notes, screen)
+        return
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
     screen.print(
@@ -164,6 +194,21 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
     arguments.name_next(screen, f"poolscope socm {shlex.quote(str(store.folder))}")
+
+
+def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
+    """What a store of one vector a text holds, without reading all of it."""
+    from rich.filesize import decimal
+
+    sample, source = store.manifest.sample, store.manifest.texts["source"]
+    screen.print(f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})")
+    if sample is not None:
+        notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
+    for note in notes:
+        screen.print(f"  {note}", style="dim")
+    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    screen.print(f"stored: {store.folder} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
+    arguments.name_next(screen, f"poolscope profile {shlex.quote(str(store.folder))}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

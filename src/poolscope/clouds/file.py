@@ -46,8 +46,9 @@ class Guard:
         """Whether these rows lie in its batch."""
         return 0 <= address_of(rows) - self.begin <= len(self._raw) - rows.nbytes
 
-    def check(self, rows: NDArray[Any]) -> None:
-        """Compare the pieces in which these rows lie; an error names the file."""
+    def check(self, rows: NDArray[Any] | None = None) -> None:
+        """Compare the pieces in which these rows lie, or all; an error names the file."""
+        rows = self._raw if rows is None else rows
         if not self._left or not rows.nbytes:
             return
         first = address_of(rows) - self.begin
@@ -86,7 +87,8 @@ def address_of(rows: NDArray[Any]) -> int:
 class DigestedFile:
     """An Arrow IPC file that is written batch by batch, each with its digests; `with` closes it."""
 
-    def __init__(self, path: str | os.PathLike[str], schema: pa.Schema) -> None:
+    def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, *, bulk: str = "tokens") -> None:
+        self._bulk = bulk
         self.schema = schema.with_metadata({**(schema.metadata or {}), _KEY: b"1"})
         self._writer = pa.ipc.new_file(os.fspath(path), self.schema)
         self._written: list[bytes] = []
@@ -98,7 +100,8 @@ class DigestedFile:
     def write(self, table: pa.Table) -> None:
         """Append the rows of a table, a record batch a chunk."""
         for batch in table.to_batches():
-            self._put(batch, {"rest": _rest_digest(batch, self.schema, self._rows), "tokens": pieces_of(_raw(batch))})
+            rest = _rest_digest(batch, self.schema, self._rows, self._bulk)
+            self._put(batch, {"rest": rest, "tokens": pieces_of(_raw(batch, self._bulk))})
             self._rows += batch.num_rows
 
     def close(self) -> None:
@@ -125,22 +128,24 @@ def _end(written: Sequence[bytes]) -> dict[str, Any]:
     return {"batches": len(written), "all": digest_of(b"\n".join(written))}
 
 
-def _raw(batch: pa.RecordBatch) -> NDArray[np.uint8]:
-    """The vectors of a batch as bytes, without a copy."""
-    column = batch.column("tokens")
+def _raw(batch: pa.RecordBatch, bulk: str) -> NDArray[np.uint8]:
+    """The vectors of a batch as bytes, without a copy: those of tokens, or one a text."""
+    column = batch.column(bulk)
+    if pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=True)).view(np.uint8)
     ends = column.offsets[0].as_py(), column.offsets[-1].as_py()
     size = column.type.value_type.list_size
     numbers = column.values.flatten().to_numpy(zero_copy_only=True)
     return np.asarray(numbers[ends[0] * size : ends[1] * size]).view(np.uint8)
 
 
-def _rest_digest(batch: pa.RecordBatch, schema: pa.Schema, start: int) -> str:
+def _rest_digest(batch: pa.RecordBatch, schema: pa.Schema, start: int, bulk: str) -> str:
     """The digest of everything in a batch but its vectors, of its place in the file and of what the schema says."""
     kinds = [f"{field.name} {field.type}" for field in schema]
     parts = [f"{start} {batch.num_rows} {kinds} {sorted((schema.metadata or {}).items())}".encode()]
     for field in schema:
         column = batch.column(field.name)
-        parts += _lengths(column) if field.name == "tokens" else _content(column)
+        parts += _content(column) if field.name != bulk else _lengths(column) if bulk == "tokens" else []
     return digest_of(*parts)
 
 
@@ -174,7 +179,7 @@ def _lengths(column: pa.Array) -> list[bytes]:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_clouds(path: str | os.PathLike[str]) -> tuple[pa.Table, Guards]:
+def read_digested(path: str | os.PathLike[str], *, bulk: str = "tokens") -> tuple[pa.Table, Guards]:
     """The table of a file, memory-mapped, and the guards of its vectors (none for a file without digests)."""
     try:
         with (
@@ -190,7 +195,7 @@ def read_clouds(path: str | os.PathLike[str]) -> tuple[pa.Table, Guards]:
             if _KEY not in (table.schema.metadata or {}) and not any(digests):
                 say_without_digests()
                 return table, Guards()
-            guards = Guards(_guards(path, reader.schema, [batch for batch, _ in parts], digests))
+            guards = Guards(_guards(path, reader.schema, [batch for batch, _ in parts], digests, bulk))
     except FileNotFoundError:
         raise StoreError(
             f"{path}: no such cloud file. Write one with TokenClouds.save or `poolscope encode`."
@@ -199,8 +204,14 @@ def read_clouds(path: str | os.PathLike[str]) -> tuple[pa.Table, Guards]:
     return table.replace_schema_metadata(metadata), guards
 
 
+def has_digests(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it has digests; whether they agree, reading tells."""
+    with reading(path, _REMEDY, is_not="a readable Arrow IPC file"), pa.memory_map(os.fspath(path)) as source:
+        return _KEY in (pa.ipc.open_file(source).schema.metadata or {})
+
+
 def _guards(
-    path: object, schema: pa.Schema, batches: Sequence[pa.RecordBatch], digests: Sequence[bytes | None]
+    path: object, schema: pa.Schema, batches: Sequence[pa.RecordBatch], digests: Sequence[bytes | None], bulk: str
 ) -> Iterator[Guard]:
     """Compare all digests but those of vectors, which the guards do that this gives."""
     own = [digest or b"{}" for digest in digests]
@@ -208,8 +219,8 @@ def _guards(
         raise ValueError("parts of it, or their digests, are missing")
     start = 0
     for batch, digest in zip(batches[:-1], own[:-1], strict=True):
-        content, raw = json.loads(digest), _raw(batch)
-        if content["rest"] != _rest_digest(batch, schema, start):
+        content, raw = json.loads(digest), _raw(batch, bulk)
+        if content["rest"] != _rest_digest(batch, schema, start, bulk):
             raise ValueError(f"ids, texts or lengths from text {start} on are not those that were written")
         if len(content["tokens"]) != -(-len(raw) // PIECE):
             raise ValueError(f"it has more or fewer vectors than were written, from text {start} on")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds.file import Guard, Guards
 from poolscope.errors import InputError, StoreError
+from poolscope.texts.records import ArrowStrings as ArrowStrings
 from poolscope.texts.tables import is_table
 
 FORMAT = 1
@@ -24,34 +25,6 @@ _COLUMNS = {
     "truncated": pa.int32(),
     "token_ids": pa.large_list(pa.int32()),
 }
-
-
-class ArrowStrings(Sequence[str]):
-    """A string column read on demand, so that a memory-mapped corpus stays on disk."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        if isinstance(index, slice):
-            return [self[k] for k in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        return str(self._column[int(index) % len(self)].as_py())
-
-    def __iter__(self) -> Iterator[str]:
-        for chunk in self._column.chunks:
-            yield from chunk.to_pylist()
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} strings>"
 
 
 @dataclass(frozen=True)
@@ -95,13 +68,13 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
         raise InputError(
             f"{name}: received a {type(values).__name__}, a table; needed: one entry a text. Pass its column."
         )
-    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    entries = values.tolist() if isinstance(values, np.ndarray) else list(values)
     plural = {"id": "ids", "text": "texts"}.get(name, name)
-    if len(found) != count:
-        raise InputError(f"{plural}: received {len(found)} entries for {count} texts; one per text is needed.")
+    if len(entries) != count:
+        raise InputError(f"{plural}: received {len(entries)} entries for {count} texts; one per text is needed.")
     if name != "token_ids":
-        found = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(found)]
-    return pa.array(found, _COLUMNS[name])
+        entries = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(entries)]
+    return pa.array(entries, _COLUMNS[name])
 
 
 def _id(value: Any, place: str) -> str:
@@ -207,16 +180,16 @@ def padded_input(value: Any, name: str) -> Any:
 
 def positions_of(indices: Any, count: int) -> NDArray[np.int64]:
     """The positions that whole numbers or a mask of booleans mean, at least one."""
-    given = np.asarray(indices)
-    if given.dtype == object and all(isinstance(value, bool) for value in given.flat):  # a nullable column of pandas
-        given = given.astype(bool)
-    mask = given.dtype == bool
-    if given.ndim != 1 or (mask and len(given) != count) or (given.size and given.dtype.kind not in "biu"):
+    chosen = np.asarray(indices)
+    if chosen.dtype == object and all(isinstance(value, bool) for value in chosen.flat):  # a nullable column of pandas
+        chosen = chosen.astype(bool)
+    mask = chosen.dtype == bool
+    if chosen.ndim != 1 or (mask and len(chosen) != count) or (chosen.size and chosen.dtype.kind not in "biu"):
         raise InputError(
-            f"received positions of shape {given.shape} and type {given.dtype} for {count} texts; allowed: a list of "
+            f"received positions of shape {chosen.shape} and type {chosen.dtype} for {count} texts; allowed: a list of "
             f"whole numbers, or a mask of {count} booleans. Convert it to one of these."
         )
-    positions = np.flatnonzero(given) if mask else given.astype(np.int64)
+    positions = np.flatnonzero(chosen) if mask else chosen.astype(np.int64)
     if not len(positions):
         raise InputError(f"received a selection of no text; at least one of the {count} is needed.")
     if ((positions < -count) | (positions >= count)).any():

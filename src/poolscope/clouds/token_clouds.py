@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from poolscope.clouds.file import DigestedFile, Guards, read_clouds
+from poolscope.clouds.file import DigestedFile, Guards, read_digested
 from poolscope.clouds.table import (
     ArrowStrings,
     Block,
@@ -384,19 +384,19 @@ class TokenClouds:
 
         Then it is compared with the digest that the file has of it; an error says that the file is damaged.
         """
-        table, guards = read_clouds(path)
+        table, guards = read_digested(path)
         with reading(path, "Encode the texts again.", is_not="a file of token clouds"):
             return cls(table, _guards=guards)
 
 
 def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What a provenance says that holds for a part of its texts too."""
-    found = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
+    kept = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
     texts = provenance.get("texts")
     if isinstance(texts, Mapping):  # it may have been written by anyone
         origin = {"source": texts.get("source"), "part_of": texts.get("digest", texts.get("part_of"))}
-        found["texts"] = {name: value for name, value in origin.items() if value is not None}
-    return found
+        kept["texts"] = {name: value for name, value in origin.items() if value is not None}
+    return kept
 
 
 # -- building clouds as they come -------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, reading
+from poolscope.clouds.file import DigestedFile, read_digested
+from poolscope.errors import InputError, StoreError, reading
+from poolscope.files import atomic_path
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -40,6 +42,9 @@ class Vectors:
     """One vector a text (N × d), with what is known of the texts; `texts` or `lengths` or both may be None.
 
     `lengths` are those of the file or, where it holds texts only, the number of their words (`unit` says which).
+    Vectors that poolscope made itself (`poolscope encode --keep moments`) know how many tokens of each text were cut
+    off (`truncated`) and, where they are means of tokens, the spread of these over the squared norm of the mean
+    (`traces`).
     """
 
     vectors: NDArray[Any]
@@ -49,6 +54,8 @@ class Vectors:
     labels: tuple[str, ...] | None = None
     source: str = "memory"
     unit: str = "tokens"
+    truncated: NDArray[np.int64] | None = None
+    traces: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -111,13 +118,13 @@ def read_vectors(
         )
     if not file.is_file():
         raise InputError(f"{path}: there is no such file. Check the spelling, or write it with numpy.savez.")
-    asked = {"texts": column, "ids": id_column, "labels": label_column}
-    named = {part: name for part, name in asked.items() if name is not None}
-    found = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else numpy_parts(file, named)
-    given = {"texts": texts, "lengths": lengths}
-    if double := [name for name, value in given.items() if value is not None and found.get(name) is not None]:
+    columns = {"texts": column, "ids": id_column, "labels": label_column}
+    named = {part: name for part, name in columns.items() if name is not None}
+    parts = _from_parquet(file, named) if file.suffix.lower() == ".parquet" else numpy_parts(file, named)
+    passed = {"texts": texts, "lengths": lengths}
+    if double := [name for name, value in passed.items() if value is not None and parts.get(name) is not None]:
         raise InputError(f"{file.name} holds {' and '.join(double)} of its own; received others too. Leave them out.")
-    return _checked({**found, **{name: value for name, value in given.items() if value is not None}}, file.name)
+    return _checked({**parts, **{name: value for name, value in passed.items() if value is not None}}, file.name)
 
 
 def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
@@ -144,9 +151,9 @@ def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
         table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}
-    found = _named(columns, lists, file.name, "columns", named)
-    found["vectors"] = _list_matrix(found["vectors"], file.name)
-    return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in found.items()}
+    parts = _named(columns, lists, file.name, "columns", named)
+    parts["vectors"] = _list_matrix(parts["vectors"], file.name)
+    return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in parts.items()}
 
 
 def _is_list(kind: Any) -> bool:
@@ -176,26 +183,28 @@ def _list_sizes(chunk: Any) -> NDArray[Any]:
 
 
 def _named(
-    found: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str, named: Mapping[str, str]
+    available: Mapping[str, Any], matrices: Sequence[str], file: str, unit: str, named: Mapping[str, str]
 ) -> dict[str, Any]:
     """The parts by what they are: as `named`, under one of their usual names or, for the vectors, the only matrix."""
-    if unknown := [name for name in named.values() if name not in found]:
+    if unknown := [name for name in named.values() if name not in available]:
         raise InputError(
-            f"{file}: received the name '{unknown[0]}'; there are only the {unit} {', '.join(found)}. Name one of "
+            f"{file}: received the name '{unknown[0]}'; there are only the {unit} {', '.join(available)}. Name one of "
             f"these, or leave it out."
         )
     parts = {
-        part: found[name] for part, names in _NAMES.items() if (name := next((n for n in names if n in found), None))
+        part: available[name]
+        for part, names in _NAMES.items()
+        if (name := next((n for n in names if n in available), None))
     }
-    parts |= {part: found[name] for part, name in named.items()}
+    parts |= {part: available[name] for part, name in named.items()}
     if "vectors" not in parts:
         if len(matrices) != 1:
-            listing = ", ".join(f"'{name}'" for name in found) or "none"
+            listing = ", ".join(f"'{name}'" for name in available) or "none"
             raise InputError(
                 f"{file}: received the {unit} {listing}; {len(matrices)} of them could be the vectors. Name the right "
                 f"one 'vectors'."
             )
-        parts["vectors"] = found[matrices[0]]
+        parts["vectors"] = available[matrices[0]]
     return parts
 
 
@@ -229,24 +238,64 @@ def _checked(parts: Mapping[str, Any], source: str) -> Vectors:
 def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...] | None:
     if values is None:
         return None
-    found = [None if is_missing(value) else str(value) for value in values]
-    if len(found) != count or None in found:
+    strings = [None if is_missing(value) else str(value) for value in values]
+    if len(strings) != count or None in strings:
         raise InputError(
-            f"{source}: received {len(found)} {name} ({found.count(None)} of them missing) for {count} vectors; one a "
-            f"vector is needed."
+            f"{source}: received {len(strings)} {name} ({strings.count(None)} of them missing) for {count} vectors; "
+            f"one a vector is needed."
         )
-    return tuple(value for value in found if value is not None)
+    return tuple(value for value in strings if value is not None)
 
 
 def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
     """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
-    found = np.asarray(lengths)
-    whole = found.dtype.kind in "iu" or (
-        found.dtype.kind == "f" and bool(np.isfinite(found).all()) and bool((found == np.round(found)).all())
+    numbers = np.asarray(lengths)
+    whole = numbers.dtype.kind in "iu" or (
+        numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
     )
-    if found.shape != (count,) or not whole or (found < 0).any():
+    if numbers.shape != (count,) or not whole or (numbers < 0).any():
         raise InputError(
-            f"{source}: received lengths of shape {found.shape} and type {found.dtype}; needed is one whole number ≥ 0 "
-            f"for each of the {count} vectors. Count the tokens (or the words) of every text."
+            f"{source}: received lengths of shape {numbers.shape} and type {numbers.dtype}; needed is one whole "
+            f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
         )
-    return found.astype(np.int64)
+    return numbers.astype(np.int64)
+
+
+# -- the files of a store that keeps one vector a text ----------------------------------------------------------------
+
+
+def save_vectors(held: Vectors, path: str | os.PathLike[str]) -> None:
+    """Write one Arrow IPC file, atomically: id, text, length, truncated, trace and vector (float32) of every text."""
+    vectors = np.ascontiguousarray(held.vectors, dtype=np.float32)
+    columns = {
+        "id": pa.array(held.ids, pa.string()),
+        "text": pa.array([None] * len(held) if held.texts is None else held.texts, pa.large_string()),
+        "length": pa.array(held.lengths, pa.int32()),
+        "truncated": pa.array(held.truncated, pa.int32()),
+        "trace": pa.array([None] * len(held) if held.traces is None else held.traces, pa.float64()),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
+    }
+    table = pa.table(columns)
+    with atomic_path(path) as temporary, DigestedFile(temporary, table.schema, bulk="vector") as file:
+        file.write(table)
+
+
+def open_vectors(path: str | os.PathLike[str]) -> Vectors:
+    """Read a file that `save_vectors` wrote; the vectors are memory-mapped, and compared with their digests."""
+    table, guards = read_digested(path, bulk="vector")
+    for guard in guards.all:
+        guard.check()
+    with reading(path, "Encode the texts again.", kind=StoreError, is_not="a file of vectors"):
+        column = table.column("vector").combine_chunks()
+        vectors = column.values.to_numpy().reshape(len(table), column.type.list_size)
+        numbers = {name: table.column(name).to_numpy().astype(np.int64) for name in ("length", "truncated")}
+        texts, traces = table.column("text"), table.column("trace")
+        return Vectors(
+            vectors=vectors,
+            texts=None if texts.null_count else tuple(texts.to_pylist()),
+            lengths=numbers["length"],
+            ids=tuple(table.column("id").to_pylist()),
+            source=Path(path).name,
+            truncated=numbers["truncated"],
+            traces=None if traces.null_count else traces.to_numpy(),
+        )

@@ -37,7 +37,7 @@ class ArrayEncoder:
     ) -> dict[int, TokenClouds]:
         """The ready clouds, with these texts beside them."""
         texts = check_texts(texts)
-        asked = check_layers(layers, None, name=self.card.name)
+        wanted = check_layers(layers, None, name=self.card.name)
         if len(texts) != len(self.ready_clouds):
             raise InputError(
                 f"received {len(texts)} texts for {len(self.ready_clouds)} ready clouds; one text a cloud is needed."
@@ -46,14 +46,14 @@ class ArrayEncoder:
         if clouds.texts is None:
             clouds = clouds.described(texts=texts)
         elif list(clouds.texts) != texts:
-            first = next(k for k, (own, given) in enumerate(zip(clouds.texts, texts, strict=True)) if own != given)
+            first = next(k for k, (own, text) in enumerate(zip(clouds.texts, texts, strict=True)) if own != text)
             raise InputError(
                 f"text {first} is not the text that its cloud was made of; the clouds carry their own texts. "
                 f"Pass those texts, or encode the new ones with a model."
             )
         if progress is not None:
             progress(len(clouds), int(clouds.lengths.sum()))
-        return dict.fromkeys(asked, clouds)
+        return dict.fromkeys(wanted, clouds)
 
 
 class FunctionEncoder:
@@ -72,19 +72,19 @@ class FunctionEncoder:
     ) -> dict[int, TokenClouds]:
         """What the function gives for the texts, asked in pieces."""
         texts = check_texts(texts)
-        asked = check_layers(layers, None, name=self.card.name)
+        wanted = check_layers(layers, None, name=self.card.name)
         arrays: list[Any] = []
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            found = list(self._function(chunk))
-            if len(found) != len(chunk):
+            matrices = list(self._function(chunk))
+            if len(matrices) != len(chunk):
                 raise InputError(
-                    f"{self.card.name} gave {len(found)} arrays for {len(chunk)} texts; it must give one (tokens × "
+                    f"{self.card.name} gave {len(matrices)} arrays for {len(chunk)} texts; it must give one (tokens × "
                     f"dimensions) array a text, in the same order."
                 )
-            arrays.extend(found)
+            arrays.extend(matrices)
             if progress is not None:
-                progress(len(chunk), sum(len(array) for array in found))
+                progress(len(chunk), sum(len(array) for array in matrices))
         provenance = {"model": self.card.to_dict(), "options": {}, "layer": -1}
         clouds = TokenClouds.from_arrays(arrays, texts=texts, provenance=provenance)
-        return dict.fromkeys(asked, clouds)
+        return dict.fromkeys(wanted, clouds)

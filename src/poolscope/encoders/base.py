@@ -86,9 +86,9 @@ class EncoderOptions:
     allow_pickle: bool = False
 
     def __post_init__(self) -> None:
-        asked = [name for name in ("prompt", "prompt_name", "role") if getattr(self, name) is not None]
-        if len(asked) > 1:
-            raise InputError(f"received {' and '.join(asked)}; at most one of prompt, prompt_name and role is allowed.")
+        named = [name for name in ("prompt", "prompt_name", "role") if getattr(self, name) is not None]
+        if len(named) > 1:
+            raise InputError(f"received {' and '.join(named)}; at most one of prompt, prompt_name and role is allowed.")
         if self.role not in (None, *ROLES):
             raise InputError(f"role: received {self.role!r}; allowed: {', '.join(ROLES)}.")
         if self.dtype not in (None, *DTYPES):
@@ -150,13 +150,13 @@ def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
 
 def check_texts(texts: Any) -> list[str]:
     """The texts as a list, whatever holds them (`as_texts`), or an error that names the first entry that is none."""
-    found = list(as_texts(texts))
-    if not found:
+    checked = list(as_texts(texts))
+    if not checked:
         raise InputError("texts: received an empty list; at least one text is needed.")
-    for position, text in enumerate(found):
+    for position, text in enumerate(checked):
         if not isinstance(text, str):
             raise not_a_text(text, position)
-    return found
+    return checked
 
 
 def not_a_text(entry: object, position: int) -> InputError:
@@ -178,11 +178,13 @@ def check_layers(layers: Sequence[int] | None, depth: int | None, *, name: str) 
     last = -1 if depth is None else depth
     if layers is None:
         return {-1: last}
-    asked: Any = list(layers) if isinstance(layers, Iterable) else layers
-    if not (isinstance(asked, list) and asked and all(isinstance(k, int) and not isinstance(k, bool) for k in asked)):
-        raise InputError(f"layers: received {asked!r}; allowed: a non-empty list of whole numbers such as [0, 3, -1].")
+    wanted: Any = list(layers) if isinstance(layers, Iterable) else layers
+    if not (
+        isinstance(wanted, list) and wanted and all(isinstance(k, int) and not isinstance(k, bool) for k in wanted)
+    ):
+        raise InputError(f"layers: received {wanted!r}; allowed: a non-empty list of whole numbers such as [0, 3, -1].")
     low, high = (-1, -1) if depth is None else (-depth - 1, depth)
-    if wrong := [k for k in asked if not low <= k <= high]:
+    if wrong := [k for k in wanted if not low <= k <= high]:
         allowed = "-1 only (the pooled layer)" if low == high else f"0 (embedding output) to {high}, or {low} to -1"
         raise InputError(f"layers: received {wrong}; {name} has {allowed}. Ask for layers in that range.")
-    return {k: k if k >= 0 or depth is None else depth + 1 + k for k in asked}
+    return {k: k if k >= 0 or depth is None else depth + 1 + k for k in wanted}

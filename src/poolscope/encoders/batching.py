@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_l
 from poolscope.encoders.capabilities import EncoderSpec
 from poolscope.encoders.tokens import Tokens, Vocabulary
 from poolscope.errors import InputError, ModelError
+
+if TYPE_CHECKING:
+    from poolscope.encoders.finishing import Step
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,7 @@ class BatchedEncoder:
         backend: Backend,
         tokenize: Callable[[Sequence[str], int | None], Tokens],
         vocabulary: Vocabulary,
+        finishing: Callable[[], tuple[Step, ...]] | None = None,
     ) -> None:
         self._card = card
         self.options = options
@@ -184,6 +188,7 @@ class BatchedEncoder:
         self.backend = backend
         self.tokenize = tokenize
         self.vocabulary = vocabulary
+        self.finishing = finishing  # reads the modules after pooling when they are asked for
         self._skip = 0 if card.include_prompt else self._prompt_length(vocabulary.special_ids)
 
     @property
@@ -196,18 +201,25 @@ class BatchedEncoder:
     ) -> dict[int, TokenClouds]:
         """Clouds of the texts for each asked layer; see `TokenEncoder.encode`."""
         texts = check_texts(texts)
-        asked = check_layers(layers, self.card.layers, name=self.card.name)
+        wanted = check_layers(layers, self.card.layers, name=self.card.name)
         plan = self.plan(texts)
-        with self.backend.workers(sorted(set(asked.values())), len(plan)) as workers:
+        with self.backend.workers(sorted(set(wanted.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
-        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in asked.items()})
+        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in wanted.items()})
 
     def with_options(self, options: EncoderOptions, *, role: str | None = None) -> BatchedEncoder:
         """The same model with other options; in a role it may run at a temperature of its own."""
         role = role or options.role
         card = replace(self.card, temperature=None)  # the backend says at which one it runs
         backend = self.backend if role is None else self.backend.in_role(role)
-        other = BatchedEncoder(card, options, backend=backend, tokenize=self.tokenize, vocabulary=self.vocabulary)
+        other = BatchedEncoder(
+            card,
+            options,
+            backend=backend,
+            tokenize=self.tokenize,
+            vocabulary=self.vocabulary,
+            finishing=self.finishing,
+        )
         other.spec = None if self.spec is None else replace(self.spec, options=options, role=role or self.spec.role)
         return other
 
@@ -216,6 +228,12 @@ class BatchedEncoder:
         """The torch models, one copy a device; None where the backend has none."""
         models: Sequence[Any] | None = getattr(self.backend, "models", None)
         return models
+
+    @property
+    def unembedding(self) -> Callable[[], NDArray[np.float32]] | None:
+        """What gives the table of the output words; None where the model has none."""
+        table: Callable[[], NDArray[np.float32]] | None = getattr(self.backend, "unembedding", None)
+        return table
 
     @property
     def lacking(self) -> str:

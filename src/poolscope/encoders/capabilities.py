@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, TokenEncoder, model_identity
 from poolscope.encoders.tokens import Tokens, Vocabulary
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, PoolscopeError
 
 if TYPE_CHECKING:
     from poolscope.encoders.batching import BatchPlan, Forward
+    from poolscope.encoders.finishing import Step
 
 _TRANSFORMER = "a transformer: a hub name, a folder, builtin:minilm, a SentenceTransformer, (model, tokenizer)"
 # Attribute: (what is said of a model without it, which models have it).
@@ -30,6 +31,11 @@ CAPABILITIES: dict[str, tuple[str, str]] = {
     "attention": (
         "has no attention that can be watched or scaled",
         f"{_TRANSFORMER}, on torch; or an ONNX export with named weights",
+    ),
+    "unembedding": (
+        "has no table that scores the next word",
+        "a decoder with its output words: a folder or hub name whose table is tied or in its weights, or a pair "
+        "(model with its head, tokenizer)",
     ),
     "spec": (
         "cannot be opened again in another process",
@@ -214,7 +220,35 @@ def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
     return table
 
 
+def unembedding_of(encoder: TokenEncoder) -> NDArray[np.float32]:
+    """The table of a decoder that scores the next word (vocabulary × d)."""
+    table: NDArray[np.float32] = require_capability(encoder, "unembedding")()
+    return table
+
+
 def spec_of(encoder: TokenEncoder) -> EncoderSpec:
     """What opens the encoder again in another process, with what its card says now."""
     spec: EncoderSpec = require_capability(encoder, "spec")
     return replace(spec, card=encoder.card.to_dict())
+
+
+def steps_after(encoder: TokenEncoder) -> tuple[Step, ...] | None:
+    """The modules between its pooling and its final vector; None where they cannot be read."""
+    after = [module for module in encoder.card.after if module != "Normalize"]
+    finishing = getattr(encoder, "finishing", None)
+    if not after or finishing is None:
+        return None if after else ()
+    try:
+        steps: tuple[Step, ...] = finishing()
+    except PoolscopeError:
+        return None
+    return steps
+
+
+def pooler_step(encoder: TokenEncoder) -> Step | None:
+    """The pooler that BERT brings for its first token; None where the model has none, or is not on torch."""
+    if encoder.card.kind != "transformers" or not has(encoder, "attention"):  # a graph would be rebuilt on torch first
+        return None
+    from poolscope.encoders.finishing import pooler_of
+
+    return pooler_of(encoder.attention[0])  # type: ignore[attr-defined]

@@ -106,12 +106,20 @@ def _modules(path: Path) -> list[dict[str, Any]]:
     return modules
 
 
+def module_folders(folder: Path) -> list[tuple[str, Path]]:
+    """The class and the folder of each module that modules.json names, in order."""
+    modules = _modules(folder / "modules.json")
+    return [(str(module["type"]).rpartition(".")[2], _inside(folder, str(module["path"]))) for module in modules]
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """The object in a JSON file of settings, {} without the file."""
-    found = read_json(path) or {}
-    if not isinstance(found, dict):
-        raise ModelError(f"{path}: it must be a JSON object; it holds {str(found)[:60]!r}. Download the model again.")
-    return found
+    settings = read_json(path) or {}
+    if not isinstance(settings, dict):
+        raise ModelError(
+            f"{path}: it must be a JSON object; it holds {str(settings)[:60]!r}. Download the model again."
+        )
+    return settings
 
 
 def check_modules(classes: list[str], *, name: str) -> None:
@@ -148,7 +156,7 @@ def pooling_modes(config: Mapping[str, Any] | None) -> tuple[str, ...]:
 def _transformer_settings(folder: Path) -> dict[str, Any]:
     """sentence_bert_config.json, or its older names for other architectures."""
     names = ["sentence_bert_config.json", *sorted(path.name for path in folder.glob("sentence_*_config.json"))]
-    settings: dict[str, Any] = next((found for name in names if (found := read_settings(folder / name))), {})
+    settings: dict[str, Any] = next((read for name in names if (read := read_settings(folder / name))), {})
     task = settings.get("transformer_task", "feature-extraction")
     output = settings.get("module_output_name", "token_embeddings")
     if task != "feature-extraction" or output != "token_embeddings" or "message" in settings.get("modality_config", {}):
@@ -170,11 +178,13 @@ def _whole(settings: Mapping[str, Any], name: str) -> int | None:
 
 def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Loading arguments of the folder, without those that are the caller's to decide."""
-    found: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
-    if not isinstance(found, dict):
-        raise ModelError(f"{names[0]}: received {str(found)[:60]!r}; allowed: names with values. Repair the folder.")
+    arguments: dict[str, Any] = next((settings[name] for name in names if settings.get(name)), {})
+    if not isinstance(arguments, dict):
+        raise ModelError(
+            f"{names[0]}: received {str(arguments)[:60]!r}; allowed: names with values. Repair the folder."
+        )
     callers = ("trust_remote_code", "device_map", "dtype", "torch_dtype", "use_safetensors", "revision")
-    return {key: value for key, value in found.items() if key not in callers}
+    return {key: value for key, value in arguments.items() if key not in callers}
 
 
 def _count_weights(folders: Iterable[Path]) -> int | None:

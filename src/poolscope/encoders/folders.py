@@ -104,14 +104,14 @@ def _check_size(config: Mapping[str, Any], place: Path, *, name: str) -> None:
         return
     tensors = sum(map(len, headers))
     numbers = sum(math.prod(shape) for header in headers for shape in header.values())
-    asked = {key: value for key, value in config.items() if isinstance(value, int) and not isinstance(value, bool)}
+    sizes = {key: value for key, value in config.items() if isinstance(value, int) and not isinstance(value, bool)}
     for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_attention_heads", "n_head", "num_heads"):
-        if asked.get(key, 0) > max(tensors, _DEEP):
-            raise ModelError(_too_large(name, key, asked[key], f"{tensors} tensors"))
-    width = next((asked[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in asked), 1)
+        if sizes.get(key, 0) > max(tensors, _DEEP):
+            raise ModelError(_too_large(name, key, sizes[key], f"{tensors} tensors"))
+    width = next((sizes[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in sizes), 1)
     for key in ("vocab_size", "intermediate_size", "d_ff", "hidden_dim", "type_vocab_size"):
-        if max(asked.get(key, 0), 1) * max(width, 1) > 2 * numbers + _SPARE:
-            raise ModelError(_too_large(name, f"{key} × width", asked.get(key, 1) * width, f"{numbers} numbers"))
+        if max(sizes.get(key, 0), 1) * max(width, 1) > 2 * numbers + _SPARE:
+            raise ModelError(_too_large(name, f"{key} × width", sizes.get(key, 1) * width, f"{numbers} numbers"))
 
 
 def _too_large(name: str, key: str, value: int, held: str) -> str:

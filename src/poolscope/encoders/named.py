@@ -94,9 +94,9 @@ def check_files(folder: Path, digests: tuple[tuple[str, str], ...]) -> None:
         path = folder / name
         if not path.is_file():
             raise ModelError(f"{path}: it is missing from the installed package. {again}")
-        if (found := file_digest(path)) != digest:
+        if (own := file_digest(path)) != digest:
             raise ModelError(
-                f"{path}: it has the sha256 {found}, expected {digest}; it is not the published one, and nothing was "
+                f"{path}: it has the sha256 {own}, expected {digest}; it is not the published one, and nothing was "
                 f"loaded. {again}"
             )
     known = {*(folder / name for name, _ in digests), folder / _NO_MATTER}

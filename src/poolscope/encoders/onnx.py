@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
+from poolscope.encoders.finishing import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
@@ -75,6 +76,7 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
         backend=backend,
         tokenize=partial(tokenize_plain, tokenizer),
         vocabulary=vocabulary,
+        finishing=partial(steps_of_folder, home, name=name),
     )
 
 
@@ -186,8 +188,8 @@ class OnnxBackend:
 def _cores() -> int:
     """Cores that this process may use, or what OMP_NUM_THREADS says."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(usable, int(asked)) if asked.isdecimal() and int(asked) else usable
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return min(usable, int(setting)) if setting.isdecimal() and int(setting) else usable
 
 
 def _graph_file(folder: Path, *, name: str) -> Path:
@@ -195,13 +197,13 @@ def _graph_file(folder: Path, *, name: str) -> Path:
     for usual in (folder / "model.onnx", folder / "onnx" / "model.onnx"):
         if usual.is_file():
             return usual
-    found = sorted([*folder.glob("*.onnx"), *folder.glob("onnx/*.onnx")])
-    if len(found) != 1:
-        names = ", ".join(str(file.relative_to(folder)) for file in found) or "none"
+    graphs = sorted([*folder.glob("*.onnx"), *folder.glob("onnx/*.onnx")])
+    if len(graphs) != 1:
+        names = ", ".join(str(file.relative_to(folder)) for file in graphs) or "none"
         raise ModelError(
             f"{name}: which graph is meant? Found: {names}; needed: one. Pass the path of the .onnx file itself."
         )
-    return found[0]
+    return graphs[0]
 
 
 def _session(runtime: Any, file: Path, device: str | None) -> Any:
@@ -225,10 +227,10 @@ def _token_output(session: Any, *, name: str) -> Any:
     """The output with one vector a token: by its name, else the first of shape (texts, positions, dimensions)."""
     outputs = [entry for entry in session.get_outputs() if len(entry.shape) == 3 and entry.type in _FLOATS]
     if not outputs:
-        found = [f"{entry.name} {entry.shape}" for entry in session.get_outputs()]
+        descriptions = [f"{entry.name} {entry.shape}" for entry in session.get_outputs()]
         raise ModelError(
-            f"{name}: no output has the shape (texts, positions, dimensions); found: {', '.join(found)}. Export the "
-            f"model with its last hidden state as an output."
+            f"{name}: no output has the shape (texts, positions, dimensions); found: {', '.join(descriptions)}. Export "
+            f"the model with its last hidden state as an output."
         )
     return next((entry for wanted in _OUTPUTS for entry in outputs if entry.name == wanted), outputs[0])
 

@@ -235,8 +235,8 @@ def unknown_notes(clouds: TokenClouds) -> list[str]:
 
 def _of(origin: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """An entry of a provenance, which may have been written by anyone."""
-    found = origin.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = origin.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _known(kind: type[Any], values: Mapping[str, Any]) -> Any:

@@ -85,11 +85,11 @@ class StaticEncoder:
     ) -> dict[int, TokenClouds]:
         """Clouds of the texts; tokens that the table lacks are left out, counted and logged."""
         texts = check_texts(texts)
-        asked = check_layers(layers, self.card.layers, name=self.card.name)
-        found = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
-        tokens = found.tokens
+        wanted = check_layers(layers, self.card.layers, name=self.card.name)
+        tokenized = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
+        tokens = tokenized.tokens
         self._check(tokens, texts)
-        unknown = {"tokens": int(found.unknown.sum()), "texts": int((found.unknown > 0).sum())}
+        unknown = {"tokens": int(tokenized.unknown.sum()), "texts": int((tokenized.unknown > 0).sum())}
         matrix = self._table[tokens.ids]
         clouds = {
             layer: TokenClouds.from_matrix(
@@ -105,7 +105,7 @@ class StaticEncoder:
                     "unknown": unknown,
                 },
             )
-            for layer in asked
+            for layer in wanted
         }
         for note in unknown_notes(next(iter(clouds.values()))):
             _LOG.warning(note)
@@ -282,10 +282,10 @@ def look_up(texts: Sequence[str], vocabulary: dict[str, int], *, max_length: int
     ids: list[list[int]] = []
     unknown, cut = [], []
     for text in texts:
-        found = [vocabulary.get(token, -1) for word in text.split() for token in _tokens_of(word, vocabulary)]
-        known = [k for k in found if k >= 0]
+        rows = [vocabulary.get(token, -1) for word in text.split() for token in _tokens_of(word, vocabulary)]
+        known = [k for k in rows if k >= 0]
         ids.append(known[:max_length])
-        unknown.append(len(found) - len(known))
+        unknown.append(len(rows) - len(known))
         cut.append(len(known) - len(ids[-1]))
     return TableTokens(Tokens.join(ids, cut), np.asarray(unknown, dtype=np.int64))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,24 +150,32 @@ def _name_unreadable(texts: list[str], start: int) -> None:
 class Vocabulary:
     """The name of every id, and the ids of special tokens: put in by the tokenizer, no part of a text ([CLS], <s>).
 
+    `joined` makes a text of ids again, where the tokenizer can.
+
     >>> Vocabulary.of_words(["cat", "dog"]).names([1, 0, 7])
     ['dog', 'cat', '#7']
+    >>> Vocabulary.of_words(["cat", "dog"]).text([1, 0])
+    'dog cat'
     """
 
     name_of: Callable[[int], str | None]
     size: int
     special_ids: frozenset[int] = frozenset()
+    joined: Callable[[list[int]], str] | None = None
 
     @classmethod
     def of_transformers(cls, tokenizer: Any) -> Vocabulary:
         """Of a tokenizer of transformers."""
-        return cls(tokenizer.convert_ids_to_tokens, len(tokenizer), frozenset(tokenizer.all_special_ids))
+        return cls(
+            tokenizer.convert_ids_to_tokens, len(tokenizer), frozenset(tokenizer.all_special_ids), tokenizer.decode
+        )
 
     @classmethod
     def of_tokenizers(cls, tokenizer: Any) -> Vocabulary:
         """Of a `tokenizers.Tokenizer`."""
         special = (k for k, token in tokenizer.get_added_tokens_decoder().items() if token.special)
-        return cls(tokenizer.id_to_token, tokenizer.get_vocab_size(), frozenset(special))
+        decode = partial(tokenizer.decode, skip_special_tokens=False)
+        return cls(tokenizer.id_to_token, tokenizer.get_vocab_size(), frozenset(special), decode)
 
     @classmethod
     def of_words(cls, words: Sequence[str]) -> Vocabulary:
@@ -176,6 +185,11 @@ class Vocabulary:
     def names(self, ids: Iterable[int]) -> list[str]:
         """The names of ids; an id that the tokenizer lacks is named by its number."""
         return [_readable(self.name_of(int(k)), int(k)) for k in ids]
+
+    def text(self, ids: Iterable[int]) -> str:
+        """The ids as people read them; the names with blanks between them where they cannot be joined."""
+        numbers = [int(k) for k in ids]
+        return " ".join(self.names(numbers)) if self.joined is None else self.joined(numbers)
 
 
 def check_vocabulary(vocabulary: Vocabulary, rows: int | None, *, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -27,9 +27,21 @@ _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_position
 
 
 class TorchBackend:
-    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known."""
+    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known.
 
-    def __init__(self, models: Sequence[Any], card: ModelCard, *, pad_id: int, role: str | None = None) -> None:
+    `unembedding` gives the table that scores the next word, where the model has one.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        card: ModelCard,
+        *,
+        pad_id: int,
+        role: str | None = None,
+        unembedding: Callable[[], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.unembedding = unembedding
         accepted = signature(models[0].forward).parameters
         self.models = models
         self._card = card
@@ -158,20 +170,20 @@ def _position_offset(table: Any) -> int:
     return 0 if table.padding_idx is None else int(table.padding_idx) + 1
 
 
-def choose_devices(asked: str | None) -> list[Any]:
+def choose_devices(names: str | None) -> list[Any]:
     """The devices to run on: those asked for, else every CUDA device, else MPS, else the CPU."""
     torch = require("torch", "torch")
-    if asked is None:
+    if names is None:
         if torch.cuda.is_available():
             return [torch.device("cuda", k) for k in range(torch.cuda.device_count())]
         return [torch.device("mps" if torch.backends.mps.is_available() else "cpu")]
     try:
-        devices = [torch.device(part.strip()) for part in asked.split(",")]
+        devices = [torch.device(part.strip()) for part in names.split(",")]
         for device in devices:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
         raise InputError(
-            f"device: received {asked!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
+            f"device: received {names!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
             f"cuda, cuda:N, mps, or several with commas between them."
         ) from error
     return devices

@@ -8,15 +8,20 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
+from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
+from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.static import wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
@@ -26,6 +31,8 @@ from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
+
+Finishing = Callable[[], tuple[Step, ...]]
 
 
 def is_model_folder(folder: Path, *, name: str) -> bool:
@@ -50,11 +57,26 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if revision is None:
         revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
-    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+    return _encoder(
+        models,
+        tokenizer,
+        declared=declared,
+        name=name,
+        revision=revision,
+        options=options,
+        unembedding=stored_unembedding(model, weights),
+        finishing=partial(steps_of_folder, folder, name=name),
+    )
 
 
 def wrap_loaded(
-    model: Any, tokenizer: Any, *, options: EncoderOptions, declared: Declaration | None = None, name: str = ""
+    model: Any,
+    tokenizer: Any,
+    *,
+    options: EncoderOptions,
+    declared: Declaration | None = None,
+    name: str = "",
+    finishing: Finishing | None = None,
 ) -> BatchedEncoder:
     """The encoder of a loaded model, used where it lies; another device or dtype is given to a copy.
 
@@ -63,6 +85,7 @@ def wrap_loaded(
     torch = require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
+    words = loaded_unembedding(model)
     model = _without_wrapping(model)
     _check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
@@ -81,7 +104,16 @@ def wrap_loaded(
     name = name or getattr(model, "name_or_path", "") or type(model).__name__
     revision = _digest_loaded(model, tokenizer)
     declared = Declaration() if declared is None else declared
-    return _encoder(models, tokenizer, declared=declared, name=name, revision=revision, options=options)
+    return _encoder(
+        models,
+        tokenizer,
+        declared=declared,
+        name=name,
+        revision=revision,
+        options=options,
+        unembedding=words,
+        finishing=finishing,
+    )
 
 
 def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncoder:
@@ -119,7 +151,15 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             f"{name}: it wraps each text in a chat template, which poolscope does not apply. Pass a function from "
             f"texts to token arrays."
         )
-    return wrap_loaded(first.auto_model, model.tokenizer, options=options, declared=_declared_by(model), name=name)
+    after = modules[classes.index("Pooling") + 1 if "Pooling" in classes else 1 :]
+    return wrap_loaded(
+        first.auto_model,
+        model.tokenizer,
+        options=options,
+        declared=_declared_by(model),
+        name=name,
+        finishing=partial(steps_of_modules, after, name=name),
+    )
 
 
 def _declared_by(model: Any) -> Declaration:
@@ -162,6 +202,8 @@ def _encoder(
     name: str,
     revision: str,
     options: EncoderOptions,
+    unembedding: Callable[[], NDArray[np.float32]] | None,
+    finishing: Finishing | None,
 ) -> BatchedEncoder:
     model = models[0]
     vocabulary = Vocabulary.of_transformers(tokenizer)
@@ -187,9 +229,12 @@ def _encoder(
     return BatchedEncoder(
         card,
         options,
-        backend=TorchBackend(models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role),
+        backend=TorchBackend(
+            models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role, unembedding=unembedding
+        ),
         tokenize=partial(tokenize, tokenizer),
         vocabulary=vocabulary,
+        finishing=finishing,
     )
 
 

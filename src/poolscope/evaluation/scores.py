@@ -58,8 +58,8 @@ class Evaluation(Result):
 
     def headline(self) -> dict[str, Any]:
         """Task, score with its interval, number of units."""
-        found = {"task": self.task, "metric": self.metric, "score": self.score, self.unit: len(self.observations)}
-        return found if self.searched is None else {**found, "documents": self.searched}
+        numbers = {"task": self.task, "metric": self.metric, "score": self.score, self.unit: len(self.observations)}
+        return numbers if self.searched is None else {**numbers, "documents": self.searched}
 
     @property
     def value(self) -> float:

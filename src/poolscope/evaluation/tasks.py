@@ -85,15 +85,15 @@ def shared_texts(first: Task, second: Task) -> int:
 
 def digest_of(texts: Iterable[Sequence[str]], *judgements: Any) -> str:
     """SHA-256 of lists of texts and of what is known of them: two evaluations are paired only if it agrees."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for side in texts:
-        found.update(f"{len(side)}\n".encode())
+        digest.update(f"{len(side)}\n".encode())
         for text in side:
             data = text.encode("utf-8", "surrogatepass")
-            found.update(len(data).to_bytes(8, "little") + data)
+            digest.update(len(data).to_bytes(8, "little") + data)
     for part in judgements:
-        found.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-    return found.hexdigest()
+        digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return digest.hexdigest()
 
 
 def _take_texts(task: Any, *names: str) -> None:
@@ -372,12 +372,12 @@ class ClusteringTask(_LabelledTask):
         """The mean v-measure of labels and clusters; its interval holds other texts and other starts of k-means."""
         table = unit_rows(vectors[0], "vectors").astype(np.float64)
         codes = self.codes
-        found = cluster(table, int(codes.max()) + 1, starts=self.starts, seed=self.seed)
+        clusters = cluster(table, int(codes.max()) + 1, starts=self.starts, seed=self.seed)
         return Evaluation(
             self.name,
             "v-measure",
             "texts",
-            np.column_stack([codes, found]).astype(np.float64),
+            np.column_stack([codes, clusters]).astype(np.float64),
             statistic="v-measure",
             notes=self.notes,
             contrasts=_split_contrasts(table, codes, STATISTICS["v-measure"], starts=self.starts, seed=self.seed),
@@ -402,9 +402,9 @@ def _split_contrasts(
         for half in (order[:middle], order[middle:]):
             kinds = np.unique(labels[half], return_inverse=True)[1]
             try:
-                found = cluster(vectors[half], int(kinds.max()) + 1, starts=max(1, starts // 2), seed=seed)
+                clusters = cluster(vectors[half], int(kinds.max()) + 1, starts=max(1, starts // 2), seed=seed)
             except InputError:
                 return None
-            values.append(float(score(np.column_stack([kinds, found]).astype(np.float64)[None])[0]))
+            values.append(float(score(np.column_stack([kinds, clusters]).astype(np.float64)[None])[0]))
         contrasts.append((values[0] - values[1]) / 2)
     return np.array(contrasts)

@@ -182,6 +182,16 @@ _ROWS = (
         measure="poolscope.metrics.hubs:hubs",
         page="hubs.md",
     ),
+    Metric(
+        "windows",
+        "What is lost when tokens are replaced by the means of adjacent windows?",
+        needs="clouds",
+        measure="poolscope.metrics.windows.measure:windows",
+        page="windows.md",
+        part="poolscope.metrics.windows.measure:window_moments",
+        merge="poolscope.metrics.windows.measure:WindowMoments.merge",
+        finish="poolscope.metrics.windows.measure:finish_windows",
+    ),
 )
 METRICS = {row.name: row for row in _ROWS}
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from poolscope.charts.files import COLOURS, style
 from poolscope.clouds import TokenClouds
-from poolscope.errors import require
+from poolscope.clouds.vectors import Vectors
+from poolscope.errors import InputError, require
 from poolscope.metrics.hubs import plain_text
 from poolscope.metrics.length.bins import histogram_bins
 from poolscope.numbers.draws import marks_of
@@ -126,20 +127,27 @@ def corpus_summary(clouds: TokenClouds) -> CorpusSummary:
     return corpus_finish(corpus_part(clouds))
 
 
-def corpus_part(shard: TokenClouds) -> CorpusCounts:
-    """The counts of some clouds."""
-    norms, groups = text_moments(shard).norms, marks_of(shard.ids) % _GROUPS
-    cut, longest = shard.truncated, int(shard.lengths.max()) + 1
+def corpus_part(shard: TokenClouds | Vectors) -> CorpusCounts:
+    """The counts of some clouds, or of vectors that know the lengths of their texts and what was cut off."""
+    groups = marks_of(shard.ids) % _GROUPS
+    if isinstance(shard, TokenClouds):
+        norms, dimension, source = text_moments(shard).norms, shard.dimension, shard.provenance
+    else:
+        norms, dimension, source = np.linalg.norm(shard.vectors, axis=1), shard.vectors.shape[1], {}
+    lengths, cut = shard.lengths, shard.truncated
+    if lengths is None or cut is None:
+        raise InputError("received vectors without lengths and cut tokens; needed: clouds, or a store of moments.")
+    longest = int(lengths.max()) + 1
     return CorpusCounts(
-        dimension=shard.dimension,
+        dimension=dimension,
         tokens_cut=int(cut.sum(dtype=np.int64)),
-        lengths=np.bincount(shard.lengths),
-        cut_by_length=np.bincount(shard.lengths[cut > 0], minlength=longest),
+        lengths=np.bincount(lengths),
+        cut_by_length=np.bincount(lengths[cut > 0], minlength=longest),
         counts=np.bincount(groups, minlength=_GROUPS).astype(np.float64),
         norms=np.bincount(groups, norms, _GROUPS).astype(np.float64),
         norm_range=(float(norms.min()), float(norms.max())),
         marks=None if shard.texts is None else (np.unique(marks_of(map(plain_text, shard.texts))),),
-        clouds={name: value for name, value in shard.provenance.items() if name in ("model", "options")},
+        clouds={name: value for name, value in source.items() if name in ("model", "options")},
     )
 
 

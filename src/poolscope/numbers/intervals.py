@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -287,6 +288,54 @@ def leave_one_out_interval(
     whole = count if texts is None else texts
     error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
     return _around(value, error, count - 1, level, "the population of texts", method)
+
+
+@dataclass
+class RatioSums:
+    """Sums over texts of a numerator and a denominator, each an array of one shape: what a ratio of totals needs.
+
+    Two of them merge by addition, so the ratio and its interval are the same in one part and in several.
+
+    >>> sums = RatioSums.of(np.array([[1.0], [2.0], [2.0]]), np.array([[4.0], [4.0], [2.0]]))
+    >>> print(sums.estimate(0))
+    0.500 [-0.2452, 1.2452]
+    """
+
+    texts: int
+    top: Array
+    bottom: Array
+    top_squares: Array
+    products: Array
+    bottom_squares: Array
+
+    @classmethod
+    def of(cls, top: Array, bottom: Array) -> RatioSums:
+        """From one row a text of each."""
+        pairs = ((top, top), (top, bottom), (bottom, bottom))
+        return cls(len(top), top.sum(0), bottom.sum(0), *((one * other).sum(0) for one, other in pairs))
+
+    def merge(self, other: RatioSums) -> RatioSums:
+        """Of the texts of both."""
+        mine, theirs = vars(self).values(), vars(other).values()
+        return RatioSums(*(one + two for one, two in zip(mine, theirs, strict=True)))
+
+    def estimate(self, index: Any, *, floor: float | None = None, level: float = 0.95) -> Estimate:
+        """Σ top/Σ bottom at that place of the arrays; its interval is that of the linearised ratio over texts."""
+        top, bottom = float(self.top[index]), float(self.bottom[index])
+        if bottom <= 0:
+            return Estimate(None)
+        ratio = top / bottom
+        if self.texts < 3:
+            return Estimate(ratio, floor=floor)
+        squares = float(
+            self.top_squares[index] - 2 * ratio * self.products[index] + ratio**2 * self.bottom_squares[index]
+        )
+        rounding = 1e-13 * float(self.top_squares[index] + ratio**2 * self.bottom_squares[index])
+        error = np.sqrt((squares if squares > rounding else 0.0) * self.texts / (self.texts - 1)) / bottom
+        interval = _around(
+            ratio, error, self.texts - 1, level, "the population of texts", "linearised ratio over texts"
+        )
+        return Estimate(ratio, interval, floor)
 
 
 def grouped_interval(value: float, without: Array, sizes: Array, *, level: float = 0.95) -> Interval | None:

@@ -130,6 +130,32 @@ def tied_rank(scores: NDArray[Any], own: NDArray[Any] | float) -> Any:
     return 1 + (scores > own).sum(axis=-1) + ((scores == own).sum(axis=-1) - 1) / 2
 
 
+def wrong_above(
+    queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike, sets: NDArray[np.bool_]
+) -> tuple[Index, Index]:
+    """How many documents that are not relevant to its query stand at or above each relevant one: in all, and by set.
+
+    sets (documents × sets): which documents belong to which. Gives (judgements) and (judgements × sets); ties count.
+
+    >>> wrong, by_set = wrong_above([[1, 0]], [[1, 1], [2, 0.1], [0, 3]], [(0, 0)], np.array([[0], [1], [0]]) > 0)
+    >>> wrong.tolist(), by_set.tolist()
+    ([1], [[1]])
+    """
+    sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
+    judged = _judgements(relevant, len(sought), len(held))
+    inside = sets.astype(np.float32)
+    totals, by_set = np.empty(len(judged), np.int64), np.empty((len(judged), sets.shape[1]), np.int64)
+    order = np.argsort(judged[:, 0], kind="stable")
+    for start, cosines in _blocks(sought, held):
+        here = order[slice(*np.searchsorted(judged[order, 0], [start, start + len(cosines)]))]
+        own = cosines[judged[here, 0] - start, judged[here, 1]]
+        cosines[judged[here, 0] - start, judged[here, 1]] = -np.inf  # what is relevant is in nobody's way
+        for position, score in zip(here, own, strict=True):
+            above = cosines[judged[position, 0] - start] >= score
+            totals[position], by_set[position] = above.sum(), inside[above].sum(axis=0).astype(np.int64)
+    return totals, by_set
+
+
 def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = None) -> tuple[Index, Array]:
     """The k nearest of each vector by cosine, and the cosines, both (N × k), best first.
 

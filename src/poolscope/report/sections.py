@@ -272,7 +272,7 @@ def json_block(value: Any) -> str:
     '{"text":"\\u003c/script\\u003e\\u003c!-- \\u0026 \\ud800"}'
     """
     text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
 def readable(text: str) -> str:
@@ -281,7 +281,7 @@ def readable(text: str) -> str:
     >>> readable("a\x00b\ud800")
     'a␀b�'
     """
-    shown = _CONTROL.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 0x20 else "␡", text)
+    shown = _CONTROL.sub(lambda character: chr(0x2400 + ord(character[0])) if ord(character[0]) < 0x20 else "␡", text)
     return _SURROGATE.sub("�", shown)
 
 

@@ -118,13 +118,13 @@ def cache_folder() -> Path:
 
 def cache_limit() -> int:
     """The size in bytes beyond which entries are removed: $POOLSCOPE_CACHE_GB × 10⁹."""
-    given = os.environ.get("POOLSCOPE_CACHE_GB", str(LIMIT_GB))
+    setting = os.environ.get("POOLSCOPE_CACHE_GB", str(LIMIT_GB))
     try:
-        limit = float(given)
+        limit = float(setting)
     except ValueError:
         limit = -1.0
     if not 0 <= limit < float("inf"):
-        raise InputError(f"POOLSCOPE_CACHE_GB: received {given!r}; allowed: a number of gigabytes, such as 10.")
+        raise InputError(f"POOLSCOPE_CACHE_GB: received {setting!r}; allowed: a number of gigabytes, such as 10.")
     return int(limit * 1e9)
 
 

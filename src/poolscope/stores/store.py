@@ -3,6 +3,7 @@
     FOLDER/manifest.json                   what the clouds are, and whether all of them are there
     FOLDER/labels.parquet                  id and label of each text, if the texts have labels
     FOLDER/layer-last/shard-00000.arrow    the first texts (a `TokenClouds` file), shard-00001 the next, …
+    FOLDER/moments-last/shard-00000.arrow  one vector a text, where a store keeps moments or vectors and not all tokens
 
 One folder a layer: `layer-last` is the layer that the model pools, `layer-0` the embedding output. A store is
 read here and written by `poolscope.stores.writer`; nothing in it depends on when or in how many runs it was made.
@@ -15,22 +16,29 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import Vectors, open_vectors
 from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
+from poolscope.encoders.pooling import pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import current_file, write_json
+from poolscope.numbers.draws import marks_of
+from poolscope.numbers.moments import text_moments
 
 FORMAT = "poolscope store 1"
 MANIFEST = "manifest.json"
 LABELS = "labels.parquet"
-SHARDS = "layer-*/shard-*.arrow"
+SHARDS = ("layer-*/shard-*.arrow", "moments-*/shard-*.arrow")
+KEEP = ("tokens", "moments", "vectors")
 _MOST_SHARDS = 10**6
 POOLED = -1  # the key of the layer that the model pools
 
@@ -42,6 +50,10 @@ class Manifest:
     `texts` has the digests `digest` (of ids and texts) and `labels` (null without labels) and, for people, the rest
     of `Texts.origin`: source, column, draw and notes (what was met while reading). `shard_sizes` are numbers of
     texts: decided once, so that every run cuts the texts, and with them the batches, in the same places.
+
+    `keep` is what is stored: the tokens of all texts, or one vector a text, which is the mean of the tokens with their
+    spread (moments) or what the model pools (vectors). Then `sample` says of which texts the tokens are stored too:
+    how many, and the largest mark (`poolscope.numbers.draws`) that an id among them has.
     """
 
     model: Mapping[str, Any]
@@ -53,6 +65,8 @@ class Manifest:
     poolscope: str
     complete: bool = False
     format: str = FORMAT
+    keep: str = "tokens"
+    sample: Mapping[str, int] | None = None
 
     @property
     def keys(self) -> tuple[int, ...]:
@@ -67,6 +81,8 @@ class Manifest:
             "layers": self.layers,
             "digest of the texts": self.texts["digest"],
             "digest of the labels": self.texts["labels"],
+            "what is kept": self.keep,
+            "texts whose tokens are kept": None if self.sample is None else self.sample["texts"],
         }
 
     def differences(self, other: Manifest) -> list[str]:
@@ -88,6 +104,8 @@ class Manifest:
         if min(sizes) < 1 or len(sizes) > _MOST_SHARDS:
             raise ValueError(f"{len(sizes)} shards, the smallest of {min(sizes)} texts")
         str(self.texts["source"]), bool(self.model["name"])
+        if self.keep not in KEEP or (self.sample is not None and type(self.sample["below"]) is not int):
+            raise ValueError(f"keeps {self.keep!r}")
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`, atomically."""
@@ -101,8 +119,8 @@ class Manifest:
         try:
             with reading(path, remedy, is_not="the manifest of a cloud store"):
                 content = json.loads(path.read_text(encoding="utf-8"))
-                found = content["format"]
-                if found == FORMAT:
+                version = content["format"]
+                if version == FORMAT:
                     values = check_seal(content, path, remedy)
                     manifest = cls(**values)
                     manifest.check()
@@ -113,7 +131,7 @@ class Manifest:
                 f"`poolscope encode MODEL TEXTS -o FOLDER`."
             ) from None
         raise StoreError(
-            f"{path}: written in the format {found!r}, and this version of poolscope reads {FORMAT!r}. "
+            f"{path}: written in the format {version!r}, and this version of poolscope reads {FORMAT!r}. "
             f"Encode the texts again."
         )
 
@@ -165,8 +183,24 @@ class Store:
 
     def shard_path(self, layer: int, shard: int) -> Path:
         """Where the clouds of one shard and layer are."""
-        name = str(layer) if layer >= 0 else f"last{layer + 1 or ''}"
-        return current_file(self.folder, f"layer-{name}/shard-{shard:05d}.arrow")
+        return current_file(self.folder, f"layer-{_layer_name(layer)}/shard-{shard:05d}.arrow")
+
+    def vectors_path(self, layer: int, shard: int) -> Path:
+        """Where the vectors of one shard and layer are, in a store that keeps these."""
+        return current_file(self.folder, f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow")
+
+    def files_of(self, shard: int, ids: Sequence[str]) -> dict[Path, Sequence[str]]:
+        """The files of a shard of these texts, each with the ids that it holds."""
+        if self.manifest.keep == "tokens":
+            return {self.shard_path(layer, shard): ids for layer in self.manifest.keys}
+        files = {self.vectors_path(layer, shard): ids for layer in self.manifest.keys}
+        drawn = [ids[k] for k in self.sampled(ids)]
+        return files | ({self.shard_path(layer, shard): drawn for layer in self.manifest.keys} if drawn else {})
+
+    def sampled(self, ids: Sequence[str]) -> list[int]:
+        """Which of these texts are among those whose tokens a store of vectors keeps too."""
+        sample = self.manifest.sample
+        return [] if sample is None else np.flatnonzero(marks_of(ids) <= sample["below"]).tolist()
 
     def has_labels(self, labels: Sequence[str] | None) -> bool:
         """Whether exactly these labels can be read."""
@@ -177,12 +211,16 @@ class Store:
 
     def is_whole(self, shard: int, ids: Sequence[str]) -> bool:
         """Whether all layers of a shard are there, hold exactly these texts, and agree with all their digests."""
-        return all(_holds(self.shard_path(layer, shard), ids) for layer in self.manifest.keys)
+        return all(_holds(path, held) for path, held in self.files_of(shard, ids).items())
 
     def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
         """Whether a file of a shard is there and is not what it should be."""
-        paths = [self.shard_path(layer, shard) for layer in self.manifest.keys]
-        return any(path.exists() and not _holds(path, ids) for path in paths)
+        return any(path.exists() and not _holds(path, held) for path, held in self.files_of(shard, ids).items())
+
+    def is_there(self, shard: int) -> bool:
+        """Whether a shard was written: its files appear whole, so that their names are enough."""
+        path = self.shard_path if self.manifest.keep == "tokens" else self.vectors_path
+        return all(path(layer, shard).exists() for layer in self.manifest.keys)
 
     def clouds(self, layer: int | None = None, *, allow_partial: bool = False) -> TokenClouds:
         """The clouds of one layer, memory-mapped; None: the layer that the model pools, or the only one.
@@ -192,24 +230,81 @@ class Store:
         key = self._key(layer)
         if not self.manifest.complete and not allow_partial:
             raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
+        if self.manifest.keep != "tokens" and self.manifest.sample is None:
+            raise StoreError(
+                f"{self.folder}: keeps {self.manifest.keep} and no tokens, and token clouds were asked for. Encode "
+                f"with --keep tokens, or keep those of a draw with --keep-tokens N."
+            )
         parts = list(self._parts(key, allow_partial=allow_partial))
         if not parts:
             raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Begin')}")
         texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
-        return TokenClouds.concatenate(parts).described(provenance={"texts": texts})
+        clouds = TokenClouds.concatenate(parts)
+        if self.manifest.keep != "tokens":
+            texts = {"source": texts["source"], "part_of": texts["digest"], "selected": len(clouds)}
+        return clouds.described(provenance={"texts": texts})
+
+    def shards(self, layer: int | None = None, *, pooled: bool = False) -> Iterator[TokenClouds | Vectors]:
+        """The texts shard by shard, for `Metric.in_parts`: clouds, or the vectors of a store that keeps these.
+
+        pooled: vectors in any case, as the model pools.
+        """
+        if not self.manifest.complete:
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
+        yield from (self.shard(k, layer, pooled=pooled) for k in range(len(self.manifest.shard_sizes)))
+
+    def shard(self, number: int, layer: int | None = None, *, pooled: bool = False) -> TokenClouds | Vectors:
+        """One of `shards`."""
+        key, size = self._key(layer), self.manifest.shard_sizes[number]
+        if self.manifest.keep != "tokens":
+            return self._vectors(self.vectors_path(key, number), size)
+        clouds = self._clouds(self.shard_path(key, number), size)
+        return condensed(clouds, "vectors") if pooled else clouds
+
+    def vectors(self, layer: int | None = None) -> Vectors:
+        """One vector a text, of a store that keeps these (`--keep moments` or `vectors`), as one matrix in memory."""
+        if self.manifest.keep == "tokens":
+            raise StoreError(f"{self.folder}: keeps tokens; pool its clouds, or encode with --keep vectors.")
+        parts = [part for part in self.shards(layer) if isinstance(part, Vectors)]
+        texts = [part.texts for part in parts]
+        traces = [part.traces for part in parts if part.traces is not None]
+        return Vectors(
+            vectors=np.concatenate([part.vectors for part in parts]),
+            texts=None if any(part is None for part in texts) else tuple(chain.from_iterable(t or () for t in texts)),
+            lengths=np.concatenate([part.lengths for part in parts if part.lengths is not None]),
+            ids=tuple(chain.from_iterable(part.ids for part in parts)),
+            labels=None if self.labels is None else tuple(self.labels),
+            source=self.folder.name,
+            truncated=np.concatenate([part.truncated for part in parts if part.truncated is not None]),
+            traces=np.concatenate(traces) if traces else None,
+        )
+
+    def _vectors(self, path: Path, size: int) -> Vectors:
+        try:
+            held = open_vectors(path)
+        except (PoolscopeError, FileNotFoundError) as error:
+            raise self._damaged(path, error) from error
+        if len(held) != size:
+            raise self._damaged(path, f"{len(held)} texts where {size} belong")
+        return held
 
     def _parts(self, key: int, *, allow_partial: bool) -> Iterator[TokenClouds]:
         for shard, size in enumerate(self.manifest.shard_sizes):
             path = self.shard_path(key, shard)
+            if self.manifest.keep != "tokens" and not path.exists():
+                continue  # none of its texts is among those that were drawn
             if allow_partial and not path.exists():
                 return
-            try:
-                part = TokenClouds.open(path)
-            except (PoolscopeError, pa.ArrowException, ValueError) as error:
-                raise self._damaged(path, error) from error
-            if len(part) != size:
-                raise self._damaged(path, f"{len(part)} texts where {size} belong")
-            yield part
+            yield self._clouds(path, size if self.manifest.keep == "tokens" else None)
+
+    def _clouds(self, path: Path, size: int | None) -> TokenClouds:
+        try:
+            clouds = TokenClouds.open(path)
+        except (PoolscopeError, pa.ArrowException, ValueError) as error:
+            raise self._damaged(path, error) from error
+        if size is not None and len(clouds) != size:
+            raise self._damaged(path, f"{len(clouds)} texts where {size} belong")
+        return clouds
 
     def _key(self, layer: int | None) -> int:
         """The stored layer that is meant: -1 and the number of the last layer are one and the same."""
@@ -220,8 +315,8 @@ class Store:
         for key in keys:
             if _counted(key, total) == wanted:
                 return key
-        asked = "no layer was chosen" if layer is None else f"layer {layer} was asked for"
-        raise InputError(f"{self.folder}: {asked}, and the store holds the layers {list(keys)}. Choose one of them.")
+        wish = "no layer was chosen" if layer is None else f"layer {layer} was asked for"
+        raise InputError(f"{self.folder}: {wish}, and the store holds the layers {list(keys)}. Choose one of them.")
 
     def notes(self) -> list[str]:
         """Plain sentences on how the run that returned this store came by it; none if it encoded all texts."""
@@ -236,10 +331,12 @@ class Store:
         return notes
 
     def _progress(self) -> str:
-        keys, sizes = self.manifest.keys, self.manifest.shard_sizes
-        done = [all(self.shard_path(key, shard).exists() for key in keys) for shard in range(len(sizes))]
-        texts = int(np.dot(done, sizes))
-        return f"unfinished, {texts:,} of {len(self):,} texts are stored."
+        return f"unfinished, {self.stored():,} of {len(self):,} texts are stored."
+
+    def stored(self) -> int:
+        """How many texts are there so far."""
+        sizes = self.manifest.shard_sizes
+        return sum(size for shard, size in enumerate(sizes) if self.is_there(shard))
 
     def remedy(self, verb: str) -> str:
         """The command that mends, finishes or begins the store."""
@@ -264,7 +361,16 @@ def labels_digest(labels: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
 
 
+def _layer_name(layer: int) -> str:
+    return str(layer) if layer >= 0 else f"last{layer + 1 or ''}"
+
+
 def _holds(path: Path, ids: Sequence[str]) -> bool:
+    if path.parent.name.startswith("moments-"):
+        try:
+            return list(open_vectors(path).ids) == list(ids)
+        except (PoolscopeError, FileNotFoundError):
+            return False
     try:
         clouds = TokenClouds.open(path)
         clouds.check()
@@ -276,6 +382,25 @@ def _holds(path: Path, ids: Sequence[str]) -> bool:
 def _counted(layer: int, total: int | None) -> int:
     """A layer counted from the front where the model says how many layers there are."""
     return layer if layer >= 0 or total is None else total + 1 + layer
+
+
+def condensed(clouds: TokenClouds, keep: str) -> Vectors:
+    """One vector a text: the mean of its tokens with their spread, or what the model pools."""
+    vectors: NDArray[Any]
+    traces = None
+    if keep == "moments":
+        moments = text_moments(clouds)
+        vectors, traces = moments.unit_means * moments.norms[:, None], moments.traces
+    else:
+        vectors = pooling_of(clouds).pool(clouds)
+    return Vectors(
+        vectors,
+        None if clouds.texts is None else tuple(clouds.texts),
+        clouds.lengths,
+        tuple(clouds.ids),
+        truncated=clouds.truncated.astype(np.int64),
+        traces=traces,
+    )
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:

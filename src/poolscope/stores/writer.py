@@ -2,7 +2,8 @@
 
 The places where the texts are cut into shards depend on the texts and the model alone and are written down
 first. A shard is encoded by one call of the encoder, so a resumed run makes the calls that the first run would
-have made, and the files come out byte for byte the same.
+have made, and the files come out byte for byte the same. So do those of several writers: `begin_store` writes the plan,
+`write_shard` one shard, whoever calls it, and `finish_store` marks what is complete; only the first and the last lock.
 """
 
 from __future__ import annotations
@@ -10,26 +11,50 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.files import atomic_path, finish_replacing, is_replacing, replace_files
+from poolscope.files import atomic_path, finish_replacing, is_replacing, remove_leftovers, replace_files
 from poolscope.interrupts import keeping
-from poolscope.locks import folder_lock, writing
-from poolscope.stores.store import LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store, is_store, labels_digest
-from poolscope.texts import Texts
+from poolscope.locks import StoreBusyError, folder_lock, writing
+from poolscope.numbers.draws import marks_of
+from poolscope.stores.store import (
+    KEEP,
+    LABELS,
+    MANIFEST,
+    POOLED,
+    SHARDS,
+    Manifest,
+    Store,
+    condensed,
+    is_store,
+    labels_digest,
+)
+from poolscope.texts import Texts, read_texts
+from poolscope.texts.plain import is_packed
+from poolscope.texts.sources import STREAM, exists, table_files
+from poolscope.texts.spooled import TEXTS as SPOOLED
+from poolscope.texts.spooled import remove_spooled, spool_texts
 
 SHARD_TEXTS = 4096
 SHARD_BYTES = 256 * 2**20  # of vectors, all layers together: what one run holds in memory, and loses if killed
+_WAIT = 600.0  # seconds for another process to begin or to finish a store, which it does in a moment
+_PAUSE = 0.5  # seconds between two looks at what other processes are writing
 NEXT = ".next"  # the folder in which a store is made that will replace the one around it
+_CLAIM = ".shard-{:05d}.lock"  # held while a process writes a shard, so that no two encode the same texts
 _USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
 
 
@@ -41,6 +66,9 @@ def encode_to_store(
     options: EncoderOptions | None = None,
     layers: Sequence[int] | None = None,
     shard_texts: int | None = None,
+    keep: str = "tokens",
+    keep_tokens: int = 0,
+    part: tuple[int, int] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Store:
@@ -48,29 +76,125 @@ def encode_to_store(
 
     A finished store of the same model, options, layers and texts is returned as it is, without encoding; one
     of others is refused with the differences, or replaced if `overwrite`: in one step, when the new one is whole, and
-    until then the old one stands. `shard_texts` is the largest number
-    of texts in a shard (4,096; fewer where the texts are long, to bound memory). `progress` is called first
-    with the texts that are stored already and 0 tokens, then after every batch.
+    until then the old one stands. `shard_texts` is the largest number of texts in a shard (4,096; fewer where the
+    texts are long, to bound memory). `progress` is called first with the texts that are stored already and 0 tokens,
+    then after every batch.
+
+    `keep`: "tokens", or one vector a text: "moments" (the mean of the tokens and their spread) or "vectors" (as the
+    model pools); then the tokens of `keep_tokens` texts are kept too, drawn by their ids. `part` (k, n) does the k-th
+    of n parts of the shards, counted from 1, so that n processes or machines write one store; the one that comes last
+    finishes it. Several that do the same part, or all, share the shards out among them.
+    """
+    kept: dict[str, Any] = {"keep": keep, "keep_tokens": keep_tokens}
+    begun = begin_store(
+        encoder.card,
+        texts,
+        folder,
+        options=options,
+        layers=layers,
+        shard_texts=shard_texts,
+        overwrite=overwrite,
+        wait=0.0 if part is None else _WAIT,
+        **kept,
+    )
+    if begun.reused == len(begun):
+        return begun
+    with keeping(lambda: _kept(begun)):
+        filled = _fill(begun, encoder, texts, part=part, progress=progress)
+    return replace(finish_store(filled), reused=filled.reused, damaged=filled.damaged)
+
+
+def begin_store(
+    card: ModelCard,
+    texts: Texts,
+    folder: str | os.PathLike[str],
+    *,
+    options: EncoderOptions | None = None,
+    layers: Sequence[int] | None = None,
+    shard_texts: int | None = None,
+    keep: str = "tokens",
+    keep_tokens: int = 0,
+    overwrite: bool = False,
+    wait: float = 0.0,
+) -> Store:
+    """The store that these choices ask for, ready to be written: its manifest, with the shards, and its labels.
+
+    Under a lock, for which it waits `wait` seconds; the shards are then written without. Where the store is finished
+    already, `reused` is the number of its texts. One that will replace another is made in a hidden folder inside it, to
+    which `finish_store` gives its place.
     """
     target = Path(folder)
-    wanted = describe(encoder.card, texts, options=options, layers=layers, shard_texts=shard_texts)
-    stored = _matching(target, wanted, explicit_shards=shard_texts is not None, overwrite=overwrite)
+    wanted = describe(
+        card, texts, options=options, layers=layers, shard_texts=shard_texts, keep=keep, keep_tokens=keep_tokens
+    )
+    explicit = shard_texts is not None
+    stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
     if stored is not None and stored.complete and not is_replacing(target):
         store = Store(target, stored)
         # only reading: this works on a store that nobody may write, and needs no lock
         if store.has_labels(texts.labels) and not _absent(store, texts.ids):
             return replace(store, reused=len(store))
-    with folder_lock(target):
-        with writing(target):
-            finish_replacing(target)
+    with folder_lock(target, wait=wait), writing(target):
+        finish_replacing(target)
         # read again: another process may have written between the first look and the lock
-        stored = _matching(target, wanted, explicit_shards=shard_texts is not None, overwrite=overwrite)
-        if stored is None and any(target.glob(SHARDS)):
-            return _exchanged(target, wanted, encoder, texts, progress=progress)
-        with writing(target):
-            shutil.rmtree(target / NEXT, ignore_errors=True)  # of a replacement that was given up
-            store = _begin(target, stored or wanted, texts, begins=stored is None)
-        return _fill(store, encoder, texts, progress=progress)
+        stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
+        if stored is None and any(_shard_files(target)):
+            return _begin_beside(target / NEXT, wanted, texts)
+        _remove_given_up(target / NEXT)
+        return _begin(target, stored or wanted, texts, begins=stored is None)
+
+
+def write_shard(
+    store: Store, encoder: TokenEncoder, texts: Texts, shard: int, *, progress: Progress | None = None
+) -> None:
+    """Encode the texts of one shard (`texts` are these alone) and put their files in place, each whole or not at all.
+
+    Any process or machine may write any shard at any time: equal texts and encoders give equal bytes.
+    """
+    manifest = store.manifest
+    encoded = encode_shard(encoder, texts, layers=manifest.layers, progress=progress)
+    with writing(store.folder, kept=f"{store.stored():,} of {len(store):,} texts are stored and stay so. "):
+        for layer in manifest.keys:
+            if manifest.keep == "tokens":
+                encoded[layer].save(store.shard_path(layer, shard))
+                continue
+            drawn = store.sampled(texts.ids)
+            if drawn:
+                encoded[layer].select(drawn).save(store.shard_path(layer, shard))
+            save_vectors(condensed(encoded[layer], manifest.keep), store.vectors_path(layer, shard))
+
+
+def finish_store(store: Store) -> Store:
+    """The store, marked as complete if every shard is there; otherwise as it is, for other writers to go on.
+
+    One that replaces another is then put in its place.
+    """
+    if store.folder.name != NEXT:
+        return _marked(store)
+    folder = store.folder.parent
+    with folder_lock(folder, wait=_WAIT), writing(folder, kept="All texts are stored. "):
+        if is_store(store.folder):  # no other process was faster
+            store = _marked(store)
+            if not store.manifest.complete:
+                return store
+            replace_files(folder, store.folder, stale=(MANIFEST, LABELS, *SHARDS))
+            for emptied in [*folder.glob("layer-*"), *folder.glob("moments-*")]:
+                if emptied.is_dir() and not any(emptied.iterdir()):
+                    emptied.rmdir()
+            remove_spooled(folder)
+    return Store.open(folder)
+
+
+def _marked(store: Store) -> Store:
+    if not all(store.is_there(shard) for shard in range(len(store.manifest.shard_sizes))):
+        return store
+    with folder_lock(store.folder, wait=_WAIT), writing(store.folder, kept="All texts are stored. "):
+        _remove_claims(store.folder)
+        remove_spooled(store.folder)
+        finished = replace(Manifest.read(store.folder), complete=True)
+        if finished != Manifest.read(store.folder):
+            finished.write(store.folder)
+    return Store(store.folder, finished)
 
 
 def describe(
@@ -80,6 +204,8 @@ def describe(
     options: EncoderOptions | None = None,
     layers: Sequence[int] | None = None,
     shard_texts: int | None = None,
+    keep: str = "tokens",
+    keep_tokens: int = 0,
 ) -> Manifest:
     """The manifest of the store that these choices ask for, with the places where the texts are cut."""
     if not len(texts):
@@ -89,6 +215,7 @@ def describe(
         raise InputError(f"layers: received {list(layers)}; name each layer once.")
     if shard_texts is not None and shard_texts < 1:
         raise InputError(f"shard_texts: received {shard_texts}; a shard holds at least one text.")
+    _check_keep(keep, keep_tokens)
     choices = options or EncoderOptions()
     values = {
         "model": card.to_dict(),
@@ -103,8 +230,26 @@ def describe(
             max_length=choices.max_length or card.max_length,
         ),
         "poolscope": __version__,
+        "keep": keep,
+        "sample": _sample(texts.ids, keep_tokens) if keep_tokens else None,
     }
     return Manifest(**json.loads(json.dumps(values)))  # as it will be read back: tuples are lists
+
+
+def _check_keep(keep: str, keep_tokens: int) -> None:
+    if keep not in KEEP:
+        raise InputError(f"keep: received {keep!r}; allowed: {', '.join(KEEP)}.")
+    if keep_tokens < 0 or (keep_tokens and keep == "tokens"):
+        raise InputError(
+            f"keep_tokens: received {keep_tokens} with keep = {keep!r}; allowed: the number of texts whose tokens are "
+            f"kept beside moments or vectors. Leave it out, or keep moments."
+        )
+
+
+def _sample(ids: Sequence[str], count: int) -> dict[str, int]:
+    """The texts with the smallest marks: how many, and the largest mark among them."""
+    marks = np.sort(marks_of(ids))
+    return {"texts": min(count, len(marks)), "below": int(marks[min(count, len(marks)) - 1])}
 
 
 def shard_sizes(
@@ -164,13 +309,17 @@ def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrit
         differences.append(f"texts in a shard: {stored.shard_texts} in the store, {wanted.shard_texts} asked for")
     if not differences:
         return stored
-    if overwrite or not any(folder.glob(SHARDS)):  # nothing is stored yet: nothing can be lost
+    if overwrite or not any(_shard_files(folder)):  # nothing is stored yet: nothing can be lost
         return None
     raise StoreError(
         f"{folder}: holds clouds of other choices than those asked for:\n  "
         + "\n  ".join(differences)
         + "\nChoose another folder, ask for the same, or replace the store with --overwrite (overwrite=True)."
     )
+
+
+def _shard_files(folder: Path) -> list[Path]:
+    return [path for pattern in SHARDS for path in folder.glob(pattern)]
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -186,36 +335,29 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _exchanged(
-    folder: Path, wanted: Manifest, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None
-) -> Store:
-    """Another store in the place of the one that is there, which stands until the other is whole.
-
-    It is made in a hidden folder inside, where a run that was stopped goes on too.
-    """
-    beside = folder / NEXT
+def _begin_beside(beside: Path, wanted: Manifest, texts: Texts) -> Store:
+    """A store that will replace the one around it; a run of the same choices that was stopped there goes on."""
     stored = Manifest.read(beside) if is_store(beside) else None
     if stored is not None and (stored.differences(wanted) or stored.shard_texts != wanted.shard_texts):
         stored = None
-    with writing(folder):
-        if stored is None:
+    if stored is None:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+    return _begin(beside, stored or wanted, texts, begins=stored is None)
+
+
+def _remove_given_up(beside: Path) -> None:
+    """Remove a replacement that nobody is writing."""
+    if beside.is_dir():
+        with suppress(StoreBusyError):
+            _remove_claims(beside, busy_too=False)
             shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir()
-        store = _begin(beside, stored or wanted, texts, begins=stored is None)
-    filled = _fill(store, encoder, texts, progress=progress)
-    with writing(folder, kept="All texts are stored. "):
-        replace_files(folder, beside, stale=(MANIFEST, LABELS, SHARDS))
-        for emptied in folder.glob("layer-*"):
-            if emptied.is_dir() and not any(emptied.iterdir()):
-                emptied.rmdir()
-    return replace(filled, folder=folder)
 
 
 def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> Store:
     """A store ready to be filled: left-overs of killed writers removed, manifest and labels in place."""
-    for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*"):
-        for leftover in folder.glob(f"{name}.*.tmp"):
-            leftover.unlink()
+    for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*", "moments-*/.shard-*"):
+        remove_leftovers(folder, name)  # of dead processes: others may be writing shards
     if begins:
         (folder / LABELS).unlink(missing_ok=True)
         manifest.write(folder)
@@ -234,34 +376,100 @@ def _absent(store: Store, ids: Sequence[str]) -> list[int]:
     return [shard for shard, span in enumerate(parts) if not store.is_whole(shard, ids[span])]
 
 
-def _kept(store: Store, done: int) -> str:
+def _kept(store: Store) -> str:
     """What is kept of a store whose filling is interrupted."""
     beside = store.folder.name == NEXT
     folder = store.folder.parent if beside else store.folder
     before = " The store before it stands until the new one is whole." if beside else ""
     return (
-        f"{done:,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
+        f"{store.stored():,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
         f"(texts are stored {max(store.manifest.shard_sizes):,} at a time).{before}"
     )
 
 
-def _fill(store: Store, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None) -> Store:
-    """Encode what is absent, then mark the store as complete."""
-    manifest, parts = store.manifest, spans(store.manifest.shard_sizes)
-    absent = _absent(store, texts.ids)
-    done = reused = len(store) - sum(manifest.shard_sizes[shard] for shard in absent)
-    damaged = [shard for shard in absent if store.is_damaged(shard, texts.ids[parts[shard]])]
-    if progress is not None and done:
-        progress(done, 0)
-    with keeping(lambda: _kept(store, done)):
+def _fill(
+    store: Store,
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    part: tuple[int, int] | None = None,
+    progress: Progress | None = None,
+) -> Store:
+    """Encode what is absent of a part of the shards; what another process is writing is waited for, or taken over."""
+    sizes, spans_of = store.manifest.shard_sizes, spans(store.manifest.shard_sizes)
+    mine = shards_of_part(len(sizes), part)
+    absent = [shard for shard in mine if not store.is_whole(shard, texts.ids[spans_of[shard]])]
+    reused = sum(sizes[shard] for shard in mine) - sum(sizes[shard] for shard in absent)
+    damaged = [shard for shard in absent if store.is_damaged(shard, texts.ids[spans_of[shard]])]
+    repaired = len(damaged)
+    if progress is not None and reused:
+        progress(reused, 0)
+    while absent:
+        busy = []
         for shard in absent:
-            encoded = encode_shard(encoder, texts[parts[shard]], layers=manifest.layers, progress=progress)
-            with writing(store.folder, kept=f"{done:,} of {len(store):,} texts are stored and stay so. "):
-                for layer in manifest.keys:
-                    encoded[layer].save(store.shard_path(layer, shard))
-            done += manifest.shard_sizes[shard]
-    finished = replace(manifest, complete=True)
-    if finished != manifest:
-        with writing(store.folder, kept="All texts are stored. "):
-            finished.write(store.folder)
-    return Store(store.folder, finished, reused=reused, damaged=len(damaged))
+            own = texts[spans_of[shard]]
+            if not is_store(store.folder):  # a replacement that another process has finished and put in its place
+                return replace(store, reused=reused, damaged=repaired)
+            try:
+                with folder_lock(store.folder, _CLAIM.format(shard)):
+                    if shard in damaged or not store.is_whole(shard, own.ids):
+                        write_shard(store, encoder, own, shard, progress=progress)
+            except StoreBusyError:
+                busy.append(shard)
+        if busy and len(busy) == len(absent):
+            time.sleep(_PAUSE)  # all that is left is in other hands; if they die, their locks are gone
+        absent, damaged = busy, []
+    return replace(store, reused=reused, damaged=repaired)
+
+
+def shards_of_part(count: int, part: tuple[int, int] | None) -> list[int]:
+    """The numbers of the shards of part k of n (from 1), every n-th one; None: all of them.
+
+    >>> shards_of_part(5, (2, 3)), shards_of_part(3, None)
+    ([1, 4], [0, 1, 2])
+    """
+    if part is None:
+        return list(range(count))
+    number, of = part
+    if not 1 <= number <= of:
+        raise InputError(f"part: received {number}/{of}; allowed: from 1/{of} to {of}/{of}, such as 3/16.")
+    return list(range(number - 1, count, of))
+
+
+def _remove_claims(folder: Path, *, busy_too: bool = True) -> None:
+    """Remove the lock files that killed writers of shards left behind; one in use is left, or else an error."""
+    for path in folder.glob(_CLAIM.replace("{:05d}", "*")):
+        with suppress(StoreBusyError) if busy_too else nullcontext(), folder_lock(folder, path.name):
+            pass
+
+
+# -- texts that do not fit into memory --------------------------------------------------------------------------------
+
+_LARGE = 32 * 2**20  # bytes of files from which on texts are read into a file and not into memory
+
+
+def texts_for_store(source: object, folder: str | os.PathLike[str], **columns: Any) -> Texts:
+    """The texts of a source, read into memory or, where they are many, into a file in the folder of their store.
+
+    Such a file is read once by whoever comes first, and the others open it. `remove_spooled` takes it away when the
+    store is finished. columns: those of `read_texts`.
+    """
+    if not _is_large(source):
+        return read_texts(source, **columns)
+    target = Path(folder)
+    if not (target / MANIFEST).exists():
+        _refuse_foreign(target)
+    with folder_lock(target, f"{SPOOLED}.lock", wait=_WAIT), writing(target):
+        return spool_texts(source, target, **columns)
+
+
+def _is_large(source: object) -> bool:
+    """Whether a source is a stream, or files of many bytes."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    if source == "-" or str(source).startswith(STREAM):
+        return True
+    files = table_files(source) if not str(source).startswith(("builtin:", "hub:")) else None
+    if files is None:
+        files = [Path(source)] if exists(Path(source)) and Path(source).is_file() else []
+    return sum(file.stat().st_size * (4 if is_packed(file) else 1) for file in files) > _LARGE

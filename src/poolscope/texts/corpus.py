@@ -69,24 +69,24 @@ def docstrings(*, packages: Sequence[str] | None = None) -> Texts:
     roots = _roots(packages)
     sources = sorted(source for root in roots for source in _sources(root))
     path = _cache_path(_key(roots, sources))
-    found = _load(path)
-    if found is None:
+    texts = _load(path)
+    if texts is None:
         with _without_collector():
-            found = _unique(_gather(sources))
-        _store(path, found)
+            texts = _unique(_gather(sources))
+        _store(path, texts)
     names = {root.package for root in roots}
-    if not found:
+    if not texts:
         raise InputError(
             f"received the packages {sorted(names)}; no docstring was found in their folders "
             f"({', '.join(str(root.folder) for root in roots)}). A Python without its .py files has none: "
             "pass texts of your own."
         )
     return Texts(
-        ids=tuple(found),
-        texts=tuple(found.values()),
-        labels=tuple(_label(id_, names) for id_ in found),
+        ids=tuple(texts),
+        texts=tuple(texts.values()),
+        labels=tuple(_label(id_, names) for id_ in texts),
         source=BUILTIN,
-        report=ReadReport(read=len(found), kept=len(found)),
+        report=ReadReport(read=len(texts), kept=len(texts)),
     )
 
 
@@ -114,8 +114,8 @@ def _summary_and_body(text: str) -> tuple[str, str] | None:
 
 def _roots(packages: Sequence[str] | None) -> list[_Root]:
     if packages is None:
-        found = [_root(STDLIB), *map(_root, _DEFAULT_PACKAGES)]
-        return [root for root in found if root is not None]
+        defaults = [_root(STDLIB), *map(_root, _DEFAULT_PACKAGES)]
+        return [root for root in defaults if root is not None]
     roots = []
     for package in packages:
         root = _root(package)
@@ -230,19 +230,19 @@ def _load(path: Path | None) -> dict[str, str] | None:
         return None
     try:
         table = pq.read_table(path, page_checksum_verification=True)
-        found = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
-        intact = table.schema.metadata[b"digest"].decode() == _digest(found)
+        texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+        intact = table.schema.metadata[b"digest"].decode() == _digest(texts)
     except (OSError, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return found if intact else None
+    return texts if intact else None
 
 
-def _store(path: Path | None, found: dict[str, str]) -> None:
+def _store(path: Path | None, texts: dict[str, str]) -> None:
     """Keep the texts for the next time. Without a place to write they are simply gathered again."""
     if path is None:
         return
-    schema = pa.schema([("id", pa.string()), ("text", pa.string())], metadata={"digest": _digest(found)})
-    table = pa.table([list(found), list(found.values())], schema=schema)
+    schema = pa.schema([("id", pa.string()), ("text", pa.string())], metadata={"digest": _digest(texts)})
+    table = pa.table([list(texts), list(texts.values())], schema=schema)
     try:
         with atomic_path(path) as temporary:
             pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
@@ -250,5 +250,5 @@ def _store(path: Path | None, found: dict[str, str]) -> None:
         return
 
 
-def _digest(found: dict[str, str]) -> str:
-    return Texts(tuple(found), tuple(found.values()), None, BUILTIN, ReadReport(len(found), len(found))).digest
+def _digest(texts: dict[str, str]) -> str:
+    return Texts(tuple(texts), tuple(texts.values()), None, BUILTIN, ReadReport(len(texts), len(texts))).digest

@@ -9,9 +9,11 @@ itself is not mistaken for damage.
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import os
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -120,8 +122,28 @@ def _refuse_wide(binary: BinaryIO, name: str) -> None:
 @contextmanager
 def open_text(path: Path, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
     """A text file for reading; `newline` as in `open` (None: line ends become LF)."""
-    with readable(path.name), path.open("rb") as binary:
-        yield _text_stream(binary, encoding, name=path.name, newline=newline)
+    with readable(path.name), path.open("rb") as file:
+        binary = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file))) if is_packed(path) else file
+        try:
+            yield _text_stream(binary, encoding, name=path.name, newline=newline)
+        except (EOFError, zlib.error) as error:
+            raise InputError(
+                f"{path.name}: damaged, or not what gzip wrote ({error}). Write or fetch it again."
+            ) from error
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is packed by gzip, by its name."""
+    return path.suffix.lower() == ".gz"
+
+
+def kind_of_file(path: Path) -> str:
+    """The ending that says what a file holds: `.csv` also of `table.csv.gz`.
+
+    >>> kind_of_file(Path("a/table.CSV.gz")), kind_of_file(Path("notes.txt"))
+    ('.csv', '.txt')
+    """
+    return (Path(path.stem) if is_packed(path) else path).suffix.lower()
 
 
 def lines(path: Path, encoding: str | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.corpus import docstrings, summary_body_pairs
-from poolscope.texts.plain import folder_files, lines, standard_input, whole_file
+from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
     BUILTIN,
     PairRow,
@@ -30,7 +31,7 @@ from poolscope.texts.records import (
     share,
     shorten,
 )
-from poolscope.texts.sources import exists, open_table
+from poolscope.texts.sources import exists, is_pattern, matching_files, open_table, table_files
 from poolscope.texts.tables import Table, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
@@ -50,7 +51,7 @@ class _Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Feed:
+class Feed:
     """Rows about to be read, and what is known about them beforehand."""
 
     name: str
@@ -80,10 +81,11 @@ def read_texts(
     Parameters
     ----------
     source
-        A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.parquet`, `.arrow`, `.feather`: a row a
-        text; a folder: a `.txt` or `.md` file a text), `"-"` (lines of standard input), `"builtin:docstrings"`,
-        `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"`, a table in memory (data frame, Arrow table, data set, dict of
-        lists) or any iterable of strings.
+        A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.arrow`, `.feather`: a
+        row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, or tables), a pattern
+        such as `"data/*.parquet"`, `"-"` (lines of standard input), `"builtin:docstrings"`,
+        `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"` (`"stream:…"`: row by row, nothing kept), a table in memory (data
+        frame, Arrow table, data set, dict of lists) or any iterable of strings.
     column
         The column of the texts; needed where it is not clear which one holds them.
     id_column
@@ -119,14 +121,9 @@ def read_texts(
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
         return source if limit is None else source.sample(limit, seed)
-    plain = _plain_feed(source, encoding)
-    if plain is None:
-        feed = _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
-    else:
-        _refuse_columns(named, plain.name)
-        feed = plain
+    feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
-    admitted = _admit(feed, tally)
+    admitted = admit(feed, tally)
     kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
@@ -138,6 +135,17 @@ def read_texts(
         column=feed.column,
         seed=None if len(kept) == report.kept else seed,
     )
+
+
+def open_feed(
+    source: object, column: str | None, id_column: str | None, label_column: str | None, encoding: str | None
+) -> Feed:
+    """The rows of a source, about to be read one by one."""
+    plain = _plain_feed(source, encoding)
+    if plain is None:
+        return _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
+    _refuse_columns([name for name in (column, id_column, label_column) if name is not None], plain.name)
+    return plain
 
 
 def as_texts(source: Any) -> Sequence[str]:
@@ -166,7 +174,7 @@ def as_texts(source: Any) -> Sequence[str]:
 
 
 def _is_name(text: str) -> bool:
-    return text.startswith(("builtin:", "hub:")) or (text != "" and exists(Path(text)))
+    return text.startswith(("builtin:", "hub:", "stream:")) or (text != "" and exists(Path(text)))
 
 
 def _refuse_no_texts(source: Any) -> None:
@@ -197,34 +205,38 @@ def _refuse_columns(named: Sequence[str], name: str) -> None:
         )
 
 
-def _plain_feed(source: Any, encoding: str | None) -> _Feed | None:
+def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
     """The rows of a source without columns; None if it is not one."""
     if isinstance(source, str | os.PathLike):
         if source == "-":
-            return _Feed("stdin", _numbered(standard_input(encoding)))
+            return Feed("stdin", _numbered(standard_input(encoding)))
         path = Path(source)
         if exists(path) and path.is_dir():
             return _folder_feed(path, encoding)
-        if exists(path) and path.suffix.lower() == ".txt":
-            return _Feed(path.name, _numbered(lines(path, encoding)))
+        files = matching_files(source) if is_pattern(source) else [path] * exists(path)
+        if files and all(kind_of_file(file) == ".txt" for file in files):
+            return Feed(path.name, _numbered(chain.from_iterable(lines(file, encoding) for file in files)))
         return None
     if is_table(source):
         return None
     _refuse_no_texts(source)
-    return _Feed("memory", _numbered(values(source) if hasattr(source, "to_pylist") else source))
+    return Feed("memory", _numbered(values(source) if hasattr(source, "to_pylist") else source))
 
 
 def _numbered(texts: Iterable[Any]) -> Iterator[_Row]:
     return (_Row(str(number), text) for number, text in enumerate(texts))
 
 
-def _folder_feed(folder: Path, encoding: str | None) -> _Feed:
+def _folder_feed(folder: Path, encoding: str | None) -> Feed | None:
+    """A document a file; None for a folder of tables."""
     documents, others = folder_files(folder)
+    if not documents and table_files(folder):
+        return None
     rows = (_Row(scrub(path.relative_to(folder).as_posix()), whole_file(path, encoding)) for path in documents)
-    return _Feed(folder.resolve().name, rows, other_files=others)
+    return Feed(folder.resolve().name, rows, other_files=others)
 
 
-def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> _Feed:
+def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> Feed:
     for name, option in ((column, "--column"), (id_column, "--id-column"), (label_column, "--label-column")):
         if name is not None:
             table.require(name, option)
@@ -233,11 +245,11 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
 
     def rows() -> Iterator[_Row]:
         for number, values_ in enumerate(table.rows(columns)):
-            found: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
-            yield _Row(str(number), found[text_column], found.get(id_column), found.get(label_column))
+            cells: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
+            yield _Row(str(number), cells[text_column], cells.get(id_column), cells.get(label_column))
 
     surprising = column is None and text_column.casefold() not in WELL_KNOWN
-    return _Feed(
+    return Feed(
         table.name,
         rows(),
         has_ids=id_column is not None,
@@ -262,7 +274,7 @@ def _guess_column(table: Table, taken: set[str | None]) -> str:
     )
 
 
-def _admit(feed: _Feed, tally: Tally) -> Iterator[tuple[str, str, str]]:
+def admit(feed: Feed, tally: Tally) -> Iterator[tuple[str, str, str]]:
     """(id, text, label) of every row that is not empty."""
     places: dict[str, str] = {}
     for row in feed.rows:

@@ -82,6 +82,37 @@ def _count(number: int, unit: str) -> str:
     return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
+class ArrowStrings(Sequence[str]):
+    """A string column read on demand, so that a memory-mapped corpus stays on disk."""
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return list(self._column.slice(start, max(0, stop - start)).to_pylist())
+            return [self[k] for k in range(start, stop, step)]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return str(self._column[int(index) % len(self)].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self._column.chunks:
+            yield from chunk.to_pylist()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} strings>"
+
+
 @dataclass(frozen=True, repr=False)
 class Texts(Sequence[str]):
     """Texts in their order, with unique `ids` and, where there are any, `labels`.
@@ -94,9 +125,9 @@ class Texts(Sequence[str]):
     ('two', 2, ('a',))
     """
 
-    ids: tuple[str, ...]
-    texts: tuple[str, ...]
-    labels: tuple[str, ...] | None
+    ids: Sequence[str]
+    texts: Sequence[str]
+    labels: Sequence[str] | None
     source: str
     report: ReadReport
     column: str | None = None
@@ -167,12 +198,17 @@ class Texts(Sequence[str]):
 
     def take(self, positions: Iterable[int]) -> Texts:
         """The texts at these positions, in the order given; no position twice."""
+        run = positions if isinstance(positions, range) and positions.step == 1 else None
         positions = list(positions)
+
+        def taken(values: Sequence[str]) -> tuple[str, ...]:
+            return tuple(values[p] for p in positions) if run is None else tuple(values[run.start : run.stop])
+
         return replace(
             self,
-            ids=tuple(self.ids[p] for p in positions),
-            texts=tuple(self.texts[p] for p in positions),
-            labels=None if self.labels is None else tuple(self.labels[p] for p in positions),
+            ids=taken(self.ids),
+            texts=taken(self.texts),
+            labels=None if self.labels is None else taken(self.labels),
             report=replace(self.report, selected=len(positions)),
             seed=None,
         )
@@ -323,10 +359,10 @@ def shorten(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _shows_nothing(text: str) -> bool:
+def shows_nothing(text: str) -> bool:
     r"""Whether a text is empty to a reader: nothing, blanks, or characters without width.
 
-    >>> _shows_nothing(" \u200b\ufeff\n"), _shows_nothing("a\u200b")
+    >>> shows_nothing(" \u200b\ufeff\n"), shows_nothing("a\u200b")
     (True, False)
     """
     return not text or text.isspace() or (not text.isascii() and not text.translate(_NO_WIDTH).strip())
@@ -352,7 +388,7 @@ guessed_column=None, selected=None)
         """The texts of one row, or None if one of them is empty: such a row is dropped and counted."""
         self.read += 1
         raw = tuple(self._text(value, place) for value in values)
-        if any(_shows_nothing(text) for text in raw):
+        if any(shows_nothing(text) for text in raw):
             self.empty += 1
             return None
         texts = tuple(scrub(text) for text in raw)
@@ -377,11 +413,11 @@ guessed_column=None, selected=None)
         """The counts so far; a source without any text is an error."""
         kept = self.read - self.empty
         if kept == 0:
-            found = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
+            contents = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
             if other_files:
-                found = f"{other_files:,} files, none of them with text in a .txt or .md file"
+                contents = f"{other_files:,} files, none of them with text in a .txt or .md file"
             raise InputError(
-                f"{self.source}: received {found}; at least one text is needed. Check that this is the "
+                f"{self.source}: received {contents}; at least one text is needed. Check that this is the "
                 "file, folder or column that was meant."
             )
         return ReadReport(

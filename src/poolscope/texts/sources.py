@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 from poolscope.errors import InputError, require
+from poolscope.texts.plain import kind_of_file
 from poolscope.texts.records import shorten
-from poolscope.texts.tables import Table, csv_table, ipc_table, is_table, json_table, memory_table, parquet_table
+from poolscope.texts.tables import (
+    Table,
+    csv_table,
+    ipc_table,
+    is_table,
+    joined_table,
+    json_file_table,
+    json_table,
+    memory_table,
+    parquet_table,
+)
 
 PREFIX = "hub:"
+STREAM = "stream:"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"(?P<name>{_PART}(?:/{_PART})?)(?:/(?P<config>{_PART}))?(?::(?P<split>.+))?")
 _BARE = re.compile(rf"(?P<owner>{_PART})/{_PART}(?::.+)?")
-_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather")
+_PACKED = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")  # read from .gz too
+_SUFFIXES = (*_PACKED, ".parquet", ".arrow", ".feather")
 
 
 def open_table(source: object, *, encoding: str | None = None) -> Table:
@@ -28,6 +42,8 @@ def open_table(source: object, *, encoding: str | None = None) -> Table:
             "frame, an Arrow table or a data set. Pass one of these."
         )
     path = Path(source)
+    if (files := table_files(source)) is not None:
+        return joined_table(path.name, [_open_file(file, encoding) for file in files])
     if exists(path):
         return _open_file(path, encoding)
     if isinstance(source, str) and looks_like_hub(source):
@@ -46,12 +62,44 @@ def exists(path: Path) -> bool:
         return False
 
 
+def is_pattern(source: object) -> bool:
+    """Whether a string that is no existing path names files by a pattern, such as `data/*.parquet`."""
+    text = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    return isinstance(text, str) and any(mark in text for mark in "*?") and not exists(Path(text))
+
+
+def matching_files(pattern: str | os.PathLike[str]) -> list[Path]:
+    """The files that a pattern names, sorted by path; `**` goes through folders."""
+    files = sorted(Path(name) for name in glob.glob(os.fspath(pattern), recursive=True))  # noqa: PTH207 - absolute patterns too
+    files = [path for path in files if path.is_file()]
+    if not files:
+        raise InputError(f"received the pattern {os.fspath(pattern)!r}; no file fits it. Check the spelling.")
+    return files
+
+
+def table_files(source: str | os.PathLike[str]) -> list[Path] | None:
+    """The files of tables that a pattern or a folder names, sorted; None where it is neither, or holds none."""
+    if is_pattern(source):
+        return matching_files(source)
+    path = Path(source)
+    if not (exists(path) and path.is_dir()):
+        return None
+    files = sorted(file for file in path.rglob("*") if file.is_file() and _is_table_file(file))
+    return [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)] or None
+
+
+def _is_table_file(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES or (path.suffix.lower() == ".gz" and kind_of_file(path) in _PACKED)
+
+
 def _open_file(path: Path, encoding: str | None) -> Table:
-    match path.suffix.lower():
+    match kind_of_file(path):
         case ".csv" | ".tsv":
             return csv_table(path, encoding)
         case ".jsonl" | ".ndjson":
             return json_table(path, encoding)
+        case ".json":
+            return json_file_table(path, encoding)
         case ".parquet":
             return parquet_table(path)
         case ".arrow" | ".feather":
@@ -83,7 +131,7 @@ def looks_like_hub(source: str) -> bool:
     >>> looks_like_hub("hub:imdb"), looks_like_hub("stanfordnlp/imdb:test"), looks_like_hub("data/a.csv")
     (True, True, False)
     """
-    if source.startswith(PREFIX):
+    if source.startswith((PREFIX, STREAM)):
         return True
     bare = _BARE.fullmatch(source)
     return bare is not None and not Path(source).suffix and not Path(bare["owner"]).exists()
@@ -97,30 +145,34 @@ def parse(source: str) -> HubName:
     >>> parse("nyu-mll/glue/cola:validation")
     HubName(name='nyu-mll/glue', config='cola', split='validation')
     """
-    found = _NAME.fullmatch(source.removeprefix(PREFIX))
-    if found is None:
+    match = _NAME.fullmatch(source.removeprefix(STREAM).removeprefix(PREFIX))
+    if match is None:
         raise InputError(
             f"received the data set name {source!r}; allowed is hub:ORGANISATION/NAME with /CONFIG and :SPLIT "
             "after it where needed. Write it like hub:nyu-mll/glue/cola:validation."
         )
-    return HubName(found["name"], found["config"], found["split"])
+    return HubName(match["name"], match["config"], match["split"])
 
 
 def hub_table(source: str) -> Table:
-    """The table of a hub data set, from the local cache of `datasets` where it is there already."""
+    """The table of a hub data set, from the local cache of `datasets` where it is there already.
+
+    `stream:` in place of `hub:` reads it row by row as it comes from the hub, and keeps nothing.
+    """
     name, config, split = parse(source)
+    streamed = source.startswith(STREAM)
     datasets = require("datasets", "hub")
     try:
-        loaded = datasets.load_dataset(name, config, split=split, streaming=False, trust_remote_code=False)
+        loaded = datasets.load_dataset(name, config, split=split, streaming=streamed, trust_remote_code=False)
     except Exception as error:  # the network, hub and file libraries below raise families of their own
         raise InputError(_unreachable(source, error)) from error
     if isinstance(loaded, dict) and len(loaded) == 1:
         (loaded,) = loaded.values()
-    return memory_table(loaded, name=PREFIX + source.removeprefix(PREFIX))
+    return memory_table(loaded, name=source if streamed else PREFIX + source.removeprefix(PREFIX))
 
 
 def _unreachable(source: str, error: Exception) -> str:
-    received = source if source.startswith(PREFIX) else f"{source}: no such file, and as a hub data set it"
+    received = source if source.startswith((PREFIX, STREAM)) else f"{source}: no such file, and as a hub data set it"
     reason = str(error).partition("\n")[0] or type(error).__name__
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         advice = "HF_HUB_OFFLINE is set: unset it, or fetch the data set once while online."

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope.errors import InputError, reading
-from poolscope.texts.plain import decode, lines, open_text, readable
+from poolscope.texts.plain import decode, kind_of_file, lines, open_text, readable
 from poolscope.texts.records import is_missing, shorten
 
 Kind = Literal["missing", "integer", "number", "other", "text"]
@@ -96,7 +96,7 @@ def _csv_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
 
 def _delimiter(path: Path, encoding: str | None) -> str:
     """A tab for .tsv; for .csv a comma, or what stands in a header without any comma."""
-    if path.suffix.lower() == ".tsv":
+    if kind_of_file(path) == ".tsv":
         return "\t"
     with open_text(path, encoding) as stream:
         header = stream.readline()
@@ -114,6 +114,40 @@ def json_table(path: Path, encoding: str | None) -> Table:
         return (tuple(record.get(name) for name in names) for record in objects())
 
     return Table(path.name, _kinds((), (record.items() for record in objects()), _kind_of_value), rows)
+
+
+def json_file_table(path: Path, encoding: str | None) -> Table:
+    """A JSON file that holds one array of objects; all of it is read at once."""
+    remedy = "A .jsonl file holds one object a line."
+    with reading(path.name, remedy, kind=InputError, is_not="JSON"), open_text(path, encoding) as stream:
+        records = json.load(stream)
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise InputError(
+            f'{path.name}: holds {shorten(records)}; needed: an array of objects such as [{{"text": "..."}}]. A list '
+            f"of strings is read from a .txt file, a line a text."
+        )
+
+    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        return (tuple(record.get(name) for name in names) for record in records)
+
+    return Table(path.name, _kinds((), (record.items() for record in records), _kind_of_value), rows)
+
+
+def joined_table(name: str, tables: Sequence[Table]) -> Table:
+    """The rows of several tables, one after the other; all must have the columns of the first."""
+    first = tables[0]
+
+    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for table in tables:
+            for column in names:
+                if column not in table.kinds:
+                    raise InputError(
+                        f"{table.name}: there is no column '{column}', which {first.name} has; all files of {name} "
+                        f"must have the same columns. Leave this file out, or add the column."
+                    )
+            yield from table.rows(names)
+
+    return Table(name, first.kinds, rows)
 
 
 def _json_object(line: str, place: str) -> dict[str, Any]:
@@ -192,8 +226,8 @@ def ipc_table(path: Path) -> Table:
         pass
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
-        with _open_ipc(path) as (_, found):
-            for batch in found:
+        with _open_ipc(path) as (_, batches_):
+            for batch in batches_:
                 yield checked_batch(batch.select(list(names)))
 
     return _table(path.name, schema, batches)
@@ -273,20 +307,38 @@ def _dataset_table(dataset: Any, name: str) -> Table:
             "needed. Choose it: hub:NAME:SPLIT, or data[SPLIT] in Python."
         )
     if not hasattr(dataset, "__len__"):
-        raise InputError(f"{name}: received a streamed data set; load it with streaming=False.")
-    class_names = {
-        column: tuple(feature.names) for column, feature in dataset.features.items() if hasattr(feature, "int2str")
-    }
+        return _streamed_table(dataset, name)
+    named = _class_names(dataset)
 
     def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         chosen = dataset.select_columns(list(names)).with_format("arrow")
-        for row in _rows(chosen.iter(batch_size=_BATCH), names):
-            yield tuple(
-                _class_name(value, class_names[column]) if column in class_names else value
-                for column, value in zip(names, row, strict=True)
-            )
+        return (named(names, row) for row in _rows(chosen.iter(batch_size=_BATCH), names))
 
     return Table(name, _schema_kinds(dataset.features.arrow_schema, name), rows)
+
+
+def _streamed_table(dataset: Any, name: str) -> Table:
+    """A streamed data set: its rows come as they are asked for, and the first ones say of what kind the columns are."""
+    named = _class_names(dataset)
+
+    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        return (named(names, tuple(record.get(column) for column in names)) for record in dataset)
+
+    return Table(name, _kinds((), (record.items() for record in islice(dataset, _PEEK)), _kind_of_value), rows)
+
+
+def _class_names(dataset: Any) -> Callable[[Sequence[str], tuple[Any, ...]], tuple[Any, ...]]:
+    """What puts the names of classes in the place of their numbers, in a row of these columns."""
+    features = (dataset.features or {}).items()
+    classes = {column: tuple(feature.names) for column, feature in features if hasattr(feature, "int2str")}
+
+    def named(names: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            _class_name(value, classes[column]) if column in classes else value
+            for column, value in zip(names, row, strict=True)
+        )
+
+    return named
 
 
 def _class_name(value: int | None, names: tuple[str, ...]) -> str | int | None:

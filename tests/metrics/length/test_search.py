@@ -15,6 +15,7 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.length.labels import labels_by_length
 from poolscope.metrics.length.search import _Filler, position_probe, retrieval_by_length
+from poolscope.numbers.ranking import unit_rows
 
 
 def test_shares_and_quality_are_those_counted_by_hand():
@@ -241,3 +242,22 @@ def test_a_perfect_ranking_of_several_documents_scores_one():
     assert mixed.bins[0].rank.value == pytest.approx(np.mean([1, 1, 2.5]))
     assert mixed.bins[0].ratio.value is None  # the first two are both relevant: nobody else to share them
     json.dumps(mixed.to_dict(), allow_nan=False)
+
+
+def test_what_a_set_costs_the_others_is_what_leaving_it_out_wins_over_leaving_out_as_many():
+    """By hand: leave the set out and search again, and leave as many wrong documents out at random, many times."""
+    asked, held, relevant, lengths = search(bias=0.7)
+    asked, relevant = asked[:40], np.asarray(relevant)[:40]
+    k, short = 10, lengths <= np.quantile(lengths, 0.2)
+    measured = retrieval_by_length(asked, held, relevant, lengths, k=k).shortest.cost
+    random = np.random.default_rng(0)
+    scores = unit_rows(asked, "asked") @ unit_rows(held, "held").T
+    changes = []
+    for query, document in relevant[~short[relevant[:, 1]]]:
+        above = scores[query] >= scores[query, document]
+        above[document] = False
+        wrong = np.delete(np.arange(len(held)), document)
+        left = [above[random.permutation(wrong)[short.sum() :]].sum() for _ in range(300)]
+        changes.append(float((above & ~short).sum() < k) - np.mean(np.array(left) < k))
+    assert measured.value == pytest.approx(np.mean(changes), abs=0.01)
+    assert measured.interval.low > 0

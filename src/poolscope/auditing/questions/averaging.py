@@ -22,6 +22,7 @@ from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.metrics.socm.score import trace_scores
+from poolscope.numbers.carriers import carriers, pair_carriers
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
@@ -219,6 +220,7 @@ def _evidence(
         f"On the published scale: SOCM {near.mean:.3f} over {near.count:,} pairs of neighbours, {every.mean:.3f}"
         f"{interval} over {every.count:,} pairs ({every.kind}); it goes by how concentrated a model is.",
     ]
+    notes += _few_texts(subject, every)
     if every.trace_check.above:
         notes.append(
             f"{every.trace_check.share:.0%} of the texts break tr Σ ≤ 2, so d_Σ can exceed 1: compare models by "
@@ -227,6 +229,17 @@ def _evidence(
     if subject.pooling != "mean":
         notes.append(f"The model pools by {subject.pooling}: this is what averaging would hide if it were used.")
     return (*notes, *subject.repeats())
+
+
+def _few_texts(subject: Subject, every: SocmResult) -> list[str]:
+    """Sentences about few texts that hold most of a mean over texts or pairs."""
+    sentences, pairs, distinct = [], every.pairs, subject.distinct
+    if pairs is not None and (few := pair_carriers(pairs.covariance_distance, pairs.i, pairs.j)) is not None:
+        sentences.append(few.sentence(subject.ids, "d_Σ over pairs", f"it is {few.without:.3g} on average"))
+    if (few := carriers(subject.moments.traces[distinct])) is not None:
+        names = [subject.ids[k] for k in distinct]
+        sentences.append(few.sentence(names, "the concentration ratio", f"it is {few.without:.3g} on average"))
+    return sentences
 
 
 def _worst(alike: Confusion) -> NDArray[np.int64]:

@@ -39,6 +39,7 @@ CERTAINTY: Mapping[Basis, str] = {
     "too few": "moderate: the number lies beyond its threshold; too few queries tell if it harms or a repair helps",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
+    "few texts": "moderate: a few texts carry the number; without them it is less serious",
     "declared": "a sign: read from what the model declares, not measured",
 }
 _OF_KEEPING = "no number lies beyond its threshold"

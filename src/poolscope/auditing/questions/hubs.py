@@ -13,6 +13,7 @@ from poolscope.auditing.question import Action, Answer, Number, Question, TableV
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
+from poolscope.numbers.carriers import carriers
 from poolscope.numbers.intervals import Interval, percentile_interval
 from poolscope.verdicts import LEVELS, Verdict
 
@@ -38,9 +39,10 @@ def answer(subject: Subject) -> Answer:
         few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
         return unchecked("hubs", few, numbers=numbers, tables=tables)
     _, merge = _most_serious(counted, limits, equal)
+    verdict = judge(counted, limits, equal=equal)
     return Answer(
         "hubs",
-        judge(counted, limits, equal=equal),
+        replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted))),
         numbers,
         _merge_duplicates(counted) if merge else _look_at_hubs(counted),
         tables=tables,
@@ -101,6 +103,22 @@ def _numbers(counted: HubResult) -> dict[str, Any]:
         "near_duplicates": counted.duplicate_share,
         "twin_groups": len(counted.twins),
     }
+
+
+def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
+    """Sentences about one group of copies that holds most of the equal texts or near-duplicates."""
+    kinds = (
+        ("the equal texts", counted.twins, len(subject)),
+        ("the near-duplicates", counted.duplicates, counted.texts),
+    )
+    sentences = []
+    for what, groups, texts in kinds:
+        sizes = [len(group) for group in groups]
+        if (few := carriers(sizes, sizes, rest=texts - sum(sizes), most=1)) is not None:
+            names = [f"that of {subject.ids[group[0]]}" for group in groups]
+            number = f"{few.without:.1%} of the texts are such"
+            sentences.append(few.sentence(names, what, number, units="group" if len(groups) == 1 else "groups"))
+    return sentences
 
 
 def _merge_duplicates(counted: HubResult) -> Action:

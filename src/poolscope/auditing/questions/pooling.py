@@ -1,13 +1,14 @@
-"""Did my runtime pool the way this model was trained?
+"""Did my runtime do what this model was trained with?
 
-With the vectors of a runtime at hand the answer names what it did: as the model declares, another pooling, another
-order, some texts, or no match. Each cause has its own step: a shuffled table needs sorting, not another pooling.
+With the vectors of a runtime at hand the answer names the cause that explains them (`poolscope.runtimes`): as the model
+declares, another pooling, prompt, truncation, …, another order, some texts, or none. Each cause has its own step: a
+shuffled table needs sorting, not another pooling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,25 +20,19 @@ from poolscope.auditing.question import Action, Answer, Number, Question, TableV
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
-from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
-from poolscope.numbers.moments import mean
-from poolscope.numbers.pooling import pool
-from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.verdicts import Verdict
+from poolscope.numbers.ranking import nearest_neighbours
+from poolscope.runtimes.causes import Reference
+from poolscope.runtimes.match import SAME, RuntimeMatch, Tested, match_runtime
+from poolscope.verdicts import Level, Verdict
 
 Array = NDArray[np.float64]
 
-# Poolings that a runtime may have done instead, and what is between two special tokens alone.
-CANDIDATES = ("mean", "cls", "last", "max", "position")
-CONTENT = "mean without special tokens"
 _NEIGHBOURS = 10
-# Texts whose neighbours are compared, and rows that are searched among all others to recognise another order.
+# Texts whose neighbours are compared.
 _MOST_TEXTS = 2000
-_UNIT = 1e-3
-# Rows in another order find as many different texts as the texts find themselves; a little is left to rounding.
-_ONE_TO_ONE = 0.9
 _NAMED = 3
+_BARS = 8
 
 
 def answer(subject: Subject) -> Answer:
@@ -46,8 +41,8 @@ def answer(subject: Subject) -> Answer:
         return _of_runtime(subject)
     if subject.clouds.lengths.max() == 1 or len(subject) < 3:
         return unchecked("pooling", "texts of a single token, or fewer than three texts, are the same in every pooling")
-    ways = {name: table for name, table in pooled_ways(subject).items() if name != subject.pooling}
-    kept = {name: _kept_neighbours(subject, table) for name, table in ways.items()}
+    tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
+    kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
     likely = "cls" if subject.pooling == "mean" else "mean"
     return Answer(
         "pooling",
@@ -91,28 +86,6 @@ def _with_prompt(subject: Subject) -> str | None:
     return subject.command("audit", role="document")
 
 
-def pooled_ways(subject: Subject) -> dict[str, Array]:
-    """The texts pooled in each way that a runtime may have done (texts × d)."""
-    ways = {name: pool(subject.clouds, name) for name in CANDIDATES}
-    content = _without_special(subject)
-    return ways if content is None else {**ways, CONTENT: content}
-
-
-def _without_special(subject: Subject) -> Array | None:
-    """Means of the tokens that stand for text; None where special tokens are not known, or are all there is."""
-    vocabulary = subject.vocabulary
-    if vocabulary is None or not vocabulary.special_ids:
-        return None
-    special, rows = list(vocabulary.special_ids), []
-    for k, cloud in enumerate(subject.clouds):
-        ids = subject.clouds.token_ids(k)
-        keep = None if ids is None else ~np.isin(ids, special)
-        if keep is None or not keep.any():
-            return None
-        rows.append(mean(cloud[keep]))
-    return np.array(rows)
-
-
 def _kept_neighbours(subject: Subject, table: Array) -> Estimate:
     """Share of the ten nearest neighbours that stay under another pooling; by chance k/(N − 1) of them would."""
     drawn = np.sort(np.random.default_rng(subject.seed).permutation(len(table))[:_MOST_TEXTS])
@@ -144,253 +117,283 @@ def _figure(matches: Mapping[str, Estimate], title: str) -> Any:
 # -- a runtime's vectors ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RuntimeMatch:
-    """A runtime's vectors beside every pooling of the clouds: mean cosines, and as floor those of another text.
-
-    `own` is the declared pooling, `best` the nearest; `differ` are the texts whose vectors are not the model's own.
-    """
-
-    vectors: Array
-    matches: Mapping[str, Estimate]
-    own: str
-    best: str
-    differ: NDArray[np.int64]
-
-    @property
-    def lengths(self) -> Array:
-        """The lengths of the vectors."""
-        return np.asarray(np.linalg.norm(self.vectors, axis=1))
-
-    @property
-    def normalised(self) -> bool:
-        """Are all of length 1?"""
-        return bool(np.abs(self.lengths - 1).max() < _UNIT)
-
-    def cosine(self, pooling: str) -> float:
-        """The mean cosine with one pooling."""
-        return float(self.matches[pooling].value or 0.0)
-
-
 def _of_runtime(subject: Subject) -> Answer:
     """The answer where the runtime's own vectors are at hand."""
-    poolings = pooled_ways(subject)
-    match = match_runtime(subject, poolings)
-    verdict, step, cost = judge_runtime(subject, match, poolings)
-    fits = match.cosine(match.best) >= subject.thresholds["pooling_match"]
+    match = match_runtime(
+        subject.encoder,
+        subject.texts,
+        subject.runtime,
+        clouds=subject.clouds,
+        same=subject.thresholds["pooling_same"],
+        seed=subject.seed,
+    )
+    finding = explain(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
+    verdict = replace(finding.verdict, evidence=(*finding.verdict.evidence, *subject.pooling_report.notes()))
+    best = match.best
+    named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
+    shown = {test.name: test.cosine for test in (match.own, *match.others[:_BARS])}
     return Answer(
         "pooling",
         verdict,
         {
             "pooling": subject.pooling,
-            "runtime_pooling": match.best if fits else None,
-            "runtime_cosine": match.cosine(match.own),
-            "runtime_best_cosine": match.cosine(match.best),
+            "runtime_cause": None if named is None else named.name,
+            "runtime_cosine": match.own.mean,
+            "runtime_best_cosine": (best or match.own).mean,
             "runtime_normalised": match.normalised,
         },
-        Action("configure", step, subject.command("audit") if "vectors" in subject.named.settings else None, cost),
-        tables={"poolings": _table(match.matches)},
-        draw={
-            "pooling": lambda: _figure(
-                match.matches, "Cosine of your runtime's vectors with each pooling of the tokens"
-            )
-        },
+        Action(
+            "configure",
+            finding.step,
+            subject.command("audit") if "vectors" in subject.named.settings else None,
+            finding.cost,
+        ),
+        tables={"causes": match.to_table()},
+        draw={"pooling": lambda: _figure(shown, "Cosine of your runtime's vectors with what each cause would give")},
     )
 
 
-def match_runtime(subject: Subject, poolings: Mapping[str, Array]) -> RuntimeMatch:
-    """The vectors of the subject's runtime beside each pooling (texts × d)."""
-    vectors = _checked(subject)
-    cosines = {name: _row_cosines(vectors, table, name) for name, table in poolings.items()}
-    matches = {
-        name: Estimate(float(own.mean()), bootstrap_interval(own, seed=subject.seed), float(other.mean()))
-        for name, (own, other) in cosines.items()
-    }
-    best = max(matches, key=lambda name: float(cosines[name][0].mean()))
-    differ = np.flatnonzero(cosines[subject.pooling][0] < subject.thresholds["pooling_match"])
-    return RuntimeMatch(vectors, matches, subject.pooling, best, differ)
+@dataclass(frozen=True)
+class Finding:
+    """What a runtime did: how serious and in words, what to do about it, and what that costs."""
+
+    verdict: Verdict
+    step: str
+    cost: str
 
 
-def _checked(subject: Subject) -> Array:
-    vectors = np.asarray(subject.runtime, dtype=np.float64)
-    if len(vectors) != len(subject) or vectors.shape[1] > subject.clouds.dimension:
-        raise InputError(
-            f"vectors: received {vectors.shape[0]} vectors of dimension {vectors.shape[1]}; needed: one for each of "
-            f"the {len(subject)} texts, in their order, of dimension {subject.clouds.dimension} or less. A larger one "
-            f"is that of another model, or of several poolings joined."
-        )
-    unit_rows(vectors, "vectors")  # names a row without direction
-    return vectors
+def judge(match: RuntimeMatch, thresholds: Mapping[str, float]) -> Verdict:
+    """The verdict on the vectors of a runtime beside its reference."""
+    return explain(match, thresholds).verdict
 
 
-def _row_cosines(vectors: Array, table: Array, name: str) -> tuple[Array, Array]:
-    """Cosines row by row (of the first dimensions, where the runtime keeps fewer), and with the next text's row."""
-    theirs, ours = unit_rows(vectors, "vectors"), unit_rows(table[:, : vectors.shape[1]], name)
-    own, other = (np.einsum("ij,ij->i", theirs, rows) for rows in (ours, np.roll(ours, 1, axis=0)))
-    return own.astype(np.float64), other.astype(np.float64)
+def explain(
+    match: RuntimeMatch, thresholds: Mapping[str, float], *, ids: list[str] | None = None, pooling: str = ""
+) -> Finding:
+    """The verdict, the step and its cost; `ids` name the texts, `pooling` is what the model declares."""
+    finding = _cause(match, thresholds["pooling_match"], ids or [str(k) for k in range(match.texts)], pooling)
+    own, judged = match.own.cosine, finding.verdict
+    verdict = Verdict(judged.level, judged.sentence, own.value, own.interval, own.floor, _evidence(match), judged.basis)
+    return replace(finding, verdict=verdict)
 
 
-# -- why the vectors are as they are ------------------------------------------------------------------------------
-
-# How serious and in words, what to do about it, and what that costs.
-Cause = tuple[Verdict, str, str]
-
-
-def judge_runtime(subject: Subject, match: RuntimeMatch, poolings: Mapping[str, Array]) -> Cause:
-    """The verdict on a runtime, what to do, and what that costs."""
-    least = subject.thresholds["pooling_match"]
-    if match.cosine(match.own) >= least:
-        cause = _as_declared(subject, match)
-    elif match.cosine(match.best) >= least:
-        cause = _other_pooling(subject, match)
-    elif (order := _other_order(subject, match.vectors, poolings)) is not None:
-        cause = _shuffled(subject, order)
-    elif len(match.differ) < len(subject) / 2:
-        cause = _some_texts(subject, match)
-    else:
-        cause = _no_match(subject, match)
-    judged, step, cost = cause
-    own = match.matches[match.own]
-    evidence = (*_cosines(match), *_rows(subject, match.differ), *subject.pooling_report.notes())
-    verdict = Verdict(judged.level, judged.sentence, own.value, own.interval, own.floor, evidence, judged.basis)
-    return verdict, step, cost
+def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> Finding:
+    """The first that holds, from what makes all else doubtful to what is left when nothing explains the vectors."""
+    best = match.best
+    if not match.whole:
+        return _unknown_end(match)
+    if match.repeated is not None and match.repeated < match.same:
+        return _changing(match.repeated, least, "asked again in the same way", "not deterministic")
+    if best is not None and best.explains:
+        return _named(match, best, least)
+    if match.batched is not None and match.batched < match.same:
+        return _changing(match.batched, least, "asked among other texts", "batch dependent")
+    if match.own.share == 1:
+        return _as_declared(match, pooling)
+    if match.order is not None:
+        return _shuffled(match, pooling)
+    if best is not None and _nearly(match, best, least):
+        return _named(match, best, least)
+    if match.own.share >= 0.5:
+        return _some_texts(match, least, ids)
+    if match.own.mean >= least:
+        return _near(match)
+    return _no_match(match, least)
 
 
-def _below(subject: Subject, match: RuntimeMatch, sentence: str) -> Verdict:
+def _nearly(match: RuntimeMatch, best: Tested, least: float) -> bool:
+    """A cause that leaves only what rounded weights leave: a quarter of the distance, half of the runner-up's."""
+    second = match.second
+    left = 1 - best.mean
+    return best.mean >= least and 4 * left <= 1 - match.own.mean and (second is None or 2 * left <= 1 - second.mean)
+
+
+def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
     """`repair` where all of the interval of the mean cosine is below what rounding explains."""
-    interval = match.matches[match.own].interval
+    interval = match.own.cosine.interval
+    if match.own.mean >= least:
+        return Verdict("watch", sentence, basis="estimate")
     if interval is None:
         return Verdict("repair", sentence, basis="no interval")
-    if interval.high < subject.thresholds["pooling_match"]:
-        return Verdict("repair", sentence, basis="interval")
-    return Verdict("watch", sentence, basis="estimate")
-
-
-def _kept(subject: Subject, vectors: Array) -> str:
-    return "" if vectors.shape[1] == subject.clouds.dimension else f" (its first {vectors.shape[1]} dimensions)"
-
-
-def _again(subject: Subject) -> str:
-    return f"encode {len(subject):,} texts again with the right setting; no new model"
-
-
-def _as_declared(subject: Subject, match: RuntimeMatch) -> Cause:
-    """The declared pooling; a model that declares Normalize and vectors of other lengths rank by length."""
-    kept = _kept(subject, match.vectors)
-    pooled = f"Your runtime pools as the model declares, by {match.own}{kept}: cosine {match.cosine(match.own):.4f}."
-    verdict = Verdict("ok", pooled)
-    if "Normalize" in subject.card.after and not match.normalised:
-        note = "But the model normalises its vectors and your runtime does not: search by cosine, not by dot product."
-        verdict = Verdict("watch", f"{pooled} {note}", basis="counted")
-    return (
-        verdict,
-        "search by cosine, or bring your runtime's vectors to length 1",
-        "no re-encoding: one division a vector",
+    return Verdict(
+        "repair" if interval.high < least else "watch",
+        sentence,
+        basis="interval" if interval.high < least else "estimate",
     )
 
 
-def _other_pooling(subject: Subject, match: RuntimeMatch) -> Cause:
+def _again(match: RuntimeMatch) -> str:
+    return f"encode {match.texts:,} texts again with the right setting; no new model"
+
+
+def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
+    """The model's own vectors; how they are stored, or their lengths, may still change a ranking."""
+    how = f" ({pooling} pooling)" if pooling else ""
+    own = f"Your runtime does as the model declares{how}: cosine {_digits(match.own.mean)}."
+    level: Level = "ok"
+    step, cost = "nothing", "nothing"
+    if match.coarse and match.plain < match.same:
+        level = "watch"
+        own = (
+            f"Your runtime's vectors are the model's own, {match.form}: cosine {_digits(match.plain)} with the others."
+        )
+        step, cost = "ask your runtime for plain numbers, if the ranking matters more than the room", _again(match)
+    elif match.cut:
+        level = "watch"
+        own = f"{own} They are {match.form}, which only models that were trained for it allow (Matryoshka)."
+        step, cost = "ask your runtime for all dimensions, unless the model was trained to be cut", _again(match)
+    elif "Normalize" in match.provenance["reference"]["after"] and not match.normalised:
+        level = "watch"
+        own += " But the model normalises its vectors and your runtime does not: search by cosine, not by dot product."
+        step, cost = (
+            "search by cosine, or bring your runtime's vectors to length 1",
+            "no re-encoding: one division a vector",
+        )
+    return Finding(Verdict(level, own, basis=None if level == "ok" else "counted"), step, cost)
+
+
+def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
+    """One cause, which reproduces the vectors: it is certain, and how serious it is goes by the texts it changes."""
+    second = match.second
+    runner = "" if second is None else f" (next: {second.name}, {_digits(second.mean)})"
+    alike = f" Not to be told apart on these texts: {', '.join(match.alike[:_NAMED])}." if match.alike else ""
+    rest = "" if best.explains else " What is left is what weights rounded to few bits leave."
+    concerned = match.own.mean if match.concerned is None else match.concerned
+    whom = "" if match.own.share == 0 else ", over the texts that this changes"
+    declared = f"With the vectors that the model declares they agree to {_digits(concerned)} only{whom}."
+    if match.own.cosine.value is None:
+        declared = "The vectors that the model declares have another dimension."
     sentence = (
-        f"Your runtime pooled by {match.best}{_kept(subject, match.vectors)} (cosine {match.cosine(match.best):.4f}); "
-        f"the model was trained with {match.own} pooling, and with that its vectors agree to "
-        f"{match.cosine(match.own):.2f} only."
+        f"Your runtime {best.words}: that explains its vectors to a cosine of {_digits(best.mean)}{runner}. "
+        f"{declared}{alike}{rest}"
     )
-    step = f"set the pooling of your runtime to {match.own}, then encode again"
-    return _below(subject, match, sentence), step, _again(subject)
+    level: Level = "repair" if concerned < least else "watch"
+    return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _again(match))
 
 
-def _other_order(subject: Subject, vectors: Array, poolings: Mapping[str, Array]) -> str | None:
-    """The pooling under which the rows are found again among the texts, one row a text; None if there is none."""
-    drawn = np.sort(np.random.default_rng(subject.seed).permutation(len(vectors))[:_MOST_TEXTS])
-    fitting: dict[str, float] = {}
-    for name, table in poolings.items():
-        ours = table[:, : vectors.shape[1]]
-        nearest, cosines = nearest_neighbours(vectors[drawn], 1, among=ours)
-        itself, _ = nearest_neighbours(ours[drawn], 1, among=ours)
-        one_to_one = len(np.unique(nearest)) >= _ONE_TO_ONE * len(np.unique(itself))
-        if cosines.mean() >= subject.thresholds["pooling_match"] and one_to_one:
-            fitting[name] = float(cosines.mean())
-    return max(fitting, key=lambda name: fitting[name], default=None)
+def _changing(cosine: float, least: float, how: str, name: str) -> Finding:
+    sentence = (
+        f"Your runtime is {name}: the same text, {how}, comes back with another vector (cosine {_digits(cosine)})."
+    )
+    step = (
+        "switch off dropout in your runtime (evaluation mode), and look for several models behind one address"
+        if name == "not deterministic"
+        else "see how your runtime pads and masks the texts of a request, or send one text a request"
+    )
+    level: Level = "repair" if cosine < least else "watch"
+    return Finding(Verdict(level, sentence, basis="counted"), step, "encode all texts again once that is right")
 
 
-def _shuffled(subject: Subject, pooling: str) -> Cause:
-    shuffled = f"Your runtime's vectors are this model's, pooled by {pooling}, but in another order than the texts"
+def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
+    shuffled = f"Your runtime's vectors are this model's, pooled by {match.order}, but in another order than the texts"
     step = "put the vectors of your runtime in the order of the texts"
-    if pooling == subject.pooling:
+    if not pooling or match.order == pooling:
         verdict = Verdict("repair", f"{shuffled}: sort them as the texts are.", basis="counted")
-        return verdict, step, "no re-encoding: sort the table, or the ids"
-    sentence = f"{shuffled}; and the model was trained with {subject.pooling} pooling."
-    step = f"{step}, set its pooling to {subject.pooling}, and encode again"
-    return Verdict("repair", sentence, basis="counted"), step, _again(subject)
+        return Finding(verdict, step, "no re-encoding: sort the table, or the ids")
+    sentence = f"{shuffled}; and the model was trained with {pooling} pooling."
+    return Finding(
+        Verdict("repair", sentence, basis="counted"),
+        f"{step}, set its pooling to {pooling}, and encode again",
+        _again(match),
+    )
 
 
-def _some_texts(subject: Subject, match: RuntimeMatch) -> Cause:
+def _some_texts(match: RuntimeMatch, least: float, ids: list[str]) -> Finding:
     """Most vectors agree, so pooling and model do too: it is about the others."""
-    differ = match.differ
+    count = len(match.differ)
+    listed = ", ".join(ids[k] for k in match.differ[:_NAMED]) + (", …" if count > _NAMED else "")
     sentence = (
-        f"{len(subject) - len(differ):,} of your runtime's {len(subject):,} vectors are the model's own, pooled by "
-        f"{match.own}; {len(differ):,} are not (texts {_listed(subject, differ)}): mean cosine "
-        f"{match.cosine(match.own):.2f}."
+        f"{match.texts - count:,} of your runtime's {match.texts:,} vectors are the model's own; {count:,} are not "
+        f"(texts {listed}), and no cause that was tried explains them: mean cosine {_digits(match.own.mean)}."
     )
-    step = f"compare the {len(differ):,} texts whose vectors differ: other words, another limit or prompt"
-    return _below(subject, match, sentence), step, f"encode {len(differ):,} texts again; no new model"
+    step = f"compare the {count:,} texts whose vectors differ: other words, another limit or prompt"
+    return Finding(_below(match, least, sentence), step, f"encode {count:,} texts again; no new model")
 
 
-def _no_match(subject: Subject, match: RuntimeMatch) -> Cause:
-    further = [module for module in subject.card.after if module != "Normalize"]
-    layers = f", the layers after pooling ({', '.join(further)})" if further else ""
-    check = f"check the model and its revision, the prompt{layers} and the order of the texts"
+def _near(match: RuntimeMatch) -> Finding:
     sentence = (
-        f"Your runtime's vectors are no pooling of this model's tokens (nearest: {match.best}, "
-        f"{match.cosine(match.best):.2f}). {check[0].upper()}{check[1:]}."
+        f"Your runtime's vectors are near the model's, and not the same: cosine {_digits(match.own.mean)}, lowest "
+        f"{_digits(match.own.least)}. No cause that was tried comes nearer; weights rounded to few bits look like this."
     )
-    return _below(subject, match, sentence), f"{check} in your runtime, then encode again", _again(subject)
+    step = "see in which precision your runtime holds the weights, and whether its revision of the model is yours"
+    return Finding(Verdict("watch", sentence, basis="estimate"), step, _again(match))
 
 
-def _listed(subject: Subject, texts: NDArray[np.int64]) -> str:
-    return ", ".join(subject.ids[k] for k in texts[:_NAMED]) + (", …" if len(texts) > _NAMED else "")
-
-
-def _rows(subject: Subject, differ: NDArray[np.int64]) -> tuple[str, ...]:
-    """Which vectors differ, where most agree: a mean may hide them."""
-    if not len(differ) or len(differ) >= len(subject) / 2:
-        return ()
-    least = subject.thresholds["pooling_match"]
-    many = f"{len(differ):,} of {len(subject):,} vectors are below a cosine of {least:g} with the model's own"
-    return (f"{many}: texts {_listed(subject, differ)}.",)
-
-
-def _cosines(match: RuntimeMatch) -> tuple[str, ...]:
-    lengths = match.lengths
-    ranked = sorted(match.matches, key=lambda name: -match.cosine(name))
-    cosines = ", ".join(f"{name} {match.cosine(name):.4f}" for name in ranked)
-    return (
-        f"Cosines: {cosines}; with the vector of another text {match.matches[ranked[0]].floor:.3f}.",
-        "They have length 1."
-        if match.normalised
-        else f"Their lengths run from {lengths.min():.3g} to {lengths.max():.3g}.",
+def _no_match(match: RuntimeMatch, least: float) -> Finding:
+    best = match.best or match.own
+    sentence = (
+        f"No cause that was tried explains your runtime's vectors (nearest: {best.name}, {_digits(best.mean)}): "
+        f"another model, or another revision of this one, is likely."
     )
+    step = "check the model and its revision in your runtime, then encode again"
+    return Finding(_below(match, least, sentence), step, _again(match))
+
+
+def _unknown_end(match: RuntimeMatch) -> Finding:
+    declared = match.provenance["reference"]
+    modules = ", ".join([*declared["pooling"], *declared["after"]])
+    sentence = (
+        f"Not checked: the final vectors of this reference cannot be computed here ({modules}); before that step the "
+        f"cosine is {_digits(match.own.mean)}."
+    )
+    step = "hand in a reference whose modules after pooling are kept as safetensors"
+    return Finding(Verdict("unchecked", sentence), step, "another check")
+
+
+def _evidence(match: RuntimeMatch) -> tuple[str, ...]:
+    tests = [test for test in (match.own, *match.others[:_BARS]) if test.cosine.value is not None]
+    cosines = ", ".join(f"{test.name} {_digits(test.mean)}" for test in tests)
+    lengths = f"Their lengths run from {match.shortest:.3g} to {match.longest:.3g}."
+    evidence = [
+        f"Cosines: {cosines}; with the vector of another text {(match.best or match.own).cosine.floor or 0:.3f}.",
+        "They have length 1." if match.normalised else lengths,
+    ]
+    if 0 < len(match.differ) < match.texts / 2:
+        evidence.append(f"{len(match.differ):,} of {match.texts:,} vectors are below a cosine of {match.same:g}.")
+    if match.form:
+        evidence.append(f"The vectors are {match.form}.")
+    if match.untested and match.own.share < 1:
+        evidence.append(f"Not tried, because this reference cannot be asked: {', '.join(match.untested)}.")
+    return tuple(evidence)
+
+
+def _digits(cosine: float) -> str:
+    """Four digits, and more only where these would round a difference away.
+
+    >>> _digits(0.99996), _digits(0.9908), _digits(1 - 1e-9)
+    ('0.99996', '0.9908', '1.0000')
+    """
+    return f"{cosine:.5f}" if 0.9999 <= cosine < 0.999995 else f"{cosine:.4f}"
 
 
 QUESTION = Question(
     "pooling",
     title="Pooling",
-    words="Did my runtime pool the way this model was trained?",
+    words="Did my runtime pool, prompt and cut the way this model was trained?",
     page="audit.md#what-your-runtime-did-question-3",
-    number_name="cosine of your runtime's vectors with the model's pooling",
+    number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
     door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[
         Threshold(
+            "pooling_same",
+            SAME,
+            "Cosine of a runtime's vector with the model's own: rounding to 16 bits and other kernels stay above it.",
+        ),
+        Threshold(
             "pooling_match",
             0.99,
-            "Cosine of a runtime's vector with ours: rounding to 16 or 8 bits stays above it, another pooling does "
-            "not.",
-        )
+            "Below it a runtime does something else; above it the difference is small, as that of vectors rounded to 8 "
+            "bits or of a short prompt.",
+        ),
     ],
     numbers=[
         Number("wrong_pooling_keeps", "neighbours left under a wrong pooling", headline=True, compared=False),
     ],
-    # Shares of neighbours or, beside a runtime's vectors, cosines: the figure above the table says which.
-    tables={"poolings": TableView("Poolings", 20, {"pooling": "Pooling", "value": "Agreement", "floor": "Floor"})},
+    tables={
+        "poolings": TableView("Poolings", 20, {"pooling": "Pooling", "value": "Neighbours kept", "floor": "Floor"}),
+        "causes": TableView(
+            "Causes", 20, {"cause": "Cause", "cosine": "Cosine", "least": "Lowest", "share": "Share of texts explained"}
+        ),
+    },
 )

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.trials import cut_pieces
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
+from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
@@ -22,20 +24,23 @@ THRESHOLDS: tuple[Threshold, ...] = (
         "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on every "
         "result page.",
     ),
-    Threshold("short_repair", 2.0, "Twice as often, while the longest fifth is found less often for it."),
+    Threshold("short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."),
 )
 
 _K = 10
 # Fewer queries than this in a fifth tell nothing of how often its documents are found.
 _FEWEST = 8
+# Rows of the table: the fifths, so that each of them holds queries.
+_BINS = 5
 
 
 def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
     """Does the shortest fifth (or the longest) stand among wrong answers more often than its number explains?
 
     `watch` where it does beyond chance: the interval of its ratio lies above 1, and the ratio above what shuffled
-    lengths give. `repair` where, besides, the whole interval lies beyond the threshold and the other fifth is found
-    less often for it.
+    lengths give. `repair` where, besides, the whole interval lies beyond the threshold and the others are found less
+    often for it: more of them are found once the fifth is left out than once as many others are. `unchecked` where the
+    interval leaves room for what would be `repair`, or where hardly a query asks for one of the fifths.
     """
     if result.unjudged:
         return Verdict("unchecked", f"Whether short or long documents win cannot be judged here: {result.unjudged}.")
@@ -46,31 +51,39 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
         f"{_number(result.shortest.ratio.value)} times as often as its number explains, the longest fifth "
         f"{_number(result.longest.ratio.value)} times"
     )
-    if judged.level != "ok":
+    if judged.level in ("watch", "repair"):
         sentence += _harm(result, side)
+    elif judged.level == "unchecked":
+        counts = " and ".join(f"{row.queries} for the {name}" for name, row in _fifths(result).items())
+        sentence += f"; {result.queries} queries ({counts}) are too few to tell whether that is more than chance"
     evidence = (_quality(result), *result.notes)
     return Verdict(judged.level, f"{sentence}.", ratio.value, ratio.interval, ratio.floor, evidence, judged.basis)
 
 
 def answer(subject: Subject) -> Answer:
-    """Split-half search, in which every text that is not on trial is in the way."""
-    task = subject.halves
+    """A search for texts of every length by pieces of them, in which every other text is in the way."""
+    task = cut_pieces(subject)
     if isinstance(task, str):
-        return unchecked("short", f"it takes queries, made of the first halves of texts, and {task}")
-    documents = np.concatenate([task.vectors[1], task.others])
-    lengths = np.concatenate([task.clouds[1].lengths, task.other_lengths])
-    if len(documents) <= _K or np.ptp(lengths) == 0:
+        return unchecked("short", f"it takes queries, made of pieces of the texts, and {task}")
+    if len(task.documents) <= _K or np.ptp(task.lengths) == 0:
         return unchecked("short", "all texts are of one length, or there are not more than ten")
-    result = retrieval_by_length(task.vectors[0], documents, task.halves.relevant, lengths, k=_K, seed=subject.seed)
+    result = retrieval_by_length(
+        task.queries, task.documents, task.relevant, task.lengths, k=_K, bins=_BINS, seed=subject.seed
+    )
     if result.unjudged:
         return unchecked("short", result.unjudged)
     verdict = judge(result, subject.thresholds)
+    made = f"Queries are {task.words} words in a row of {result.queries} texts, as many of every fifth of the lengths; "
+    evidence = (*verdict.evidence, f"{made}they search among all texts, their own without these words.")
     numbers = {
         "short_share": result.shortest.ratio.value,
         "short_share_interval": result.shortest.ratio.interval,
         "long_share": result.longest.ratio.value,
         "short_hit": result.shortest.hit.value,
         "long_hit": result.longest.hit.value,
+        "short_cost": result.shortest.cost.value,
+        "short_cost_interval": result.shortest.cost.interval,
+        "long_cost": result.longest.cost.value,
     }
     action = Action(
         "re-chunk",
@@ -81,7 +94,7 @@ def answer(subject: Subject) -> Answer:
     side, _ = _crowding(result, subject.thresholds)
     return Answer(
         "short",
-        verdict,
+        replace(verdict, evidence=evidence),
         numbers,
         action,
         number_name=f"{side} fifth among wrong answers, over its share",
@@ -105,34 +118,49 @@ def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Ver
 def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdict:
     ratio = _fifths(result)[side].ratio
     if ratio.value is None or ratio.interval is None or ratio.floor_high is None:
-        return Verdict("ok")
+        return Verdict("unchecked")
     if ratio.interval.low <= 1 or ratio.value <= ratio.floor_high:
-        return Verdict("ok")
+        told = ratio.interval.high < thresholds["short_repair"] and not _hardly_asked(result)
+        return Verdict("ok" if told else "unchecked")
     judged = thresholds.judge("short", ratio.value, ratio.interval)
-    if _too_few(result):
-        return replace(judged, level="watch", basis="too few") if judged.level != "ok" else judged
+    if judged.level == "ok":
+        return judged
+    if _harm_unknown(result, side):
+        return replace(judged, level="watch", basis="too few")
     return judged if _others_lose(result, side) else judged.at_most_watch("harmless")
 
 
-def _too_few(result: LengthRetrieval) -> bool:
-    """Do too few queries ask for one of the fifths to tell whether it is found less often?"""
-    return result.hit_gap.interval is None or min(row.queries for row in _fifths(result).values()) < _FEWEST
+def _hardly_asked(result: LengthRetrieval) -> bool:
+    """Do too few queries ask for one of the fifths?"""
+    return min(row.queries for row in _fifths(result).values()) < _FEWEST
+
+
+def _harm_unknown(result: LengthRetrieval, side: str) -> bool:
+    """Do too few queries ask for the other texts to tell whether they are found less often?"""
+    row = _fifths(result)[side]
+    return row.cost.interval is None or result.queries - row.queries < _FEWEST
 
 
 def _harm(result: LengthRetrieval, side: str) -> str:
     """What the crowding does to the others, in words."""
-    if _too_few(result):
-        counts = " and ".join(f"{row.queries} for the {name}" for name, row in _fifths(result).items())
-        return f"; whether the others are found less often cannot be told from so few queries ({counts})"
+    cost = _fifths(result)[side].cost
+    if _harm_unknown(result, side) or cost.value is None:
+        asking = result.queries - _fifths(result)[side].queries
+        return f"; whether the others are found less often for it cannot be told from {asking} queries for them"
+    measured = f"{cost.value:+.1%} {_percent(cost.interval)} of their queries find them once it is left out"
     if _others_lose(result, side):
-        return ", and the others are found less often for it"
-    return "; that the others are found less often for it is not shown"
+        return f", and the others are found less often for it ({measured})"
+    return f"; that the others are found less often for it is not shown ({measured})"
+
+
+def _percent(interval: Interval | None) -> str:
+    return "" if interval is None else f"[{interval.low:+.1%}, {interval.high:+.1%}]"
 
 
 def _others_lose(result: LengthRetrieval, side: str) -> bool:
-    """Is the other fifth found less often, surely?"""
-    gap = result.hit_gap.interval
-    return gap is not None and (gap.low > 0 if side == "shortest" else gap.high < 0)
+    """Are the other texts found less often because of this fifth, surely?"""
+    cost = _fifths(result)[side].cost.interval
+    return cost is not None and cost.low > 0
 
 
 def _fifths(result: LengthRetrieval) -> dict[str, RetrievalRow]:
@@ -147,12 +175,12 @@ def _quality(result: LengthRetrieval) -> str:
         for side, row in _fifths(result).items()
     ]
     gap = result.hit_gap.interval
-    if _too_few(result) or gap is None:
+    if _hardly_asked(result) or gap is None:
         told = "too few to compare"
     elif gap.low <= 0 <= gap.high:
         told = "no difference that can be told from chance"
     else:
-        told = "a difference beyond chance, which the halves themselves may make: short ones say less"
+        told = "a difference beyond chance, which the texts themselves may make: short ones say less"
     return f"Found among the first {result.k}: {', '.join(parts)}; {told}."
 
 
@@ -183,6 +211,7 @@ QUESTION = Question(
                 "ndcg": "nDCG",
                 "rank": "Mean rank",
                 "ratio": "Among wrong answers, over expected",
+                "cost": "What it costs the others, hits",
             },
         )
     },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,15 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.charts.files import COLOURS, GREY, style
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
+from poolscope.numbers.carriers import Carriers, carriers
 from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
+
+
+_CUT = "the tokens cut off"
 
 
 def answer(subject: Subject) -> Answer:
@@ -30,17 +36,20 @@ def answer(subject: Subject) -> Answer:
     report = truncation_report(subject.clouds)
     interval = _population(subject) if report.cut_texts else None
     lengths, cut, limit = subject.clouds.lengths, subject.clouds.truncated, subject.pooling_report.max_length
+    few = carriers(cut, lengths + cut)
     return Answer(
         "truncation",
-        judge(report, subject.thresholds, interval, notes=_limit_notes(subject)),
+        judge(report, subject.thresholds, interval, few=few, ids=subject.ids, notes=_limit_notes(subject)),
         {
             "share_cut": report.share_lost,
             "share_cut_interval": interval,
+            "share_cut_without_few": None if few is None else few.without,
             "texts_cut": report.cut_texts / report.texts,
             "truncation_twins": _twins(report),
         },
         Action(
             "re-chunk",
+            f"{'' if few is None else f'look at the longest first ({few.holding(subject.ids, _CUT)}); '}"
             f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
             subject.rechunk_command(),
             f"encode {report.tokens_lost:,} more tokens "
@@ -52,15 +61,27 @@ def answer(subject: Subject) -> Answer:
 
 
 def judge(
-    report: TruncationReport, limits: Thresholds, interval: Interval | None = None, *, notes: tuple[str, ...] = ()
+    report: TruncationReport,
+    limits: Thresholds,
+    interval: Interval | None = None,
+    *,
+    few: Carriers | None = None,
+    ids: Sequence[str] = (),
+    notes: tuple[str, ...] = (),
 ) -> Verdict:
-    """The level goes by what was cut of these texts, which is counted; the interval is for others like them."""
+    """The level goes by what was cut of these texts, which is counted; the interval is for others like them.
+
+    Where `few` texts, named by `ids`, hold most of it and the level is lower without them, it is `watch` at most.
+    """
     judged, twins = limits.count("cut", report.share_lost), _twins(report)
+    if few is not None and limits.count("cut", few.without).level != judged.level:
+        judged = replace(judged, level="watch", basis="few texts")
     if twins and twins >= limits["twins_repair"]:
         judged = Verdict("repair", basis="counted")
     elif twins and judged.level == "ok":
         judged = Verdict("watch", basis="counted")
-    sentence = " ".join(report.notes())
+    parts = [*report.notes(), *(() if few is None else (few.sentence(ids, _CUT, f"{few.without:.1%} of all are cut"),))]
+    sentence = " ".join(parts)
     return Verdict(judged.level, sentence, report.share_lost, interval, None, notes, judged.basis)
 
 

@@ -159,30 +159,30 @@ def length_profile(
     True
 
     """
-    given = np.asarray(vectors)
-    if given.dtype.kind not in "fiu":
+    table = np.asarray(vectors)
+    if table.dtype.kind not in "fiu":
         raise InputError(
             f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
             f"and its texts use length_report(model, texts), for a file read_vectors(path)."
         )
-    if given.ndim != 2:
-        unit_rows(given, "vectors")  # which says what is wrong with it
-    counts = as_lengths(lengths, len(given), "lengths")
-    if len(given) < 3:
-        raise InputError(f"vectors: received {len(given)}; a profile by length needs at least 3 texts.")
+    if table.ndim != 2:
+        unit_rows(table, "vectors")  # which says what is wrong with it
+    counts = as_lengths(lengths, len(table), "lengths")
+    if len(table) < 3:
+        raise InputError(f"vectors: received {len(table)}; a profile by length needs at least 3 texts.")
     if shuffles < 20:
         raise InputError(f"shuffles: received {shuffles}; at least 20 are needed to tell an effect from chance.")
     if neighbours < 1:
         raise InputError(f"neighbours: received {neighbours}; allowed: 1 and more neighbours of every text.")
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     by_bin = length_bins(counts, bins, min_texts=min_texts)
-    if len(given) > MOST_TEXTS:
-        return _of_many(given, counts, by_bin, unit=unit, settings=settings)
-    units = unit_rows(given, "vectors")
+    if len(table) > MOST_TEXTS:
+        return _of_many(table, counts, by_bin, unit=unit, settings=settings)
+    units = unit_rows(table, "vectors")
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
     shuffled = np.stack([by_bin.of[random.permutation(len(units))] for _ in range(shuffles)])
-    measured = BinMeasures(units, np.linalg.norm(given.astype(np.float64), axis=1), by_bin, shuffled)
+    measured = BinMeasures(units, np.linalg.norm(table.astype(np.float64), axis=1), by_bin, shuffled)
     sizes = by_bin.counts.astype(np.float64)
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
     slope = bin_slope(measured.cosines, logs, by_bin.of)

@@ -8,20 +8,28 @@ relevant segment is moved within a long document, and its rank watched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
-from poolscope.numbers.intervals import Estimate, bootstrap_estimate, difference_of_means, share_estimate, with_floor
-from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
+from poolscope.numbers.intervals import (
+    Estimate,
+    bootstrap_estimate,
+    difference_of_means,
+    paired_interval,
+    share_estimate,
+    with_floor,
+)
+from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows, wrong_above
 from poolscope.results import Result
 from poolscope.texts import Pairs
 
@@ -41,7 +49,9 @@ class RetrievalRow:
     hit, ndcg, mrr and rank are of one relevant document at a time, ranked among the documents that are not relevant to
     its query: other relevant ones before it cost it nothing, and a perfect ranking scores 1. hit, ndcg and mrr are
     within the first k. share is that of the bin among the first k answers that are not relevant, expected its share
-    among all documents that are not, ratio the one over the other.
+    among all documents that are not, ratio the one over the other. `cost` is what the set takes from the others: how
+    much more often a relevant document outside it is found once the set is left out than once as many wrong documents
+    drawn at random are; 0 where the set is nothing special.
     """
 
     label: str
@@ -54,6 +64,7 @@ class RetrievalRow:
     share: Estimate
     expected: float
     ratio: Estimate
+    cost: Estimate = field(default_factory=lambda: Estimate(None))
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,13 +139,18 @@ def retrieval_by_length(
     elif not tally.answers:
         unjudged = f"none of the first {k} places is taken by a document that is not relevant"
     gap = difference_of_means(tally.hits(short), tally.hits(long), unit="queries")
+    sets = [*(by_bin.of == number for number in range(len(by_bin.labels))), short, long]
+    above = wrong_above(queries, documents, relevant, np.stack(sets, axis=1))
+    costs = [tally.cost(member, above[0], above[1][:, number]) for number, member in enumerate(sets)]
+    labels = (*by_bin.labels, f"≤ {low:g}", f"≥ {high:g}")
+    rows = [tally.row(*parts) for parts in zip(labels, sets, costs, strict=True)]
     return LengthRetrieval(
         k=k,
         queries=ranking.queries,
         documents=count,
-        bins=tuple(tally.row(label, by_bin.of == number) for number, label in enumerate(by_bin.labels)),
-        shortest=tally.row(f"≤ {low:g}", short),
-        longest=tally.row(f"≥ {high:g}", long),
+        bins=tuple(rows[:-2]),
+        shortest=rows[-2],
+        longest=rows[-1],
         hit_gap=gap,
         notes=by_bin.notes(),
         unjudged=unjudged,
@@ -165,7 +181,24 @@ class _Tally:
         """Found within the first k, one number a query with a relevant document in the set."""
         return self._by_query(member, (self.rank <= self.k).astype(np.float64))
 
-    def row(self, label: str, member: NDArray[np.bool_]) -> RetrievalRow:
+    def cost(self, member: NDArray[np.bool_], above: NDArray[np.int64], inside: NDArray[np.int64]) -> Estimate:
+        """What the set takes from relevant documents outside it. `above`: wrong documents at or above each, `inside`:
+        those of them in the set. No draw is made: how many of those above a draw would take is hypergeometric.
+        """
+        relevant_inside = np.bincount(self.ranking.query, member[self.ranking.document], self.ranking.queries)
+        wrong, own = self.documents - self._per_query, member.sum() - relevant_inside
+        query = self.ranking.query
+        drawn = stats.hypergeom.sf(above - self.k, wrong[query], above, own[query])
+        gain = (above - inside < self.k) - drawn
+        changes = self._by_query(~member, gain)
+        interval = paired_interval(changes)
+        if (
+            interval is not None
+        ):  # a share of queries: where hardly one changes, the interval reaches beyond all of them
+            interval = replace(interval, low=max(interval.low, -1.0), high=min(interval.high, 1.0))
+        return Estimate(float(changes.mean()), interval) if len(changes) else Estimate(None)
+
+    def row(self, label: str, member: NDArray[np.bool_], cost: Estimate) -> RetrievalRow:
         """Everything of one set of documents."""
         rank, near = self.rank, self.rank <= self.k
         gain = np.where(near, 1 / np.log2(1 + rank), 0.0)
@@ -186,6 +219,7 @@ class _Tally:
             share=share,
             expected=expected,
             ratio=with_floor(share.scaled(1 / expected) if expected > 0 else Estimate(None), chance),
+            cost=cost,
         )
 
     def _shares(self, member: NDArray[np.bool_]) -> Array:

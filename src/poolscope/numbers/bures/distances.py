@@ -104,11 +104,11 @@ def listed_distances(
         if any(a.corner for a, _ in both[start : start + len(group)]):
             lanes = [a.corner * b.corner for a, b in both[start : start + len(group)]]
             corners = np.ones(1), np.pad(lanes, (0, native.LANES - len(lanes)))
-        found = _norms(
+        norms = _norms(
             block.reshape(height, width * native.LANES), np.array([0, height]), np.array([0, width]), corners
         )
         place = slice(start, start + len(group))
-        nuclear[place], squares[place] = (part[0, : len(group)] for part in found)
+        nuclear[place], squares[place] = (part[0, : len(group)] for part in norms)
     scale = np.array([a.scale * b.scale for a, b in both])
     trace_sum = np.array([a.trace + b.trace for a, b in both])
     error = np.array([_ERROR * a.roughness * b.roughness + _DOUBLE_ERROR * np.sqrt(a.trace * b.trace) for a, b in both])
@@ -162,8 +162,8 @@ def _published_traces(
         rows = left.rows_by_text if on_left else right.rows
         energies = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
         ridge = native.Ridge(eps, on_left, energies, left.scales, right.padded(right.scales))
-        found, squares = compute(products, left.row_offsets, right.offsets, ridge=ridge)
+        roots, squares = compute(products, left.row_offsets, right.offsets, ridge=ridge)
         heights = left.ranks[:, None] if on_left else np.repeat(np.diff(right.offsets), native.LANES)
-        found = found + (left.rows.shape[1] - heights) * np.sqrt(eps)
-        traces = np.where(swapped == on_left, found[:, : len(right)], traces)
+        roots = roots + (left.rows.shape[1] - heights) * np.sqrt(eps)
+        traces = np.where(swapped == on_left, roots[:, : len(right)], traces)
     return traces, squares

@@ -89,17 +89,17 @@ def given_pairs(
     left, right = caches
     # A pair that is asked for several times is computed once, so that it has one value: float32 sums differ a little
     # from place to place.
-    asked = _one_direction(pairs, len(right.clouds)) if left is right and not eps else pairs
+    ordered = _one_direction(pairs, len(right.clouds)) if left is right and not eps else pairs
     # By left text; its partners by length, so that those treated together pad each other little.
-    order = np.lexsort((asked[:, 1], right.clouds.lengths[asked[:, 1]], asked[:, 0]))
-    starts = np.flatnonzero((np.diff(asked[order], axis=0, prepend=-1) != 0).any(axis=1))
-    distinct, starts = asked[order[starts]], np.append(starts, len(order))
+    order = np.lexsort((ordered[:, 1], right.clouds.lengths[ordered[:, 1]], ordered[:, 0]))
+    starts = np.flatnonzero((np.diff(ordered[order], axis=0, prepend=-1) != 0).any(axis=1))
+    distinct, starts = ordered[order[starts]], np.append(starts, len(order))
     with workers() as pool:
         for chunk in _chunks(distinct, left.bytes.tolist(), right.bytes.tolist()):
-            for positions, found in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
+            for positions, distances in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
                 runs = [slice(*starts[k : k + 2]) for k in (chunk.start + positions).tolist()]
                 rows = np.concatenate([order[run] for run in runs])
-                yield rows, found.repeated(np.array([run.stop - run.start for run in runs]), pairs[rows])
+                yield rows, distances.repeated(np.array([run.stop - run.start for run in runs]), pairs[rows])
 
 
 def _one_direction(pairs: Index, texts: int) -> Index:
@@ -182,8 +182,8 @@ def _refinement(left: TokenClouds, right: TokenClouds, eps: float) -> Refinement
     return _as_found if eps else partial(refined, left=left, right=right)
 
 
-def _as_found(found: Distances) -> Distances:
-    return found
+def _as_found(distances: Distances) -> Distances:
+    return distances
 
 
 def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed: bool, refine: Refinement) -> Distances:
@@ -218,14 +218,14 @@ def _given_pairs_jobs(
             alone.append(run)
             continue
         for begin in range(0, len(run), _TOGETHER):
-            some = run[begin : begin + _TOGETHER]
-            yield partial(_measured, together, lefts, rights, pairs, some, refine=refine)
+            batch = run[begin : begin + _TOGETHER]
+            yield partial(_measured, together, lefts, rights, pairs, batch, refine=refine)
     few = np.concatenate(alone)
     sizes = np.sort(np.stack([left.clouds.lengths[pairs[few, 0]], right.clouds.lengths[pairs[few, 1]]]), axis=0)
     few = few[np.lexsort(sizes[::-1])]  # by the smaller side, which is what costs, then by the larger
     for begin in range(0, len(few), _TOGETHER):
-        some = few[begin : begin + _TOGETHER]
-        yield partial(_measured, listed_distances, lefts, rights, pairs, some, refine=refine)
+        batch = few[begin : begin + _TOGETHER]
+        yield partial(_measured, listed_distances, lefts, rights, pairs, batch, refine=refine)
 
 
 def _measured(

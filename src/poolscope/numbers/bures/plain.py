@@ -33,12 +33,12 @@ def norms(
         if corners is not None:
             stack[:, :, :1, :1] += (corners[0][i] * corners[1][lanes])[:, :, None, None]
             values = np.linalg.svd(stack, compute_uv=False)
-            found = values.sum(axis=-1), (values**2).sum(axis=-1)
+            both = values.sum(axis=-1), (values**2).sum(axis=-1)
         elif ridge is not None:
-            found = _published(stack, i, lanes, left, right, ridge)
+            both = _published(stack, i, lanes, left, right, ridge)
         else:
-            found = _nuclear(stack)
-        nuclear[i, lanes], squares[i, lanes] = found
+            both = _nuclear(stack)
+        nuclear[i, lanes], squares[i, lanes] = both
     return nuclear, squares
 
 

@@ -17,21 +17,21 @@ from poolscope.numbers.moments import unit_mean_factor
 _ABSOLUTE, _RELATIVE = 4e-6, 1e-3
 
 
-def refined(found: Distances, left: TokenClouds, right: TokenClouds) -> Distances:
+def refined(distances: Distances, left: TokenClouds, right: TokenClouds) -> Distances:
     """The distances, with BW² from float64 products where the bound of its error is not good enough, or exceeds BW².
 
     Equal clouds are then at exactly 0. Few pairs of ordinary corpora; many where all texts share one direction that is
     far larger than the rest (attention sinks), so that the rest, by which they differ, drowns in its rounding.
     """
-    asked = np.maximum(_ABSOLUTE, _RELATIVE * found.bures)
-    doubtful = np.flatnonzero((found.error > asked) | (found.error > found.bures))
+    allowed = np.maximum(_ABSOLUTE, _RELATIVE * distances.bures)
+    doubtful = np.flatnonzero((distances.error > allowed) | (distances.error > distances.bures))
     if not len(doubtful):
-        return found
-    bures = found.bures.copy()
+        return distances
+    bures = distances.bures.copy()
     left_factor, right_factor = _factors(left), _factors(right)
     for k in doubtful.tolist():
-        bures[k] = _exact(left_factor(int(found.i[k])), right_factor(int(found.j[k])))
-    return replace(found, bures=bures)
+        bures[k] = _exact(left_factor(int(distances.i[k])), right_factor(int(distances.j[k])))
+    return replace(distances, bures=bures)
 
 
 def _exact(F: Array, G: Array) -> float:

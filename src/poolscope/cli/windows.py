@@ -1,0 +1,217 @@
+"""`poolscope windows`: what is lost when tokens are replaced by the means of adjacent windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments
+from poolscope.cli.arguments import put_json, to_figure, to_file
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.clouds import TokenClouds
+    from poolscope.metrics.windows.likelihood import ContextLikelihood
+    from poolscope.metrics.windows.result import WindowsResult
+    from poolscope.numbers.intervals import Estimate
+
+DEFAULT_LIMIT = 100  # texts of the embedded corpus when the user names none
+
+
+@arguments.encoder_options()
+@arguments.reading_options()
+def windows(
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
+    ratio: Annotated[str, typer.Option(metavar="2,4,8", help="Tokens of a window.")] = "2,4,8,16,32,64,128",
+    layer: Annotated[int, typer.Option(metavar="N", help="Layer (0: embedding output; -1: what is pooled).")] = -1,
+    loss_limit: Annotated[
+        float, typer.Option(metavar="SHARE", help="Name the largest ratio that loses no more than this.")
+    ] = 0.5,
+    likelihood: Annotated[
+        bool, typer.Option("--likelihood", help="Of a decoder: how likely is what follows, with windows as context?")
+    ] = False,
+    context: Annotated[int, typer.Option(min=2, metavar="TOKENS", help="With --likelihood: tokens of context.")] = 256,
+    continuation: Annotated[
+        int, typer.Option(min=2, metavar="TOKENS", help="With --likelihood: tokens that follow.")
+    ] = 64,
+    most: Annotated[int, typer.Option(min=2, metavar="N", help="With --likelihood: at most so many texts.")] = 32,
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """What is lost when the tokens of a text are replaced by the means of adjacent windows.
+
+    For each number of tokens a window: the share of the variance of a text that is lost, beside tokens in random order,
+    windows with a second vector and windows that are cut where the tokens change; SOCM between windows; the windows
+    that are hurt most. Nothing is trained: a model that learned to read such means may do better.
+    """
+    screen = arguments.open_screen(json)
+    ratios = _ratios(ratio)
+    result, likely = _measure(
+        model,
+        texts,
+        ratios,
+        layer,
+        {"context": context, "continuation": continuation, "most": most} if likelihood else None,
+        loss_limit=loss_limit,
+        reading=reading,
+        options=options,
+        screen=screen,
+    )
+    _print(result, screen)
+    if likely is not None:
+        _print_likelihood(likely, screen)
+    if json is not None:
+        put_json(result.to_dict() | {"likelihood": None if likely is None else likely.to_dict()}, json)
+    arguments.put_result(result, screen, json=None, table=table, figure=figure)
+    arguments.name_written(screen, json)
+
+
+def _ratios(text: str) -> list[int]:
+    try:
+        return sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        raise InputError(f"--ratio: received {text!r}; allowed: whole numbers with commas, such as 2,8,32.") from None
+
+
+def _measure(
+    model: str,
+    texts: str | None,
+    ratios: list[int],
+    layer: int,
+    lengths: Mapping[str, int] | None,
+    *,
+    loss_limit: float,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    screen: Console,
+) -> tuple[WindowsResult, ContextLikelihood | None]:
+    from poolscope.cli.inputs import is_clouds, load_clouds, read_corpus
+    from poolscope.encoders import as_encoder
+    from poolscope.encoders.capabilities import vocabulary_of
+    from poolscope.metrics.windows.likelihood import context_likelihood
+    from poolscope.metrics.windows.measure import windows
+
+    settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
+    if is_clouds(model):
+        if lengths is not None or layer != -1:
+            raise InputError(f"{model} holds ready clouds; --likelihood and --layer need a model. Name the model.")
+        clouds = load_clouds(model, texts, reading=reading, options=options, cache=False, screen=screen)
+        return windows(clouds, **settings), None
+    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
+    encoder = as_encoder(model, **options)
+    likely = None
+    if lengths is not None:  # first: a model that cannot do it is refused before the work
+        fitting = [size for size in ratios if 2 * size <= lengths["context"]]
+        likely = context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, **lengths)
+    clouds = _encoded(encoder, corpus, layer, screen)
+    return windows(clouds, vocabulary=vocabulary_of(encoder), **settings), likely
+
+
+def _encoded(encoder: Any, corpus: Any, layer: int, screen: Console) -> TokenClouds:
+    from poolscope.cli.inputs import encoding_progress, print_notes
+    from poolscope.encoders import truncation_report
+
+    with encoding_progress(len(corpus)) as progress:
+        layers = None if layer == -1 else [layer]
+        clouds: TokenClouds = encoder.encode(corpus.texts, layers=layers, progress=progress)[layer]
+    clouds = clouds.described(ids=corpus.ids, provenance={"texts": corpus.origin()})
+    where = "" if layer == -1 else f" · layer {layer}"
+    screen.print(f"{encoder.card.name}{where} · {len(clouds):,} texts · {clouds.lengths.sum():,} tokens")
+    print_notes(truncation_report(clouds).notes(), screen)
+    return clouds
+
+
+_WIDE = 120
+
+
+def _share(estimate: Estimate, wide: bool = True) -> str:
+    if estimate.value is None:
+        return "–"
+    interval = estimate.interval if wide else None
+    return f"{estimate.value:.1%}" + ("" if interval is None else f" ±{(interval.high - interval.low) / 2:.1%}")
+
+
+def _number(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "–"
+    return f"{estimate.value:.3f}" + ("" if estimate.floor is None else f" ({estimate.floor:.3f})")
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
+    for column in shown.columns:
+        column.justify, column.no_wrap = "right", True
+    for row in rows:
+        shown.add_row(*row)
+    screen.print(shown)
+
+
+def _print(result: WindowsResult, screen: Console) -> None:
+    wide = screen.width >= _WIDE
+    interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
+    screen.print(f"share of the variance of a text that lies inside windows {interval}")
+    heads = ("ratio", "lost", "random", "direction", "adaptive", "SOCM within", "SOCM nearest")
+    rows = []
+    for row in result.ratios:
+        random = "–" if row.lost.floor is None else f"{row.lost.floor:.1%}"
+        losses = (_share(row.lost, wide), random, _share(row.second_order, wide), _share(row.adaptive, wide))
+        rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
+    _table(heads, rows, screen)
+    for line in _explained(result):
+        screen.print(line)
+    shown = result.largest_ratio or result.ratios[0].ratio
+    for window in (window for window in result.worst if window.ratio == shown):
+        words = "" if window.text is None else f": {window.text!r}"
+        place = f"tokens {window.start} to {window.stop - 1} of {window.id}"
+        screen.print(f"  hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}", style="dim")
+
+
+def _explained(result: WindowsResult) -> list[str]:
+    limit, largest = f"{result.loss_limit:.0%}", result.largest_ratio
+    lines = [
+        "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
+        "first direction; adaptive, windows cut where the tokens change. SOCM: mean over pairs (in random order).",
+        f"largest ratio measured here that loses {limit} or less, with its interval: {largest or 'none'}",
+    ]
+    if (result.first_share.value or 0) > 0.5:
+        without = ", ".join(f"{_share(row.without_first)} at {row.ratio}" for row in result.ratios)
+        lines.append(
+            f"The first token of a text makes {result.first_share.known:.0%} of the variance (a sink) and decides the "
+            f"numbers above. Without it windows lose {without}."
+        )
+    if result.single:
+        lines.append(f"{result.single:,} texts have a single token, which loses nothing.")
+    return lines
+
+
+def _print_likelihood(likely: ContextLikelihood, screen: Console) -> None:
+    wide = screen.width >= _WIDE
+    screen.print(
+        f"likelihood of {likely.continuation} tokens after {likely.context}, {likely.texts} texts (nats a token): full "
+        f"context {likely.full.known:.3f}, none {likely.none.known:.3f}, gain {likely.gain}"
+    )
+    if likely.short:
+        screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")
+    rows = [
+        (str(row.ratio), str(row.states), *(_share(kept, wide) for kept in (row.kept, row.kept_adaptive)),
+         _share(row.kept_truncated, wide))
+        for row in likely.ratios
+    ]  # fmt: skip
+    _table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)
+    screen.print(
+        "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "
+        "trained to read means"
+    )

@@ -1,0 +1,308 @@
+"""Windows: what a text loses when its tokens are replaced by the means of adjacent windows (context compression)."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError, whole_number
+from poolscope.metrics.windows.between import Between, between_windows
+from poolscope.metrics.windows.result import WindowRatio, WindowsResult, WorstWindow
+from poolscope.numbers.intervals import Estimate, RatioSums
+from poolscope.numbers.windows import (
+    Spans,
+    exchangeable_share,
+    second_order_loss,
+    text_windows,
+    window_bounds,
+    window_scatters,
+)
+from poolscope.results import provenance
+
+Array = NDArray[np.float64]
+
+RATIOS = (2, 4, 8, 16, 32, 64, 128)
+DOCUMENTS = 40  # texts between whose windows distances are taken
+_DOCUMENT_TOKENS = 1024  # of each of these, from its beginning
+_WORST = 5  # windows of each ratio that are shown
+# What is summed over texts, in this order.
+_PLAIN, _SECOND, _ADAPTIVE, _SHUFFLED, _EXPECTED, _WITHOUT_FIRST = range(6)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window as it is ranked: its spread, which text it is in, where, and the ids of its tokens."""
+
+    spread: float
+    id: str
+    start: int
+    stop: int
+    ids: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text that was drawn: the digest of its vectors, by which the draw goes whatever the order, and its vectors."""
+
+    digest: bytes
+    tokens: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class WindowMoments:
+    """What one shard of texts tells; two of them merge, and `finish_windows` makes the result.
+
+    `lost` are sums over texts of the scatter inside windows (kinds × ratios) over that of the texts; `saved` those of
+    plain windows minus second-order and adaptive ones; `first` the scatter that is gone without the first token.
+    """
+
+    ratios: tuple[int, ...]
+    seed: int
+    texts: int
+    tokens: int
+    single: int
+    windows: NDArray[np.int64]
+    lost: RatioSums
+    saved: RatioSums
+    first: RatioSums
+    worst: tuple[tuple[Window, ...], ...]
+    documents: tuple[Document, ...]
+    provenance: dict[str, Any]
+
+    def merge(self, other: WindowMoments) -> WindowMoments:
+        """The texts of both."""
+        if (self.ratios, self.seed) != (other.ratios, other.seed):
+            raise InputError(
+                f"windows: received parts of ratios {self.ratios} and {other.ratios}, seeds {self.seed} and "
+                f"{other.seed}; all must have the same. Measure the parts anew."
+            )
+        clouds = [*self.provenance["clouds"], *other.provenance["clouds"]]
+        return WindowMoments(
+            self.ratios,
+            self.seed,
+            self.texts + other.texts,
+            self.tokens + other.tokens,
+            self.single + other.single,
+            self.windows + other.windows,
+            self.lost.merge(other.lost),
+            self.saved.merge(other.saved),
+            self.first.merge(other.first),
+            tuple(_largest([*mine, *theirs]) for mine, theirs in zip(self.worst, other.worst, strict=True)),
+            _drawn([*self.documents, *other.documents]),
+            {**self.provenance, "clouds": clouds},
+        )
+
+
+def windows(
+    clouds: TokenClouds,
+    *,
+    ratios: Sequence[int] = RATIOS,
+    loss_limit: float = 0.5,
+    collapse_at: float = 0.1,
+    vocabulary: Any = None,
+    seed: int = 0,
+) -> WindowsResult:
+    """What is lost when the tokens of texts are replaced by the means of adjacent windows of `ratio` tokens.
+
+    Nothing is trained here: a model that was trained to read such means may do better.
+
+    Parameters
+    ----------
+    clouds : TokenClouds
+        Token vectors of texts, of any layer of a decoder or an encoder.
+    ratios : list of int
+        Tokens of a window, 2 or more each; rising.
+    loss_limit : float
+        `largest_ratio` of the result is the largest ratio that loses no more, with its whole interval.
+    collapse_at : float
+        From this SOCM on, two windows count as collapsed.
+    vocabulary : Vocabulary, optional
+        Names the tokens, to show windows as text: `as_encoder(model).vocabulary`.
+    seed : int
+        Of the random order of tokens, and of the draws of texts and windows.
+
+    Returns
+    -------
+    WindowsResult
+        For each ratio: the share of variance that is lost, with interval and floors, beside windows with a second
+        vector and windows cut where the vectors change, of the same storage; SOCM between windows; the worst windows.
+
+    Examples
+    --------
+    >>> pairs = np.repeat(np.random.default_rng(0).normal(size=(4, 6, 8)), 2, axis=1)     # every token stands twice
+    >>> result = windows(TokenClouds.from_arrays(list(pairs)), ratios=[2, 12])
+    >>> [round(row.lost.value, 6) for row in result.ratios], result.largest_ratio
+    ([0.0, 1.0], 2)
+
+    """
+    moments = window_moments(clouds, ratios=ratios, seed=seed)
+    return finish_windows(moments, loss_limit=loss_limit, collapse_at=collapse_at, vocabulary=vocabulary)
+
+
+def window_moments(clouds: TokenClouds, *, ratios: Sequence[int] = RATIOS, seed: int = 0) -> WindowMoments:
+    """What the texts of one shard tell about windows; see `windows`."""
+    sizes = tuple(whole_number(ratio, "ratios", least=2) for ratio in ratios)
+    if not sizes or list(sizes) != sorted(set(sizes)):
+        raise InputError(f"ratios: received {list(ratios)}; allowed: rising whole numbers, 2 or more, such as [2, 8].")
+    if not len(clouds):
+        raise InputError("windows: received no texts; at least one is needed.")
+    settings = {"ratios": list(sizes), "seed": seed, "documents": DOCUMENTS, "document_tokens": _DOCUMENT_TOKENS}
+    about = provenance(clouds, settings=settings)
+    return reduce(WindowMoments.merge, (_part(clouds, block, sizes, seed, about) for block in clouds.blocks()))
+
+
+def _part(clouds: TokenClouds, block: Any, ratios: tuple[int, ...], seed: int, about: dict[str, Any]) -> WindowMoments:
+    tokens, offsets = block.tokens, block.offsets
+    lengths, start = np.diff(offsets), int(offsets[0])
+    bounds = offsets - start
+    tokens = tokens[start : offsets[-1]]
+    total = window_scatters(tokens, bounds)
+    # Around the mean of a text, so that an offset of all tokens costs no digits.
+    lost = np.zeros((len(lengths), 6, len(ratios)))
+    worst, counts = [], []
+    for column, ratio in enumerate(ratios):
+        cuts, owner = text_windows(bounds, ratio)
+        scatters = window_scatters(tokens, cuts)
+        lost[:, _PLAIN, column] = np.bincount(owner, scatters, minlength=len(lengths))
+        counts.append(len(owner))
+        worst.append(_largest(_candidates(clouds, block.start, bounds, cuts, owner, scatters)))
+        lost[:, _EXPECTED, column] = total * exchangeable_share(lengths, -(-lengths // ratio))
+    without_first, documents = np.zeros(len(lengths)), []
+    for text in range(len(lengths)):
+        cloud = tokens[bounds[text] : bounds[text + 1]]
+        digest = hashlib.blake2b(np.ascontiguousarray(cloud).tobytes(), digest_size=8, key=str(seed).encode()).digest()
+        documents.append(Document(digest, cloud[:_DOCUMENT_TOKENS]))
+        if len(cloud) > 1:
+            without_first[text] = _others(cloud, ratios, digest, lost[text])
+    whole = np.broadcast_to(total[:, None, None], lost.shape).copy()
+    whole[:, _WITHOUT_FIRST] = without_first[:, None]
+    others = [_SECOND, _ADAPTIVE]
+    return WindowMoments(
+        ratios,
+        seed,
+        len(lengths),
+        len(tokens),
+        int((lengths == 1).sum()),
+        np.array(counts),
+        RatioSums.of(lost, whole),
+        RatioSums.of(lost[:, [_PLAIN]] - lost[:, others], whole[:, others]),
+        RatioSums.of(total - without_first, total),
+        tuple(worst),
+        _drawn(documents),
+        about,
+    )
+
+
+def _others(cloud: NDArray[Any], ratios: tuple[int, ...], digest: bytes, lost: Array) -> float:
+    """Fill in what other windows of a text lose (kinds × ratios); the scatter of the text without its first token."""
+    spans = Spans.of(cloud)
+    mixed = cloud[np.random.default_rng(int.from_bytes(digest)).permutation(len(cloud))]
+    for column, ratio in enumerate(ratios):
+        lost[_SECOND, column] = second_order_loss(cloud, ratio)
+        lost[_ADAPTIVE, column] = spans.losses[-(-len(cloud) // ratio) - 1]
+        lost[_SHUFFLED, column] = window_scatters(mixed, window_bounds(len(cloud), ratio)).sum()
+        lost[_WITHOUT_FIRST, column] = window_scatters(cloud[1:], window_bounds(len(cloud) - 1, ratio)).sum()
+    return float(window_scatters(cloud[1:], np.array([0, len(cloud) - 1])).sum())
+
+
+def _candidates(
+    clouds: TokenClouds, first: int, bounds: Any, cuts: Any, owner: Any, scatters: Array
+) -> Iterable[Window]:
+    """The windows of a block that may be among the worst."""
+    spreads = scatters / np.diff(cuts)
+    for row in np.argsort(-spreads, kind="stable")[: 4 * _WORST].tolist():
+        text = int(owner[row])
+        start, stop = (int(place - bounds[text]) for place in cuts[row : row + 2])
+        ids = clouds.token_ids(first + text)
+        names = None if ids is None else tuple(ids[start:stop].tolist())
+        yield Window(float(spreads[row]), clouds.ids[first + text], start, stop, names)
+
+
+def _largest(candidates: Iterable[Window]) -> tuple[Window, ...]:
+    """The first few by spread, whatever order they came in."""
+    key: Callable[[Window], Any] = lambda window: (-window.spread, window.id, window.start)  # noqa: E731
+    return tuple(heapq.nsmallest(_WORST, candidates, key=key))
+
+
+def _drawn(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """Texts drawn by the digest of their vectors: the same ones in one part and in several."""
+    long = (document for document in documents if len(document.tokens) > 1)
+    return tuple(heapq.nsmallest(DOCUMENTS, long, key=lambda document: document.digest))
+
+
+def finish_windows(
+    moments: WindowMoments, *, loss_limit: float = 0.5, collapse_at: float = 0.1, vocabulary: Any = None
+) -> WindowsResult:
+    """The result of all texts that were merged; see `windows`."""
+    for name, value in (("loss_limit", loss_limit), ("collapse_at", collapse_at)):
+        if not 0 < value < 1:
+            raise InputError(f"{name}: received {value!r}; allowed: a number between 0 and 1.")
+    total = float(moments.first.bottom)
+    if total <= 0:
+        raise InputError(
+            f"windows: received {moments.texts} texts without two different tokens, {moments.single} of them of one "
+            f"token; windows need texts of several tokens. Pass longer texts."
+        )
+    documents = [document.tokens for document in moments.documents]
+    rows = tuple(
+        _row(moments, column, between_windows(documents, ratio, collapse_at=collapse_at, seed=moments.seed))
+        for column, ratio in enumerate(moments.ratios)
+    )
+    within = [row.ratio for row in rows if _upper(row.lost) <= loss_limit]
+    spread = total / moments.tokens
+    settings = {**moments.provenance["settings"], "loss_limit": loss_limit, "collapse_at": collapse_at}
+    return WindowsResult(
+        texts=moments.texts,
+        tokens=moments.tokens,
+        single=moments.single,
+        loss_limit=loss_limit,
+        largest_ratio=max(within, default=None),
+        first_share=moments.first.estimate(()),
+        collapse_at=collapse_at,
+        documents=len(documents),
+        ratios=rows,
+        worst=tuple(
+            WorstWindow(
+                ratio,
+                window.id,
+                window.start,
+                window.stop,
+                window.spread / spread,
+                None if vocabulary is None or window.ids is None else vocabulary.text(window.ids),
+            )
+            for ratio, listed in zip(moments.ratios, moments.worst, strict=True)
+            for window in listed
+        ),
+        provenance={**moments.provenance, "settings": settings},
+    )
+
+
+def _upper(estimate: Estimate) -> float:
+    return estimate.known if estimate.interval is None else estimate.interval.high
+
+
+def _row(moments: WindowMoments, column: int, between: Between) -> WindowRatio:
+    lost, saved = moments.lost, moments.saved
+    return WindowRatio(
+        ratio=moments.ratios[column],
+        windows=float(moments.windows[column] / moments.texts),
+        lost=lost.estimate((_PLAIN, column), floor=lost.estimate((_EXPECTED, column)).value),
+        shuffled=lost.estimate((_SHUFFLED, column)).value,
+        without_first=lost.estimate((_WITHOUT_FIRST, column)),
+        second_order=lost.estimate((_SECOND, column)),
+        adaptive=lost.estimate((_ADAPTIVE, column)),
+        saved_second_order=saved.estimate((0, column)),
+        saved_adaptive=saved.estimate((1, column)),
+        within_socm=between.within_socm,
+        within_collapse=between.within_collapse,
+        nearest_socm=between.nearest_socm,
+        nearest_collapse=between.nearest_collapse,
+    )

@@ -1,0 +1,360 @@
+"""Named causes for vectors that are not the model's own, each computed from the reference model itself.
+
+A cause changes what the model reads (prompt, truncation, padding, special tokens, letters), which layer is taken, how
+the tokens are pooled, or what follows the pooling. `Reference.read` gives the clouds of one way of reading, and
+`Reference.pooled` the vectors that each pooling makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import TokenEncoder, check_layers
+from poolscope.encoders.batching import Batch, run_batches
+from poolscope.encoders.capabilities import (
+    can_encode,
+    has,
+    options_of,
+    pooler_step,
+    steps_after,
+    takes_tokens,
+    vocabulary_of,
+    with_options,
+)
+from poolscope.encoders.finishing import finish
+from poolscope.encoders.pooling import MODES, modules_after
+from poolscope.encoders.tokens import Tokens
+from poolscope.errors import InputError, ModelError
+from poolscope.numbers.moments import mean
+from poolscope.numbers.pooling import pool
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int32]
+
+POOLINGS = ("mean", "cls", "last", "max", "position")
+CONTENT = "mean without special tokens"
+POOLER = "BERT's pooler on the first token"
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+# Prefixes that widely used models were trained with, and that runtimes put before texts of any model.
+COMMON_PROMPTS = (
+    "query: ",
+    "passage: ",
+    "search_query: ",
+    "search_document: ",
+    "clustering: ",
+    "classification: ",
+    "Represent this sentence for searching relevant passages: ",
+    "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
+    "task: search result | query: ",
+    "title: none | text: ",
+)
+_SHOWN = 40
+_LONGEST_PADDING = 512  # beyond that nobody pads every text to the limit, and it would take long
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One thing that a runtime may do otherwise.
+
+    `kind` groups causes, `name` is short, `words` go on after "Your runtime", and `step` says what to do about it.
+    """
+
+    kind: str
+    name: str
+    words: str
+    step: str
+
+
+DECLARED = Cause("as declared", "as declared", "does as the model declares", "nothing")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read the texts: its cause (None: as declared), and the clouds that it gives."""
+
+    cause: Cause | None
+    clouds: Callable[[], TokenClouds]
+
+
+class Reference:
+    """A model on some texts, which can be read and pooled in other ways.
+
+    `clouds` are those of the texts, if they are known already; `batches` are the positions of the texts of each
+    request, which padding goes by (by default all texts are one).
+    """
+
+    def __init__(
+        self,
+        encoder: TokenEncoder,
+        texts: Sequence[str] | None,
+        *,
+        clouds: TokenClouds | None = None,
+        batches: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.texts = None if texts is None else list(texts)
+        self._clouds = clouds
+        self.batches = None if batches is None else [list(batch) for batch in batches]
+        self.card = encoder.card
+        self.steps = steps_after(encoder)
+
+    def __len__(self) -> int:
+        return len(self.clouds)
+
+    @cached_property
+    def clouds(self) -> TokenClouds:
+        """The clouds of the texts as the model reads them."""
+        return self.encoder.encode(self.texts or [])[-1] if self._clouds is None else self._clouds
+
+    @property
+    def pooling(self) -> str:
+        """The pooling that the model declares; the mean where it declares none, or one that is not known."""
+        modes = self.card.pooling or ("mean",)
+        return MODES[modes[0]].pooling.name if len(modes) == 1 and modes[0] in MODES else "mean"
+
+    @property
+    def whole(self) -> bool:
+        """Can its final vectors be computed: one pooling, and modules after it that could be read?"""
+        modes = self.card.pooling or ("mean",)
+        return self.steps is not None and len(modes) == 1 and modes[0] in MODES
+
+    def at(self, positions: NDArray[np.int64]) -> Reference:
+        """The same for some of the texts; in which requests these were is then no longer known."""
+        texts = None if self.texts is None else [self.texts[k] for k in positions]
+        return Reference(self.encoder, texts, clouds=self.clouds.select(positions))
+
+    # -- poolings -------------------------------------------------------------------------------------------------
+
+    def pooled(self, clouds: TokenClouds) -> dict[str, Array]:
+        """The final vectors of clouds under each pooling, that of the model first (texts × d)."""
+        tables = {name: pool(clouds, name) for name in (self.pooling, *(set(POOLINGS) - {self.pooling}))}
+        ordered = {name: tables[name] for name in (self.pooling, *POOLINGS)}
+        content = self._content(clouds)
+        if content is not None:
+            ordered[CONTENT] = content
+        pooler = self._pooler
+        if pooler is not None:
+            ordered[POOLER] = pooler(ordered["cls"])
+        return ordered
+
+    def finished(self, table: Array) -> Array:
+        """Pooled vectors after the modules behind the pooling."""
+        return finish(table, self.steps or ())
+
+    @cached_property
+    def _pooler(self) -> Any:
+        return pooler_step(self.encoder)
+
+    def _content(self, clouds: TokenClouds) -> Array | None:
+        """Means of the tokens that stand for text; None where special tokens are not known, or are all there is."""
+        vocabulary = vocabulary_of(self.encoder)
+        if vocabulary is None or not vocabulary.special_ids:
+            return None
+        special, rows = list(vocabulary.special_ids), []
+        for k, cloud in enumerate(clouds):
+            ids = clouds.token_ids(k)
+            if ids is None:
+                return None
+            keep = ~np.isin(ids, special)
+            rows.append(mean(cloud[keep] if keep.any() else cloud))  # an empty text has nothing but special tokens
+        return np.array(rows)
+
+    def pooling_cause(self, name: str) -> Cause:
+        """Another pooling than the declared one."""
+        right = f"set the pooling of your runtime to {self.pooling}"
+        if name == CONTENT:
+            return Cause("special tokens", name, "left the special tokens out of the mean", right)
+        if name == POOLER:
+            return Cause("pooling", name, "gave the output of BERT's pooler, not of a pooling of its tokens", right)
+        return Cause("pooling", name, f"pooled by {name}", right)
+
+    def missing_cause(self) -> Cause:
+        """The modules after the pooling left out."""
+        modules = ", ".join(modules_after(self.card.after))
+        return Cause("modules", f"without {modules}", f"left out {modules}", f"let your runtime apply {modules}")
+
+    # -- other ways to read ---------------------------------------------------------------------------------------
+
+    def readings(self) -> Iterator[Reading]:
+        """Every other way to read the texts that changes their tokens, the likeliest first."""
+        if self.texts is None or not can_encode(self.encoder):
+            return
+        if has(self.encoder, "with_options"):
+            yield from self._prompts()
+            yield from self._lengths()
+        if takes_tokens(self.encoder):
+            yield from self._special()
+            yield from self._padded()
+        yield from self._letters()
+        yield from self._layers()
+
+    def untested(self) -> tuple[str, ...]:
+        """Kinds of causes that this reference cannot be asked about."""
+        if self.texts is None or not can_encode(self.encoder):
+            return ("prompt", "truncation", "padding", "letters", "layer")
+        kinds = [] if has(self.encoder, "with_options") else ["prompt", "truncation"]
+        kinds += [] if takes_tokens(self.encoder) else ["padding"]
+        return (*kinds, *([] if (self.card.layers or 0) > 1 else ["layer"]))
+
+    def _encoded(self, **changed: Any) -> TokenClouds:
+        options = replace(options_of(self.encoder), **changed)
+        return with_options(self.encoder, options).encode(self.texts or [])[-1]
+
+    def _prompts(self) -> Iterator[Reading]:
+        own = getattr(self.encoder, "prompt", "")
+        declared = {text: name for name, text in self.card.prompts.items()}
+        right = f"let it put {_quoted(own)} before every text" if own else "let it put nothing before the texts"
+        for prompt in dict.fromkeys(["", *declared, *COMMON_PROMPTS]):
+            if prompt == own:
+                continue
+            name = f"prompt {_quoted(prompt)}" if prompt else "no prompt"
+            known = f", which the model declares as {declared[prompt]!r}," if prompt in declared and prompt else ""
+            words = (
+                f"put {_quoted(prompt)}{known} before the texts" if prompt else f"left out the prompt {_quoted(own)}"
+            )
+            cause = Cause("prompt", name, words, right)
+            yield Reading(cause, partial(self._encoded, prompt=prompt, prompt_name=None, role=None))
+
+    def _lengths(self) -> Iterator[Reading]:
+        """Limits that cut other tokens than the model's own does; of those that cut nothing one is enough."""
+        tokens = self.clouds.lengths + self.clouds.truncated
+        longest, own = int(tokens.max()), getattr(self.encoder, "max_length", None)
+        kept = longest if own is None else min(own, longest)
+        most = self.card.positions or LENGTHS[-1]
+        right = f"let it cut texts at {own} tokens" if own is not None else "let it cut no text"
+        for limit in sorted({*LENGTHS, most}):
+            if limit > most or min(limit, longest) == kept:
+                continue
+            cause = Cause("truncation", f"cut at {limit} tokens", f"cut texts at {limit} tokens", right)
+            yield Reading(cause, partial(self._encoded, max_length=limit))
+            if limit >= longest:
+                return
+
+    def _letters(self) -> Iterator[Reading]:
+        for name, change in (
+            ("lower case", str.lower),
+            ("line breaks as blanks", lambda text: text.replace("\n", " ")),
+            ("blanks at the ends removed", str.strip),
+        ):
+            changed = [change(text) for text in self.texts or []]
+            if changed != self.texts and all(changed):
+                cause = Cause(
+                    "letters", name, f"changed the letters of texts ({name})", "let it pass texts on unchanged"
+                )
+                yield Reading(cause, partial(self._changed, changed))
+
+    def _changed(self, texts: list[str]) -> TokenClouds:
+        return self.encoder.encode(texts)[-1]
+
+    def _layers(self) -> Iterator[Reading]:
+        depth = self.card.layers or 0
+        if depth < 2:
+            return
+        try:
+            clouds = self.encoder.encode(self.texts or [], layers=list(range(depth)))
+        except (InputError, ModelError):  # a graph shows its last layer only
+            return
+        for layer in reversed(range(depth)):
+            words = f"took layer {layer} of {depth}" if layer else "took the embedding output, before the first layer"
+            cause = Cause("layer", f"layer {layer}", words, f"let it take the last layer, {depth}")
+            yield Reading(cause, partial(clouds.__getitem__, layer))
+
+    # -- token by token -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _rows(self) -> list[Ids]:
+        """The ids of every text as the model reads it."""
+        tokens = self.encoder.plan(self.texts or []).tokens  # type: ignore[attr-defined]
+        return [np.asarray(row, dtype=np.int32) for row in np.split(tokens.ids, tokens.offsets[1:-1])]
+
+    def _special(self) -> Iterator[Reading]:
+        vocabulary = vocabulary_of(self.encoder)
+        special = set() if vocabulary is None else set(vocabulary.special_ids)
+        first, last = (all(len(row) and int(row[k]) in special for row in self._rows) for k in (0, -1))
+        most = self.card.positions or max(len(row) + 1 for row in self._rows)
+        right = "let it put the special tokens of the model's own tokenizer around every text, once"
+        ways: list[tuple[str, str, Callable[[Ids], Ids]]] = []
+        if first or last:
+            ways.append(("no special tokens", "put no special tokens around the texts", partial(_without, special)))
+        if first:
+            ways.append(
+                ("first token twice", "put the first special token twice", lambda row: row[[0, *range(len(row))]])
+            )
+        if last:
+            ways.append(("last token missing", "left out the last special token", lambda row: row[:-1]))
+            ways.append(
+                ("last token twice", "put the last special token twice", lambda row: row[[*range(len(row)), -1]])
+            )
+        for name, words, change in ways:
+            rows = [change(row)[:most] for row in self._rows]
+            if all(map(len, rows)):
+                yield Reading(Cause("special tokens", name, words, right), partial(self._of_rows, rows))
+
+    def _of_rows(self, rows: Sequence[Ids]) -> TokenClouds:
+        """The clouds of lists of ids."""
+        plan = replace(
+            self.encoder.plan((self.texts or [])[:1]),  # type: ignore[attr-defined]
+            tokens=Tokens.join([row.tolist() for row in rows], [0] * len(rows)),
+            skip=0,
+        )
+        number = check_layers(None, self.card.layers, name=self.card.name)[-1]
+        with self.encoder.workers([number], len(plan)) as workers:  # type: ignore[attr-defined]
+            matrix = run_batches(plan, workers)[number]
+        return TokenClouds.from_matrix(matrix, plan.offsets, token_ids=list(rows))
+
+    def _padded(self) -> Iterator[Reading]:
+        """Padding that is pooled like a token: up to the longest of a request, or to a fixed length; seen by the
+        other tokens or not.
+        """
+        if not getattr(getattr(self.encoder, "backend", None), "padding", False):
+            return
+        batches = self.batches or [list(range(len(self._rows)))]
+        limit = getattr(self.encoder, "max_length", None)
+        widths = {"to the longest text": [max(len(self._rows[k]) for k in batch) for batch in batches]}
+        if limit is not None and limit <= _LONGEST_PADDING:
+            widths[f"to {limit} tokens"] = [limit] * len(batches)
+        right = "let it leave padding out of the pooling (attention mask)"
+        for how, sizes in widths.items():
+            for seen in (False, True):
+                name = f"padding counted, {how}" + (", and attended to" if seen else "")
+                words = f"pooled padding as if it were text ({how}" + (", attended to as well)" if seen else ")")
+                cause = Cause("padding", name, words, right)
+                yield Reading(cause, partial(self._of_padded, batches, sizes, seen=seen))
+
+    def _of_padded(self, batches: Sequence[Sequence[int]], widths: Sequence[int], *, seen: bool) -> TokenClouds:
+        backend = self.encoder.backend  # type: ignore[attr-defined]
+        number = check_layers(None, self.card.layers, name=self.card.name)[-1]
+        rows: dict[int, tuple[Any, Ids]] = {}
+        with backend.workers([number], 1) as workers:
+            for batch, width in zip(batches, widths, strict=True):
+                ids = np.full((len(batch), width), backend.pad_id, dtype=np.int64)
+                mask = np.zeros(ids.shape, dtype=bool)
+                for place, k in enumerate(batch):
+                    ids[place, : len(self._rows[k])] = self._rows[k]
+                    mask[place, : len(self._rows[k])] = True
+                keep = np.ones_like(mask)
+                padded = Batch(ids, keep if seen else mask, keep, None, np.arange(ids.size))
+                states = workers[0](padded)[number].reshape(*ids.shape, -1)
+                rows |= {k: (states[place], ids[place].astype(np.int32)) for place, k in enumerate(batch)}
+        order = range(len(self._rows))
+        return TokenClouds.from_arrays([rows[k][0] for k in order], token_ids=[rows[k][1] for k in order])
+
+
+def _without(special: set[int], row: Ids) -> Ids:
+    kept = row[~np.isin(row, list(special))]
+    return kept if len(kept) else row
+
+
+def _quoted(prompt: str) -> str:
+    short = prompt if len(prompt) <= _SHOWN else f"{prompt[: _SHOWN - 1]}…"
+    return repr(short)
+
+
+__all__ = ["COMMON_PROMPTS", "CONTENT", "DECLARED", "LENGTHS", "POOLER", "POOLINGS", "Cause", "Reading", "Reference"]

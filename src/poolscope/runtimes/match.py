@@ -1,0 +1,368 @@
+"""Vectors that were made elsewhere beside the model that is said to have made them: which cause explains them best?
+
+Every cause is a hypothesis. It is computed from the reference, and its cosine with the vectors says how well it
+explains them. What can be pooled from clouds that are there is tried on all texts; what must be encoded anew on a few,
+and only where the model as it declares itself does not explain every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.errors import InputError
+from poolscope.numbers.intervals import Estimate, bootstrap_interval
+from poolscope.numbers.ranking import nearest_neighbours
+from poolscope.results import Result, bulk, cells, origin
+from poolscope.runtimes.causes import DECLARED, Cause, Reference
+from poolscope.runtimes.received import Form, check_directions, read_form, row_cosines
+
+Array = NDArray[np.float64]
+
+SAME = 0.9995
+"""Two vectors with this cosine or more are one vector but for rounding to 16 bits, and another kernel."""
+
+# Texts that are encoded anew under each cause: the longest, those that differ most, and some at random.
+_LONGEST, _WORST, _RANDOM = 10, 12, 18
+# Rows that are searched among all others to recognise another order.
+_MOST_TEXTS = 2000
+# Rows in another order find as many different texts as the texts find themselves; a little is left to rounding.
+_ONE_TO_ONE = 0.9
+_UNIT = 1e-3
+# Below this share of the texts a cause is none: a few texts may differ for a reason of their own.
+EXPLAINS = 0.95
+_TIED = 1e-6
+# Causes that get an interval: the bootstrap of hundreds would take longer than all else.
+_WITH_INTERVAL = 8
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One cause, and how well it explains the vectors.
+
+    `cosine` is the mean over texts with its interval, its floor that with the vector of another text; `least` the
+    lowest; `share` how many of the texts it explains to SAME; `texts` on how many it was tried.
+    """
+
+    kind: str
+    name: str
+    words: str
+    step: str
+    cosine: Estimate
+    least: float
+    share: float
+    texts: int
+
+    @property
+    def mean(self) -> float:
+        """The mean cosine."""
+        return float(self.cosine.value or 0.0)
+
+    @property
+    def explains(self) -> bool:
+        """Does it explain (almost) all texts?"""
+        return self.share >= EXPLAINS
+
+
+@dataclass(frozen=True, repr=False)
+class RuntimeMatch(Result):
+    """Vectors of a runtime beside a reference: the model as declared, and every other cause, best first.
+
+    `alike` are causes that cannot be told from the best on these texts. `concerned` is the mean cosine with the model
+    over the texts that the best cause changes. `order` names the pooling under which the rows are found again in
+    another order. `repeated` is the lowest cosine of a text with itself when it was asked again, `batched` that when it
+    stood among other texts (None: not asked). `differ` are the positions of texts whose vectors are not the model's.
+    """
+
+    model: str
+    texts: int
+    dimension: int
+    own: Tested
+    others: tuple[Tested, ...]
+    form: str
+    coarse: bool
+    cut: bool
+    plain: float
+    normalised: bool
+    shortest: float
+    longest: float
+    whole: bool
+    same: float = SAME
+    concerned: float | None = None
+    alike: tuple[str, ...] = ()
+    order: str | None = None
+    repeated: float | None = None
+    batched: float | None = None
+    untested: tuple[str, ...] = ()
+    differ: tuple[int, ...] = field(default=(), repr=False)
+    cosines: Array | None = bulk()
+    provenance: Mapping[str, Any] = origin()
+
+    @property
+    def best(self) -> Tested | None:
+        """The cause that explains best where the model as declared does not; None where it does."""
+        if self.own.share == 1 or not self.others or self.others[0].mean <= self.own.mean:
+            return None
+        return self.others[0]
+
+    @property
+    def second(self) -> Tested | None:
+        """The runner-up of the best explanation, which is the model as declared or another cause."""
+        rest = [test for test in (self.own, *self.others) if test not in (self.best or self.own,)]
+        rest = [test for test in rest if test.name not in self.alike]
+        return max(rest, key=lambda test: test.mean, default=None)
+
+    def headline(self) -> dict[str, Any]:
+        """The cosine with the model as declared, and what explains best."""
+        best = self.best or self.own
+        return {"model": self.model, "texts": self.texts, "cosine": self.own.cosine, "best": best.name}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a cause, the model as declared first."""
+        return [
+            cells({"kind": t.kind, "cause": t.name, "cosine": t.cosine, "least": t.least, "share": t.share})
+            | {"texts": t.texts}
+            for t in (self.own, *self.others)
+        ]
+
+
+def match_runtime(
+    reference: TokenEncoder,
+    texts: Sequence[str] | None,
+    vectors: Any,
+    *,
+    clouds: TokenClouds | None = None,
+    batches: Sequence[Sequence[int]] | None = None,
+    repeated: float | None = None,
+    batched: float | None = None,
+    same: float = SAME,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> RuntimeMatch:
+    """Which cause explains vectors that were made elsewhere?
+
+    Parameters
+    ----------
+    reference
+        The encoder that is said to have made them.
+    texts
+        The texts, in the order of the vectors; None where only `clouds` are there.
+    vectors
+        What the runtime gave (texts × d′).
+    clouds
+        The clouds of the texts by the reference, if they are there already.
+    batches
+        The positions of the texts of each request, where they are known: padding goes by them.
+    repeated, batched
+        The lowest cosine of a text with itself when asked again, and when asked among others, where it was asked.
+    same
+        From which cosine on two vectors are one but for rounding.
+    seed
+        Of the texts that are drawn, and of intervals.
+    progress
+        Called after every cause with the number of causes and of texts.
+
+    Returns
+    -------
+    RuntimeMatch
+        The cosine with the model as declared, and that of every other cause, best first.
+
+    Examples
+    --------
+    >>> from poolscope.encoders import as_encoder
+    >>> tokens = [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 2.0]], [[2.0, 1.0], [1.0, 0.0]]]
+    >>> encoder = as_encoder(tokens)
+    >>> match_runtime(encoder, None, [cloud[0] for cloud in tokens], clouds=encoder.ready_clouds).best.name
+    'cls'
+
+    """
+    whole = Reference(reference, texts, clouds=clouds, batches=batches)
+    form, received = _received(vectors, whole)
+    matching = _Matching(whole, form, received, seed, same)
+    own, row_values = matching.own()
+    others = matching.poolings()
+    chosen = None
+    if own.share < 1:
+        chosen = matching.few(row_values)
+        others += list(matching.at(chosen).readings(progress))
+    ranked = matching.with_intervals(_ranked(others, own))
+    explained = own.share == 1 or (ranked and ranked[0].explains)
+    lengths = np.linalg.norm(received, axis=1)
+    return RuntimeMatch(
+        model=whole.card.name,
+        texts=len(received),
+        dimension=received.shape[1],
+        own=own,
+        others=ranked,
+        form=form.words(),
+        coarse=form.coarse,
+        cut=form.cut,
+        plain=matching.plain(),
+        normalised=bool(np.abs(lengths - 1).max() < _UNIT),
+        shortest=float(lengths.min()),
+        longest=float(lengths.max()),
+        whole=whole.whole,
+        same=same,
+        concerned=matching.concerned.get(ranked[0].name) if ranked else None,
+        alike=tuple(t.name for t in ranked[1:] if t.mean > ranked[0].mean - _TIED),
+        order=None if explained else matching.order(),
+        repeated=repeated,
+        batched=batched,
+        untested=whole.untested(),
+        differ=tuple(np.flatnonzero(row_values < same).tolist()),
+        cosines=row_values,
+        provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},
+    )
+
+
+def _received(vectors: Any, reference: Reference) -> tuple[Form, Array]:
+    table = np.asarray(vectors)
+    count = len(reference)
+    if table.ndim != 2 or len(table) != count:
+        raise InputError(
+            f"vectors: received an array of shape {table.shape}; needed: one vector for each of the {count} texts, in "
+            f"their order (texts × dimensions)."
+        )
+    check_directions(table)
+    dimension = reference.finished(np.zeros((1, reference.clouds.dimension))).shape[1]
+    return read_form(table, dimension)
+
+
+def _ranked(tests: Sequence[Tested], own: Tested) -> tuple[Tested, ...]:
+    """Best first; two causes at once only where they explain what no single one does."""
+    single = [test for test in tests if " and " not in test.kind]
+    if own.explains or any(test.explains for test in single):
+        tests = single
+    order = {id(test): k for k, test in enumerate(tests)}
+    return tuple(sorted(tests, key=lambda test: (-round(test.mean, 6), order[id(test)])))
+
+
+class _Matching:
+    """One comparison: the reference, the received vectors, and what was computed so far."""
+
+    def __init__(self, reference: Reference, form: Form, received: Array, seed: int, same: float) -> None:
+        self.reference, self.form, self.received, self.seed, self.same = reference, form, received, seed, same
+        self.tables = reference.pooled(reference.clouds)
+        self.own_table = reference.finished(self.tables[reference.pooling])
+        self.concerned: dict[str, float] = {}
+        self.values: dict[str, Array] = {}
+
+    def at(self, positions: NDArray[np.int64]) -> _Matching:
+        """The same for some of the texts."""
+        if len(positions) == len(self.received):
+            return self
+        part = _Matching(self.reference.at(positions), self.form, self.received[positions], self.seed, self.same)
+        part.concerned, part.values = self.concerned, self.values
+        return part
+
+    def own(self) -> tuple[Tested, Array]:
+        """The model as it declares itself, and the cosine of every text."""
+        test, values = self._tested(DECLARED, self.own_table)
+        if test is None and self.tables[self.reference.pooling].shape[1] == self.received.shape[1]:
+            parts = (
+                DECLARED.kind,
+                DECLARED.name,
+                DECLARED.words,
+                DECLARED.step,
+            )  # a module that is left out explains it
+            return Tested(*parts, Estimate(None), -1.0, 0.0, len(self.received)), np.full(len(self.received), -1.0)
+        if test is None:
+            raise InputError(
+                f"vectors: received dimension {self.received.shape[1]}; {self.reference.card.name} gives "
+                f"dimension {self.own_table.shape[1]} or less. A larger one is that of another model, or of several "
+                f"poolings joined."
+            )
+        return self._with_interval(test), values
+
+    def plain(self) -> float:
+        """The mean cosine with the model's own vectors as they are, not in the form of the received ones."""
+        kept = self.own_table[:, : self.form.dimension]
+        return float(row_cosines(self.received, kept)[0].mean()) if kept.shape == self.received.shape else 0.0
+
+    def poolings(self) -> list[Tested]:
+        """Other poolings of the clouds that are there, and the modules after pooling left out."""
+        return [test for cause, table in self._ways(self.tables, ()) if (test := self._tested(cause, table)[0])]
+
+    def readings(self, progress: Progress | None) -> Iterator[Tested]:
+        """Other ways to read the texts, each alone and under every other pooling."""
+        for reading in self.reference.readings():
+            assert reading.cause is not None
+            tables = self.reference.pooled(reading.clouds())
+            own = self.reference.finished(tables[self.reference.pooling])
+            for cause, table in [(reading.cause, own), *self._ways(tables, (reading.cause,))]:
+                test, _ = self._tested(cause, table)
+                if test is not None:
+                    yield test
+            if progress is not None:
+                progress(1, len(self.received))
+
+    def _ways(self, tables: Mapping[str, Array], before: tuple[Cause, ...]) -> Iterator[tuple[Cause, Array]]:
+        reference = self.reference
+        for name, table in tables.items():
+            if name != reference.pooling:
+                yield _both(*before, reference.pooling_cause(name)), reference.finished(table)
+        if reference.steps:
+            yield _both(*before, reference.missing_cause()), tables[reference.pooling]
+
+    def _tested(self, cause: Cause, table: Array) -> tuple[Tested | None, Array]:
+        """The cause beside the received vectors; None where it gives too few dimensions, or what is declared."""
+        if table.shape[1] < self.form.dimension:
+            return None, np.zeros(0)
+        own, other = row_cosines(self.received, self.form.on(table, self.received))
+        if cause is not DECLARED and self.own_table.shape == table.shape:
+            changed = row_cosines(table, self.own_table)[0] < self.same
+            if not changed.any():
+                return None, own
+            declared = row_cosines(self.received, self.form.on(self.own_table, self.received))[0]
+            self.concerned[cause.name] = float(declared[changed].mean())
+        self.values[cause.name] = own
+        cosine = Estimate(float(own.mean()), None, float(other.mean()))
+        share, parts = float((own >= self.same).mean()), (cause.kind, cause.name, cause.words, cause.step)
+        return Tested(*parts, cosine, float(own.min()), share, len(own)), own
+
+    def with_intervals(self, tests: Sequence[Tested]) -> tuple[Tested, ...]:
+        """The tests, the first of them with the interval of their mean."""
+        return (*map(self._with_interval, tests[:_WITH_INTERVAL]), *tests[_WITH_INTERVAL:])
+
+    def _with_interval(self, test: Tested) -> Tested:
+        interval = bootstrap_interval(self.values[test.name], seed=self.seed)
+        return replace(test, cosine=replace(test.cosine, interval=interval))
+
+    def few(self, cosines: Array) -> NDArray[np.int64]:
+        """Texts enough to tell causes apart: long ones for truncation, those that differ most, and some at random."""
+        lengths = self.reference.clouds.lengths + self.reference.clouds.truncated
+        if len(cosines) <= _LONGEST + _WORST + _RANDOM or self.reference.batches is not None:
+            return np.arange(len(cosines))
+        random = np.random.default_rng(self.seed).permutation(len(cosines))[:_RANDOM]
+        longest, worst = np.argsort(-lengths, kind="stable")[:_LONGEST], np.argsort(cosines, kind="stable")[:_WORST]
+        return np.unique(np.concatenate([longest, worst, random]))
+
+    def order(self) -> str | None:
+        """The pooling under which the rows are found again among the texts, one row a text; None if there is none."""
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(self.received))[:_MOST_TEXTS])
+        fitting: dict[str, float] = {}
+        for name, table in self.tables.items():
+            ours = self.form.on(self.reference.finished(table), self.received)
+            if len(ours) < 2 or ours.shape[1] != self.received.shape[1] or not np.linalg.norm(ours, axis=1).all():
+                continue
+            nearest, cosines = nearest_neighbours(self.received[drawn], 1, among=ours)
+            itself, _ = nearest_neighbours(ours[drawn], 1, among=ours)
+            one_to_one = len(np.unique(nearest)) >= _ONE_TO_ONE * len(np.unique(itself))
+            in_place = (row_cosines(self.received[drawn], ours[drawn])[0] >= self.same).mean()
+            explained = (cosines >= self.same).mean()
+            if explained >= EXPLAINS and explained > in_place and one_to_one:
+                fitting[name] = float(cosines.mean())
+        return max(fitting, key=lambda name: fitting[name], default=None)
+
+
+def _both(*causes: Cause) -> Cause:
+    if len(causes) == 1:
+        return causes[0]
+    parts = {name: [getattr(cause, name) for cause in causes] for name in ("kind", "name", "words", "step")}
+    return Cause(*(" and ".join(parts[name]) for name in ("kind", "name", "words", "step")))

@@ -1,0 +1,103 @@
+"""Short texts: queries for texts of every length, and biases of known size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from audit_data import bag_of_words, topics
+from poolscope.auditing.questions import short
+from poolscope.auditing.subject import Subject
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.auditing.trials import cut_pieces
+from poolscope.encoders import as_encoder
+from poolscope.metrics.length.search import retrieval_by_length
+
+
+def subject(texts, **settings):
+    encoder = as_encoder(bag_of_words)
+    clouds = encoder.encode(texts)[-1]
+    return Subject(clouds=clouds, encoder=encoder, thresholds=Thresholds(), source="", **settings)
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """160 texts of 12 to 87 words, short ones far more often than long ones."""
+    lengths = 12 + np.random.default_rng(0).exponential(18, 160).astype(int).clip(0, 75)
+    return [topics(1, words=int(n), seed=k)[0].replace("w0x", f"w{k}x") for k, n in enumerate(lengths)]
+
+
+def test_every_fifth_of_the_lengths_is_asked_for_as_often(mixed):
+    task = cut_pieces(subject(mixed))
+    lengths = np.array([len(text.split()) for text in mixed])
+    assert task.lengths.tolist() == lengths.tolist()  # whole texts count, not what is left of them
+    fifth = np.searchsorted(np.quantile(lengths, [0.2, 0.4, 0.6, 0.8]), lengths)
+    assert Counter(fifth[task.relevant[:, 1]].tolist()) == dict.fromkeys(range(5), 16)
+    few = cut_pieces(subject(mixed, trial_texts=22))
+    assert Counter(fifth[few.relevant[:, 1]].tolist()) == dict.fromkeys(range(5), 5)
+
+
+def test_a_query_is_cut_out_of_its_own_text(mixed):
+    whole = subject(mixed)
+    task = cut_pieces(whole)
+    asked = task.relevant[:, 1]
+    others = np.setdiff1d(np.arange(len(mixed)), asked)
+    np.testing.assert_array_equal(task.documents[others], whole.vectors[others])
+    # All words of a text weigh alike here, so that the rest is the whole less the piece.
+    raw = whole.raw_vectors[asked] * whole.clouds.lengths[asked, None]
+    pieces = [
+        np.stack(
+            [bag_of_words([text])[0][k : k + task.words].sum(0) for k in range(len(text.split()) - task.words + 1)]
+        )
+        for text in (mixed[k] for k in asked)
+    ]
+    for query, rest, total, possible in zip(task.queries, task.documents[asked], raw, pieces, strict=True):
+        cosines = possible @ query / np.linalg.norm(possible, axis=1)
+        own = possible[np.argmax(cosines)]
+        assert cosines.max() == pytest.approx(1, abs=1e-5)
+        assert rest @ (total - own) / np.linalg.norm(total - own) == pytest.approx(1, abs=1e-5)
+
+
+def planted(task, strength):
+    """A direction that all queries share, and the shortest fifth of the texts with them: near to every query."""
+    documents, low = task.documents.astype(np.float64), task.lengths <= np.quantile(task.lengths, 0.2)
+    shared = np.ones(documents.shape[1]) / np.sqrt(documents.shape[1])
+    documents[low] += strength * shared
+    return replace(task, queries=task.queries + 0.5 * shared, documents=documents)
+
+
+def searched(task):
+    return retrieval_by_length(task.queries, task.documents, task.relevant, task.lengths, bins=5, shuffles=100)
+
+
+def test_a_planted_bias_of_twice_or_more_is_watched_or_repaired(mixed):
+    levels, ratios = [], []
+    for seed in range(4):
+        task = planted(cut_pieces(subject(mixed, seed=seed)), 0.4)
+        result = searched(task)
+        ratios.append(result.shortest.ratio.value)
+        levels.append(short.judge(result, Thresholds()).level)
+        assert result.shortest.cost.value > 0
+        assert result.shortest.hit.interval.low < result.shortest.hit.value < result.shortest.hit.interval.high
+    assert 2 < min(ratios) < max(ratios) < 2.6
+    assert set(levels) <= {"watch", "repair"}
+    assert levels.count("repair") >= 2
+
+
+def test_lengths_that_say_nothing_are_ok(mixed):
+    task, random = cut_pieces(subject(mixed)), np.random.default_rng(0)
+    levels = Counter(
+        short.judge(searched(replace(task, lengths=random.permutation(task.lengths))), Thresholds()).level
+        for _ in range(20)
+    )
+    assert levels["ok"] >= 18
+
+
+def test_a_fifth_that_can_not_be_asked_for_is_unchecked(mixed):
+    """A third of the texts is one word: no query can be cut out of them."""
+    verdict = short.answer(subject([*mixed, *(f"word{k}" for k in range(80))])).verdict
+    assert verdict.level == "unchecked"
+    assert "0 for the shortest" in verdict.sentence
