@@ -22,7 +22,7 @@ from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
-from poolscope.connectors.base import Distance
+from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.objects import as_vector_source, is_vector_source
@@ -152,8 +152,12 @@ def audit(
     )
     if subject.queries is not None:
         subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
-    with watch:
-        result = ask(subject, seconds=encoding, watch=watch)
+    try:
+        with watch:
+            result = ask(subject, seconds=encoding, watch=watch)
+    finally:
+        if collection is not None and not isinstance(model, Collection):
+            collection.close()
     if cache and subject.texts is not None:
         characters = sum(map(len, subject.texts))
         Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
@@ -333,9 +337,11 @@ def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, qu
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
+    name = _name(model)
+    name = without_secrets(name) if name is not None and vectors else name
     asked = "" if queries is None else _name(queries)
     source = "" if texts is None else _name(texts)
-    return Named(_name(model), source, reading, options, settings, clouds=clouds, queries=asked)
+    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked)
 
 
 def _name(value: Any) -> str | None:
