@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from audit_data import bag_of_words, in_a_cone, sentences, topics
+from audit_data import ASKED, bag_of_words, in_a_cone, sentences, topics
 from poolscope.auditing.compare import NOT_PAIRED, Comparison, audit_names, compare, differences
 from poolscope.auditing.compare_page import difference_tables, overview, section
 from poolscope.auditing.question import QUESTIONS, Answer
@@ -110,7 +110,7 @@ def test_folders_compare_as_objects_do(plain, cone, rows, tmp_path):
     read = compare(*folders)
     for row in read.differences:
         assert row == rows[row.number]
-    assert len(read.rows()) == 2 * len(QUESTIONS)
+    assert len(read.rows()) == 2 * len(ASKED)
     three = compare(*folders, plain)
     assert len(three.differences) == 2 * len(read.differences)
 

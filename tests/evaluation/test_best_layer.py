@@ -41,7 +41,7 @@ def task():
 
 def test_the_planted_layer_is_told_and_proven():
     result = best_layer(Planted(), task())
-    assert (result.layer, result.pooling) == (1, "mean without the first token")
+    assert (result.layer, result.pooling) == (1, "mean without first")
     assert result.score.value == 1
     assert result.difference.proves_gain
     assert "layer 1" in result.sentence

@@ -12,9 +12,7 @@ import numpy as np
 from poolscope.auditing.questions.pooling import explain
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import Progress, as_encoder, pooling_report
-from poolscope.encoders.endpoint import Endpoint, VectorSource
-from poolscope.encoders.objects import EmbeddingObject, is_embedding_object
-from poolscope.errors import InputError
+from poolscope.encoders.objects import as_vector_source
 from poolscope.results import Result, origin, provenance
 from poolscope.runtimes.asking import Asked, ask
 from poolscope.runtimes.causes import Reference
@@ -109,7 +107,8 @@ def check_runtime(
     """
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
     encoder = as_encoder(reference, **options)
-    source = _source(runtime, {**({} if model is None else {"model": model}), **(endpoint or {})}).resolved()
+    named = {} if model is None else {"model": model}
+    source = as_vector_source(runtime, **named, **(endpoint or {})).resolved()
     declared = () if served is None else compare_declarations(served, encoder.card)
     probes = _probes(texts, list(encoder.card.prompts.values()))
     asked = ask(source, probes, progress=progress)
@@ -136,19 +135,6 @@ def check_runtime(
         declared=declared,
         probes=tuple(probes),
         provenance={**origin_of, "reference": encoder.card.to_dict(), "runtime": source.to_dict()},
-    )
-
-
-def _source(runtime: Any, settings: Mapping[str, Any]) -> VectorSource:
-    if isinstance(runtime, str):
-        return Endpoint(runtime, **settings)
-    if isinstance(runtime, Endpoint):
-        return runtime
-    if is_embedding_object(runtime):
-        return EmbeddingObject(runtime, **{name: value for name, value in settings.items() if name == "batch"})
-    raise InputError(
-        f"runtime: received {type(runtime).__name__}; allowed: an http address, an Endpoint, or an embedding object "
-        f"with embed_documents (LangChain) or get_text_embedding_batch (LlamaIndex)."
     )
 
 

@@ -48,6 +48,12 @@ def audit(
     distance: Annotated[
         str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
+    server_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
+    ] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The same: environment variable that holds its key.")
+    ] = None,
     vectors: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
@@ -78,6 +84,8 @@ def audit(
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.connectors import is_index
+    from poolscope.connectors.base import without_secrets
+    from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -91,21 +99,28 @@ def audit(
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
-    again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again |= {"vector_column": vector_column, "distance": distance}
     named = Named(
-        model,
+        without_secrets(model),
         None if texts == PIPE else texts or "",
         {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
-        clouds=is_index(model) or is_clouds(model),
+        clouds=is_index(model) or is_endpoint(model) or is_clouds(model),
     )
+    if not is_endpoint(model) and (server_model or key_variable):
+        raise InputError(
+            "--server-model, --key-variable: these are for the address of a server as MODEL. Leave them out."
+        )
     if is_index(model):
         chosen = {"vector_column": vector_column, "distance": distance}
         result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
     else:
-        _refuse_for_models(vector_column=vector_column, distance=distance)
-        result = _run(model, texts, reading, options, {**settings, "named": named})
+        _refuse_for_models(vector_column=vector_column, distance=None if is_endpoint(model) else distance)
+        source = _server(model, server_model, key_variable) if is_endpoint(model) else model
+        settings = {**settings, "distance": distance} if is_endpoint(model) else settings
+        result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
         result.save(output, page=not no_page)
@@ -125,6 +140,12 @@ def _vectors(path: Path | None) -> Any:
     from poolscope.clouds.vectors import read_vectors
 
     return read_vectors(path).vectors
+
+
+def _server(url: str, model: str | None, key_variable: str | None) -> Any:
+    from poolscope.encoders.endpoint import KEY_VARIABLE, Endpoint
+
+    return Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
@@ -149,7 +170,10 @@ def _of_vectors(
         corpus = read_texts(
             texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
         )
-    return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    try:
+        return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    finally:
+        collection.close()
 
 
 def _watch() -> Watch | None:
@@ -161,7 +185,7 @@ def _watch() -> Watch | None:
 
 
 def _run(
-    model: str,
+    model: Any,
     texts: str | None,
     reading: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -176,7 +200,7 @@ def _run(
     console = arguments.open_screen(arguments.SCREEN)  # standard error
     watch = Bar(console) if console.is_terminal and not arguments.is_quiet() else None
 
-    if is_clouds(model):
+    if isinstance(model, str) and is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], progress=watch, **settings)
     labelled = {**reading, "label_column": reading["group"]}

@@ -163,8 +163,8 @@ class Endpoint:
             if path.endswith(_ends(name)):
                 return replace(self, protocol=name)
         tried = []
-        for name in PROTOCOLS:
-            candidate = self._at(name)
+        bare = replace(self, url=urlunsplit(urlsplit(self.url)._replace(path=f"{path}/embeddings")), protocol="openai")
+        for candidate in (*(self._at(name) for name in PROTOCOLS), bare):
             tried.append(urlsplit(candidate.url).path)
             with suppress(NotServedError):
                 candidate.send(["a"])

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
-from poolscope.encoders.endpoint import BATCH, checked_vectors
+from poolscope.encoders.endpoint import BATCH, Endpoint, VectorSource, checked_vectors, is_endpoint
 from poolscope.encoders.http import EndpointError
-from poolscope.errors import PoolscopeError
+from poolscope.errors import InputError, PoolscopeError
 
 Array = NDArray[np.float32]
 
@@ -92,3 +92,22 @@ class EmbeddingObject:
     def to_dict(self) -> dict[str, Any]:
         """What may stand in a file."""
         return {"object": self.name, "batch": self.batch}
+
+
+def is_vector_source(source: Any) -> bool:
+    """Does it give vectors for texts: an address, an `Endpoint` or an embedding object?"""
+    return isinstance(source, Endpoint) or is_endpoint(source) or is_embedding_object(source)
+
+
+def as_vector_source(source: Any, **settings: Any) -> VectorSource:
+    """The source behind an address (with the fields of `Endpoint` as settings), or behind an object."""
+    if isinstance(source, Endpoint):
+        return source
+    if isinstance(source, str):
+        return Endpoint(source, **settings)
+    if is_embedding_object(source):
+        return EmbeddingObject(source, **{name: value for name, value in settings.items() if name == "batch"})
+    raise InputError(
+        f"runtime: received {type(source).__name__}; allowed: an http address, an Endpoint, or an embedding object "
+        f"with embed_documents (LangChain) or get_text_embedding_batch (LlamaIndex)."
+    )

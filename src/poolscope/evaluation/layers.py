@@ -18,13 +18,13 @@ from poolscope.evaluation.run import for_role
 from poolscope.evaluation.scores import Difference, compare_scores
 from poolscope.evaluation.tasks import Task, halve
 from poolscope.numbers.intervals import Estimate
-from poolscope.numbers.moments import mean
+from poolscope.numbers.pooling import MeanPooling, RestPooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]
 
-OWN, MEAN, WITHOUT_FIRST = "own", "mean", "mean without the first token"
+OWN, MEAN, WITHOUT_FIRST = "own", MeanPooling.name, RestPooling.name
 Key = tuple[int, str]  # a layer, and how it is pooled
 _PIECE = 32  # texts whose states of all layers are in memory at a time
 
@@ -153,9 +153,8 @@ def _pooled(
             states = asked.encode(piece, layers=sorted({*layers, depth}), progress=progress)
             rows.setdefault((depth, OWN), []).extend(declared.pool(states[depth]))
             for layer in layers:
-                for cloud in states[layer]:
-                    rows.setdefault((layer, MEAN), []).append(mean(cloud))
-                    rows.setdefault((layer, WITHOUT_FIRST), []).append(mean(cloud[1:] if len(cloud) > 1 else cloud))
+                for pooling in (MeanPooling(), RestPooling()):
+                    rows.setdefault((layer, pooling.name), []).extend(pooling.transform(states[layer]))
         for key, listed in rows.items():
             vectors.setdefault(key, []).append(unit_rows(np.stack(listed), "vectors"))
     if not vectors:

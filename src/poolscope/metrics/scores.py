@@ -303,11 +303,11 @@ def isotropic_quantile(share: float, dimension: int) -> float:
     >>> round(isotropic_quantile(0.99, 384), 3)
     0.119
     """
-    from scipy import stats
+    from scipy import special
 
     if dimension == 1:
         return 1.0 if share > 0.5 else -1.0
-    t = float(stats.t.ppf(share, dimension - 1))
+    t = float(special.stdtrit(dimension - 1, share))
     return float(t / np.sqrt(dimension - 1 + t * t))
 
 

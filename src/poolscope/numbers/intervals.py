@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -202,6 +202,44 @@ def regression_estimate(
     return RegressionEstimate(estimate, interval, explained)
 
 
+def regression_slopes(values: Array, covariates: Array, *, level: float = 0.95) -> tuple[list[Estimate], float]:
+    """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
+
+    values (n), covariates (n × p). Errors are HC3, as in `regression_estimate`. A slope has no value where a covariate
+    does not vary or follows from the others.
+
+    >>> x = np.array([[0.0, 1], [1, 0], [2, 1], [3, 0], [4, 2], [5, 0]])
+    >>> slopes, explained = regression_slopes(2 * x[:, 0] / x[:, 0].std(), x)
+    >>> round(slopes[0].known, 6), abs(round(slopes[1].known, 6)), round(explained, 6)
+    (2.0, 0.0, 1.0)
+    """
+    count, number = covariates.shape
+    spreads = covariates.std(axis=0)
+    if (spreads == 0).any() or count <= number + 1:
+        return [Estimate(None)] * number, 0.0
+    design = np.column_stack([np.ones(count), (covariates - covariates.mean(axis=0)) / spreads])
+    basis, sizes, turn = np.linalg.svd(design, full_matrices=False)
+    if sizes[-1] < 1e-6 * sizes[0]:
+        return [Estimate(None)] * number, 0.0
+    weights = (turn.T / sizes) @ basis.T
+    slopes = weights @ values
+    residuals = values - design @ slopes
+    leverage = np.minimum((basis**2).sum(axis=1), 1 - 1e-9)
+    errors = np.sqrt(((weights * residuals / (1 - leverage)) ** 2).sum(axis=1))
+    deviations = values - values.mean()
+    total = float(deviations @ deviations)
+    estimates = [
+        Estimate(
+            float(slope),
+            _around(
+                float(slope), float(error), count - number - 1, level, "the population of texts", "regression, HC3"
+            ),
+        )
+        for slope, error in zip(slopes[1:], errors[1:], strict=True)
+    ]
+    return estimates, 1 - float(residuals @ residuals) / total if total > 0 else 0.0
+
+
 def bootstrap_interval(
     values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
 ) -> Interval | None:
@@ -231,7 +269,7 @@ def paired_interval(
     if count < 2:
         return None
     centre, error = float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + level) / 2, count - 1))
+    reach = float(special.stdtrit(count - 1, (1 + level) / 2))
     ends = np.array([centre - reach * error, centre + reach * error])
     # About the centre, so that the variance of a draw is not lost in a large mean.
     moved = differences - centre
@@ -395,7 +433,7 @@ def share_of(number: float, count: int, *, level: float = 0.95, unit: str = "que
     """
     if not count:
         return Estimate(None)
-    share, z = number / count, float(stats.norm.ppf((1 + level) / 2))
+    share, z = number / count, float(special.ndtri((1 + level) / 2))
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
     ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
@@ -424,7 +462,7 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
 
 
 def _around(centre: float, error: float, freedom: float, level: float, answers: str, method: str) -> Interval:
-    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * float(error)
+    reach = float(special.stdtrit(freedom, (1 + level) / 2)) * float(error)
     return Interval(centre - reach, centre + reach, level, answers, method)
 
 
@@ -432,5 +470,5 @@ def _around_positive(centre: float, error: float, freedom: int, level: float, an
     """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
     if not centre > 0:
         return _around(centre, error, freedom, level, answers, method)
-    reach = np.exp(float(stats.t.ppf((1 + level) / 2, freedom)) * float(error) / centre)
+    reach = np.exp(float(special.stdtrit(freedom, (1 + level) / 2)) * float(error) / centre)
     return Interval(float(centre / reach), float(centre * reach), level, answers, f"{method}, on the log scale")
