@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts.files import COLOURS, equal_bins, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import unit_rows
@@ -66,7 +66,7 @@ class Norms(Result):
     def figure(self) -> Any:
         """Histogram of the lengths."""
         go = require("plotly.graph_objects", "report")
-        counts, edges = np.histogram(self.lengths, 60)
+        counts, edges = equal_bins(self.lengths, 60)
         figure = go.Figure(
             go.Bar(
                 x=(edges[:-1] + edges[1:]) / 2,
