@@ -93,3 +93,17 @@ def test_engines_by_name():
         make_engine("ray", workers=0)
     with pytest.raises(InputError, match="it is that of a Ray cluster"):
         make_engine("processes", address="x")
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
+    ray = pytest.importorskip("ray")
+
+    def refuse(**options):
+        raise ConnectionError("nobody is there\ndetails")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(
+        InputError, match=r"address: received 'host:1', and no Ray cluster answers there \(nobody is there\)"
+    ):
+        list(make_engine("ray", address="host:1").run(SquareJob(), [1]))

@@ -153,9 +153,3 @@ def test_a_text_that_cannot_be_encoded_is_named_and_the_rest_is_done(cluster, mo
         )
     assert f"{len(texts) - SHARD_TEXTS:,} of {len(texts):,} texts" in str(error.value)
     assert Store.open(tmp_path / "store").stored() == len(texts) - SHARD_TEXTS
-
-
-def test_a_cluster_that_does_not_answer_is_named():
-    code = "from poolscope.engines import make_engine; list(make_engine('ray', address='127.0.0.1:1').run(None, [1]))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert "address: received '127.0.0.1:1', and no Ray cluster answers there" in run.stderr
