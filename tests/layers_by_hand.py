@@ -57,6 +57,16 @@ def llama_layers(model: Any, tokenizer: Any, text: str) -> list[dict[str, Any]]:
     return found
 
 
+def _first_norm(X: Any) -> float:
+    norms = np.linalg.norm(X, axis=1)
+    return float(norms[0] / np.median(norms[1:])) if len(X) > 1 else np.nan
+
+
+def _without_first(X: Any) -> float:
+    rest = X[1:]
+    return float(((rest - rest.mean(0)) ** 2).sum(1).mean() / (rest.mean(0) ** 2).sum()) if len(rest) else np.nan
+
+
 def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Every quantity of one text, from its definition."""
     n = len(layers[0]["H"])
@@ -65,6 +75,8 @@ def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, list[Any]] = {
         "concentration_ratio": [spread(P, X) / mean_square(X) for X in clouds],
         "cosine": [float(np.mean(_unit(X) @ _unit(X).T)) for X in clouds],
+        "first_norm": [_first_norm(X) for X in clouds],
+        "concentration_without_first": [_without_first(X) for X in clouds],
     }
     for layer in layers:
         H, U, Z, Y, X = (layer[letter].numpy() for letter in "HUZYX")

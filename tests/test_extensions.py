@@ -61,7 +61,7 @@ def test_metric_question_encoder_and_repair_of_another_package_are_found_everywh
     assert "  repetition  How much of a text is said before." in seen["help"]
     assert "letters:26" in seen["metric"]
     assert 0 < json.loads((tmp_path / "metric.json").read_text(encoding="utf-8"))["share"]["value"] < 1
-    assert re.search(r"10 +ok +Repetition +share of tokens 0\.\d+ \[", seen["audit"])
+    assert re.search(r"OK\n(?s:.*) 10  Repetition +0\.\d+  share of tokens \[", seen["audit"])
     page = (tmp_path / "0" / "report.html").read_text(encoding="utf-8")
     assert "Do these texts repeat themselves?" in page
     assert re.search(r"10\. Repetition +ok", seen["compare"])

@@ -3,6 +3,7 @@ from poolscope.auditing.compare import compare as compare
 from poolscope.auditing.length_verdicts import length_verdicts as length_verdicts
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
+from poolscope.auditing.runtime import check_runtime as check_runtime
 from poolscope.capture.norms import norm_layout as norm_layout
 from poolscope.charts.files import save_figure as save_figure
 from poolscope.chunks import chunk_texts as chunk_texts
@@ -13,8 +14,10 @@ from poolscope.clouds.vectors import read_vectors as read_vectors
 from poolscope.connectors.door import read_index as read_index
 from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
+from poolscope.encoders.endpoint import Endpoint as Endpoint
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
+from poolscope.evaluation.layers import best_layer as best_layer
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
@@ -45,6 +48,7 @@ from poolscope.research.correlate import CorrelationStudy as CorrelationStudy
 from poolscope.research.correlate import correlate as correlate
 from poolscope.research.interventions import intervene as intervene
 from poolscope.research.transport import transport as transport
+from poolscope.research.zoo import zoo as zoo
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
 from poolscope.texts import read_texts as read_texts

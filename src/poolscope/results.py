@@ -40,12 +40,14 @@ from numpy.typing import NDArray
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, MissingExtraError, StoreError
 from poolscope.files import atomic_path, write_json
 from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.sketch import sketch
 
 Array = NDArray[np.float64]
 
+_NOTEBOOK_ROWS = 8  # of a table in a notebook
 # The key under which a table says where it came from.
 METADATA_KEY = b"poolscope"
 
@@ -99,18 +101,28 @@ class Result:
         return f"{type(self).__name__}({parts})"
 
     def _repr_html_(self) -> str:
-        """The headline and the first rows of the table, for notebooks."""
+        """The headline, a small drawing of the figure and the first rows of the table, for notebooks."""
+        drawing = self._drawing()
         try:
             table = self.to_table()
         except InputError:  # too many rows to keep: the headline stands alone
-            return f"<p><b>{html.escape(repr(self))}</b></p>"
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
+            return f"<p><b>{html.escape(repr(self))}</b></p>{drawing}"
+        head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in table.column_names)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(_word(value))}</td>" for value in row.values()) + "</tr>"
-            for row in table.slice(0, 12).to_pylist()
+            for row in table.slice(0, _NOTEBOOK_ROWS).to_pylist()
         )
-        more = f"<p>{len(table) - 12:,} more rows</p>" if len(table) > 12 else ""
-        return f"<p><b>{html.escape(repr(self))}</b></p><table><tr>{head}</tr>{body}</table>{more}"
+        left = len(table) - _NOTEBOOK_ROWS
+        more = f"<p>{left:,} more rows: to_pandas(), to_polars(), to_table()</p>" if left > 0 else ""
+        title = f"<p><b>{html.escape(repr(self))}</b></p>"
+        return f"{title}{drawing}<table><tr>{head}</tr>{body}</table>{more}"
+
+    def _drawing(self) -> str:
+        """The figure as a small drawing; empty where there is none, or nothing that draws."""
+        try:
+            return sketch(self.figure())
+        except (InputError, MissingExtraError):
+            return ""
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -128,6 +140,14 @@ class Result:
     def to_pandas(self) -> Any:
         """`to_table` as a pandas DataFrame."""
         return self.to_table().to_pandas()
+
+    def to_polars(self) -> Any:
+        """`to_table` as a polars DataFrame."""
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise MissingExtraError("to_polars needs polars, which is not installed: pip install polars") from None
+        return polars.from_arrow(self.to_table())
 
     # -- plain types and files ------------------------------------------------------------------------------------
 

@@ -7,10 +7,11 @@ import html
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
+from poolscope.auditing.page import overview, texts_map
 from poolscope.auditing.question import QUESTIONS
 from poolscope.auditing.questions.averaging import WORST
-from poolscope.auditing.questions.decision import standings
 from poolscope.auditing.run import audit
+from poolscope.auditing.standings import standings
 from poolscope.numbers.pooling import pool
 from tiny_models import tiny_model, tiny_tokenizer
 
@@ -75,15 +76,39 @@ def test_what_to_do_has_its_own_place(found):
 
 
 def test_numbers_stand_where_thresholds_judge_them(found):
-    rows = {row.name.split(".")[0]: row for row in standings(found.answers, found.thresholds)}
-    assert rows
+    rows = standings(found.answers, found.thresholds)
+    assert {row.key for row in rows} >= {"scores", "hubs"}
+    (cut,) = (row for row in rows if row.key == "scores")
+    assert (cut.value, cut.watch) == (found["scores"].verdict.value, found.thresholds["cut_off_watch"])
+    hub = next(row for row in rows if row.name == "texts near the first hub")
+    assert hub.watch == pytest.approx(found["hubs"].numbers["hub_largest_floor"] + found.thresholds["hub_watch"])
+    for row in rows:
+        edges = [row.zero, *(edge for edge in (row.watch, row.repair) if edge is not None)]
+        places = [row.place(edge) for edge in edges]
+        assert places == sorted(places)
+        assert places[0] == 0
+    unordered = {**found.thresholds, "cut_off_watch": 0.95}
+    assert "scores" not in {row.key for row in standings(found.answers, unordered)}
+
+
+def test_every_answer_has_a_row_and_every_gauge_a_number_of_its_answer(found):
+    rows = overview(found.answers[:-1], found.thresholds)
+    assert [row.key for row in rows] == [answer.key for answer in found.answers[:-1]]
+    assert all(row.note or row.gauges for row in rows)
     for answer in found.answers:
-        if str(answer.number) in rows:
-            row = rows[str(answer.number)]
-            assert (row.value, row.level) == (answer.verdict.value, answer.verdict.level)
-    assert rows["1"].watch == found.thresholds["cut_off_watch"]
-    assert not standings(
-        found.answers,
-        {**found.thresholds, "cut_off_watch": -1.0}
-        | dict.fromkeys(("cut_watch", "short_watch", "position_watch"), -1.0),
-    )
+        for gauge in QUESTIONS[answer.key].gauges:
+            assert {gauge.watch, gauge.repair} - {""} <= {limit.name for limit in QUESTIONS[answer.key].thresholds}
+    for row in rows:
+        assert all(0 <= gauge.value <= 100 for gauge in row.gauges)
+
+
+def test_the_map_is_coloured_by_what_the_answers_say_of_texts(found):
+    drawn = texts_map(found)
+    assert len(drawn) == len(found.subject)
+    colours = {colour["named"]: colour for colour in drawn.data["colours"]}
+    assert colours["times found"]["kind"] == "number"
+    assert colours["length in tokens"]["values"] == found.subject.clouds.lengths.tolist()
+    times = dict(zip(*(found.tables["hubs"][name].to_pylist() for name in ("id", "times_found")), strict=True))
+    assert colours["times found"]["values"] == [times[name] for name in drawn.data["ids"]]
+    if "never found" in colours:
+        assert colours["never found"]["values"] == [times[name] == 0 for name in drawn.data["ids"]]

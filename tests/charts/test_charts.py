@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
-from poolscope.auditing.questions.decision import Standing, standings_figure
+from poolscope.auditing.standings import Standing, standings_figure
 from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers
@@ -224,9 +224,9 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
 def test_numbers_stand_between_their_floor_and_their_thresholds():
     near = Interval(0.4, 0.6, 0.95, "texts", "bootstrap")
     rows = [
-        Standing("a", 0.5, near, 0.1, 0.5, 0.9, "watch"),
-        Standing("b", 5.0, None, 0.0, 1.0, 1.5, "repair"),
-        Standing("c", 0.2, None, 0.1, 0.3, None, "ok"),
+        Standing("x", 1, "a", 0.5, near, 0.1, 0.5, 0.9, "watch"),
+        Standing("x", 2, "b", 5.0, None, 0.0, 1.0, 1.5, "repair"),
+        Standing("x", 3, "c", 0.2, None, 0.1, 0.3, None, "ok"),
     ]
     assert [rows[0].place(x) for x in (0.1, 0.5, 0.7, 0.9)] == pytest.approx([0, 1, 1.5, 2])
     assert rows[2].place(0.5) == pytest.approx(2)  # without a second threshold the scale goes on
@@ -238,4 +238,4 @@ def test_numbers_stand_between_their_floor_and_their_thresholds():
     assert traces["watch"].error_x.array[0] == pytest.approx(0.25)
     assert traces["repair"].marker.symbol[0] == "triangle-right"  # beyond the scale, and not drawn as if it were on it
     assert traces["repair"].customdata[0][0] == 5.0
-    assert list(figure.layout.yaxis.categoryarray) == ["c", "b", "a"]
+    assert list(figure.layout.yaxis.categoryarray) == ["3. c", "2. b", "1. a"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poolscope import as_encoder, encode, socm, tempscale
+from poolscope import as_encoder, context_likelihood, encode, read_texts, socm, tempscale, windows
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.gguf import models_folder
 
@@ -103,3 +103,23 @@ def test_m3e_small_loads_without_running_its_pickle():
     near = means @ means.T
     assert near[0, 1] > near[0, 2] + 0.1
     assert 0 <= socm(clouds).mean <= 1
+
+
+def test_windows_of_smollm2_lose_less_than_chance_where_neighbours_share_something():
+    """Input embeddings of neighbours have nothing in common, states of the output do; a sink decides the middle."""
+    encoder = as_encoder(folder("smollm2-135m-instruct"), max_length=128)
+    texts = [text for text in read_texts("builtin:docstrings").texts if 900 < len(text) < 3000][:6]
+    states = encoder.encode(texts, layers=[0, 15, -1])
+    first, middle, last = (windows(clouds, ratios=[4]) for clouds in states.values())
+    assert first.at(4).lost.value == pytest.approx(first.at(4).lost.floor, abs=0.03)
+    assert last.at(4).lost.interval.high < last.at(4).lost.floor - 0.1
+    assert middle.first_share.value > 0.9
+    assert middle.at(4).adaptive.value < 0.05
+
+
+def test_smollm2_reads_a_context_better_than_means_of_it():
+    texts = [text for text in read_texts("builtin:docstrings").texts if 900 < len(text) < 3000][:4]
+    place = folder("smollm2-135m-instruct")
+    result = context_likelihood(place, texts, ratios=[4], context=64, continuation=16)
+    assert result.gain.value > 0.5
+    assert result.ratios[0].kept.value < result.ratios[0].kept_truncated.value

@@ -10,6 +10,7 @@ from poolscope.numbers.pooling import last2avg
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
     AllButTheTop,
+    EmbedFilter,
     MeanRemoval,
     Standardisation,
     Whitening,
@@ -23,6 +24,7 @@ REPAIRS = [
     AllButTheTop(2),
     Standardisation(),
     Whitening(accept_risk=True),
+    EmbedFilter(0.25, 0.75).with_table(np.random.default_rng(2).normal(size=(30, 8))),
 ]
 
 

@@ -15,6 +15,7 @@ from poolscope.auditing.question import QUESTIONS
 from poolscope.errors import InputError
 from poolscope.report import ReportSection, render_page
 from poolscope.report.page import Explanation, explanation_anchor, explanations
+from poolscope.verdicts import Verdict
 
 ROOT = Path(__file__).parents[2]
 PAGES = [question.page for question in QUESTIONS.values()]
@@ -36,17 +37,23 @@ def test_each_page_comes_once_with_its_title_and_headings_below_those_of_the_rep
     assert all(found.body.count("<h1") + found.body.count("<h2") == 0 for found in of_the_audit)
 
 
-def test_links_lead_into_the_report_and_pictures_are_data(of_the_audit):
+def test_links_lead_into_the_report_and_code_and_pictures_stay_behind(of_the_audit):
     bodies = "".join(found.body for found in of_the_audit)
     anchors = {found.anchor for found in of_the_audit} | set(re.findall(r'<h\d id="([^"]+)"', bodies))
     inner = re.findall(r'href="#([^"]+)"', bodies)
     assert len(inner) > 5
     assert set(inner) <= anchors
     assert set(re.findall(r'href="(?!#)(.{8})', bodies)) <= {"https://"}
-    pictures = re.findall(r'src="(.{26})', bodies)
-    assert pictures
-    assert set(pictures) == {"data:image/svg+xml;base64,"}
+    assert "<img" not in bodies
+    assert "<pre" not in bodies
     assert "<table>" in bodies
+
+
+def test_an_explanation_begins_with_the_numbers_of_the_reader():
+    verdict = Verdict("watch", "Every third text of <yours> is a hub.")
+    page = render_page("t", "s", [ReportSection("a", "Hubs", "q", verdict, explained_by="hubs.md#limits")])
+    prose = page.partition('id="Explained-hubs"')[2]
+    assert prose.index("Every third text of &lt;yours&gt; is a hub.") < prose.index("<h3")
 
 
 def test_every_link_of_the_pages_of_the_audit_survives(of_the_audit):

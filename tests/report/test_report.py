@@ -197,7 +197,7 @@ def test_only_its_own_scripts_may_run(elements):
     assert "unsafe-eval" not in policy
     assert "unsafe-inline" not in policy.split("style-src")[0]
     kinds = [found.get("type") for tag, found in elements.found if tag == "script"]
-    assert len(kinds) == len(elements.scripts) == 11
+    assert len(kinds) == len(elements.scripts) == 12
     for kind, script in zip(kinds, elements.scripts, strict=True):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert (f"'sha256-{digest}'" in policy) == (kind is None)

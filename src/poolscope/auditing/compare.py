@@ -21,6 +21,7 @@ from poolscope.errors import InputError
 from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.numbers.intervals import Interval
 from poolscope.results import Result, plain
+from poolscope.verdicts import LEVELS
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 NOT_PAIRED = "not paired: both intervals as if independent"
@@ -74,6 +75,11 @@ class Comparison(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a question and audit: level, number and what it is, interval, floor and sentence."""
         return [dict(row) for row in self.answers]
+
+    def headlines(self) -> list[str]:
+        """One sentence for each later audit beside the first: how many answers ask for something, and what changed."""
+        first, *others = self.names
+        return [_headline(self, first, second) for second in others]
 
     def to_html(self) -> str:
         """One self-contained page in the style of the audit's (needs the extra 'report')."""
@@ -136,6 +142,29 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
         differences=tuple(row for other in others for row in differences(first, other)),
         records=records,
     )
+
+
+def _headline(comparison: Comparison, first: str, second: str) -> str:
+    rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
+    levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
+    told = [_asks(list(levels[name].values())) for name in (second, first)]
+    sentence = f"{second} against {first}: {told[0]}, {f'not {told[1]}' if told[0] != told[1] else 'as before'}."
+    both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
+    own = [key for key in both if not QUESTIONS[key].from_answers]
+    for word, wanted in (("Better", 1), ("Worse", -1)):
+        changed = [
+            f"{QUESTIONS[key].title} ({levels[first][key]} → {levels[second][key]})"
+            for key in own
+            if wanted * (LEVELS.index(levels[first][key]) - LEVELS.index(levels[second][key])) > 0
+        ]
+        sentence += f" {word}: {', '.join(changed)}." if changed else ""
+    compared = [row for row in comparison.differences if row.second == second]
+    beyond = sum(excludes_zero(row.interval) is True for row in compared)
+    return f"{sentence} {beyond} of {len(compared)} compared numbers differ by more than chance."
+
+
+def _asks(levels: Sequence[str]) -> str:
+    return f"{levels.count('repair')} to repair and {levels.count('watch')} to watch"
 
 
 def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ def comparison_page(comparison: Comparison) -> str:
         f"{', '.join(comparison.names)} · {corpus['texts']:,} texts of {corpus['source']}",
         [overview(comparison), difference_tables(comparison), *(section(comparison, key) for key in comparison.keys)],
         provenance={name: audit.provenance for name, audit in comparison.records.items()},
+        headlines=comparison.headlines(),
     )
 
 
@@ -102,7 +103,7 @@ def difference_tables(comparison: Comparison) -> ReportSection:
             for second in comparison.names[1:]
         ],
         notes=[
-            "An interval that holds 0 tells no difference. Split-half retrieval (split_half) screens models; "
+            "An interval that holds 0 tells no difference. Split-half retrieval screens models; "
             "only labelled data of your own can crown one."
         ],
         explained_by="audit.md#compare",
@@ -119,7 +120,7 @@ def _difference_table(first: str, second: str, compared: Sequence[DifferenceRow]
         cells = [row.first_value, row.second_value, row.difference, low, high, beyond, row.how]
         rows.append([row.number, words.get(row.number, row.number), *cells])
     view = [
-        ReportColumn("words", "Number", below="number"),
+        ReportColumn("words", "Number"),
         ReportColumn("first", first),
         ReportColumn("second", second),
         ReportColumn("difference", "Difference [95 %]", low="low", high="high"),

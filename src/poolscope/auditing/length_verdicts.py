@@ -46,7 +46,9 @@ def length_verdicts(
     """
     limits = Thresholds(thresholds)
     report = result if isinstance(result, LengthReport) else LengthReport(result)
-    verdicts = {"length": long.judge(report.profile, limits, nulls=report.nulls, probes=report.probes)}
+    verdicts = {
+        "length": long.judge(report.profile, limits, nulls=report.nulls, probes=report.probes, shift=report.shift)
+    }
     if report.retrieval is not None:
         verdicts["search"] = short.judge(report.retrieval, limits)
     if report.position is not None:

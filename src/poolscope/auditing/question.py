@@ -59,6 +59,38 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Gauge:
+    """A number of an answer that thresholds judge, so that it can be drawn between its floor and them.
+
+    `number` is its name among the numbers of the answer (NAME_interval and NAME_floor stand beside it where there are
+    such); `watch` and `repair` are names of thresholds, "" where there is none. `above_floor`: they count from the
+    floor on. `form` is how the number is written.
+    """
+
+    number: str
+    words: str
+    watch: str = ""
+    repair: str = ""
+    above_floor: bool = False
+    form: str | None = None
+
+
+@dataclass(frozen=True)
+class TextMark:
+    """What an answer says of single texts, to colour a map of them: a column of a table that has a column `id`.
+
+    `number`: the column holds numbers, and the colour follows them. Otherwise `holds` says of a value whether the text
+    is marked; None: every text that stands in the table is. `named`: it is called so in the list of colours.
+    """
+
+    named: str
+    table: str
+    column: str = "id"
+    number: bool = False
+    holds: Callable[[Any], bool] | None = None
+
+
+@dataclass(frozen=True)
 class TableView:
     """How a table stands in the page: its title, how many of its rows, and its headings in plain words.
 
@@ -255,7 +287,8 @@ class Question:
     is asked after all others. `judge(result, thresholds)` gives the verdict on what its metric measured, for commands
     that measure without an audit. `metric` is its name in METRICS. `tables` are those that the page shows, `numbers`
     those that are compared or correlated. `judged_on`: its number lies on the scale of the thresholds NAME_watch and
-    NAME_repair. `overlay` draws several audits in one figure (None where their tables do not hold it).
+    NAME_repair; `gauges` are further numbers that thresholds judge. `marks` are what it says of single texts, for the
+    map of the corpus. `overlay` draws several audits in one figure (None where their tables do not hold it).
 
     `needs`: where only vectors are at hand, a question that needs "clouds" is not answered but names its `door`, which
     is the command that would. `applies(subject)`: a question that is about some sources only is left out elsewhere.
@@ -274,6 +307,8 @@ class Question:
     tables: Mapping[str, TableView] = field(default_factory=dict)
     number_format: str | None = None
     judged_on: str | None = None
+    gauges: Sequence[Gauge] = ()
+    marks: Sequence[TextMark] = ()
     overlay: Callable[[Mapping[str, Audit]], Any | None] | None = None
     from_answers: bool = False
     needs: Literal["clouds", "vectors"] = "clouds"

@@ -18,7 +18,6 @@ from poolscope import __version__
 from poolscope.auditing.question import Answer
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, replaced_files, write_json
-from poolscope.report import render_page
 from poolscope.results import Result, cells, plain
 from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
 
@@ -182,27 +181,37 @@ class Audit(Result):
 
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
-        explorers = [answer.explorer for answer in self.answers if answer.explorer is not None]
-        stored = f" · weights: {self.model['quantization']}" if self.model.get("quantization") else ""
-        return render_page(
-            f"Audit of {self.model['name']}",
-            f"{self.extent}{stored}",
-            self.answers,
-            explorer=explorers[0]() if explorers else None,
-            provenance={"model": self.model, "corpus": self.corpus, **self.provenance},
-            overall=self["decision"].verdict,
-        )
+        from poolscope.auditing.page import audit_page
+
+        return audit_page(self)
 
     def _repr_html_(self) -> str:
-        """The answers as a table, for notebooks."""
+        """The decision, and the answers as a table, findings first; for notebooks."""
+        from poolscope.auditing.screen import is_decision, ordered
+
         rows = "".join(
-            f"<tr><td>{answer.number}</td><td><b style='color:{LEVEL_COLOURS[answer.verdict.level]}'>"
-            f"{answer.verdict.level}</b></td><td style='text-align:left'>{html.escape(answer.question)}<br>"
-            f"{html.escape(answer.verdict.sentence)}</td><td>{html.escape(number_text(answer.verdict))}</td></tr>"
-            for answer in self.answers
+            f"<tr><td>{answer.number}</td><td>{_coloured(answer.verdict.level)}</td>"
+            f"<td style='text-align:left'><b>{html.escape(answer.title or answer.key)}</b><br>"
+            f"{html.escape(answer.verdict.sentence)}</td>"
+            f"<td>{html.escape(number_text(answer.verdict, answer.number_format or '.3g'))}</td></tr>"
+            for _, answers in ordered(self.answers)
+            for answer in answers
         )
-        title = f"{self.model['name']} · {self.corpus['texts']:,} texts of {self.corpus['source']}"
-        return f"<p><b>{html.escape(title)}</b></p><table>{rows}</table>"
+        title = f"{self.model['name']} · {self.extent}"
+        decision = "".join(_decided(answer) for answer in self.answers if is_decision(answer))
+        return f"<p><b>{html.escape(title)}</b></p>{decision}<table>{rows}</table>"
+
+
+def _coloured(level: Level) -> str:
+    return f"<b style='color:{LEVEL_COLOURS[level]}'>{level}</b>"
+
+
+def _decided(answer: Answer) -> str:
+    """The decision in a notebook, with what to run."""
+    command = None if answer.action is None else answer.action.command
+    run = "" if command is None else f"<pre>{html.escape(command)}</pre>"
+    border = f"border-left:4px solid {LEVEL_COLOURS[answer.verdict.level]};padding-left:10px"
+    return f"<div style='{border}'>{html.escape(answer.verdict.sentence)}{run}</div>"
 
 
 def audit_folder(path: str | os.PathLike[str]) -> Path:

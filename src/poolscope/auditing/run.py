@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from contextlib import nullcontext
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
 from poolscope.connectors.base import Distance
+from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
+from poolscope.encoders.objects import as_vector_source, is_vector_source
 from poolscope.errors import InputError
 from poolscope.results import provenance
+from poolscope.stores.answers import server_vectors
 from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.texts import Texts, read_texts
@@ -59,6 +63,8 @@ def audit(
     model
         Anything `as_encoder` takes, or ready clouds (`TokenClouds`, a cloud file or a store; then leave `texts` out).
         Or vectors alone: a matrix (N × d), a data frame with a column of vectors, or what `read_index` reads or gave.
+        Or what gives vectors for texts: the address of a server, an `Endpoint`, or an embedding object of LangChain or
+        LlamaIndex; everything that vectors allow is then answered.
     texts
         Anything `read_texts` takes; by default 1,000 of the built-in corpus. With vectors alone: one text a vector, or
         none.
@@ -106,7 +112,8 @@ def audit(
     runtime = None if vectors is None else _runtime(vectors)
     watch = as_watch(progress, asked, answered)
     encoding: dict[str, float] = {}
-    collection = _collection(model, texts, options, distance=distance, runtime=runtime)
+    with watch if is_vector_source(model) else nullcontext():
+        collection = _collection(model, texts, options, distance, runtime, cache=cache, watch=watch)
     if collection is not None:
         encoder, clouds, source, notes = _vectors_alone(collection)
         groups = groups or _telling(collection.groups)
@@ -194,10 +201,18 @@ def _material(
 
 
 def _collection(
-    model: Any, texts: Any, options: Mapping[str, Any], *, distance: Distance | None, runtime: Any
+    model: Any,
+    texts: Any,
+    options: Mapping[str, Any],
+    distance: Distance | None,
+    runtime: Any,
+    *,
+    cache: bool,
+    watch: Watch,
 ) -> Collection | None:
     """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
-    if not is_index(model):
+    asked = is_vector_source(model)
+    if not asked and not is_index(model):
         if distance is not None:
             raise InputError(f"distance: received {distance!r} with a model; it is for vectors alone. Leave it out.")
         return None
@@ -207,10 +222,25 @@ def _collection(
             f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
             f"are. Leave the options out, or name a model."
         )
+    if asked:
+        return _from_server(model, texts, distance, cache=cache, watch=watch)
     collection = as_collection(model, distance=distance)
     return (
         collection if texts is None else collection.with_texts(texts if isinstance(texts, Texts) else read_texts(texts))
     )
+
+
+def _from_server(model: Any, texts: Any, distance: Distance | None, *, cache: bool, watch: Watch) -> Collection:
+    """The vectors that a server, or an embedding object, gives for the texts."""
+    if texts is None:
+        raise InputError("texts: received none for a server, which gives vectors for texts only. Name your texts.")
+    source, corpus = as_vector_source(model), texts if isinstance(texts, Texts) else read_texts(texts)
+    watch.opened(ENCODING)
+    watch.begin(source.name, len(corpus), sum(map(len, corpus)))
+    vectors = server_vectors(source, list(corpus), keep=cache, progress=watch.encoded)
+    notes = (*corpus.report.notes(), "Only pooled vectors can be had from a server: what needs tokens was not asked.")
+    held = array_collection(vectors, texts=list(corpus), ids=corpus.ids, source=source.name, notes=notes, limit=0)
+    return held if distance is None else replace(held, distance=distance)
 
 
 def _vectors_alone(collection: Collection) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
@@ -262,7 +292,7 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
-    vectors = is_index(model)
+    vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
 

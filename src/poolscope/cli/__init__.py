@@ -36,11 +36,14 @@ RESEARCH = (
     Row("transport", "research", "How much of the exact transport distance do two moments see?", MORE),
     Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
     Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
+    Row("zoo", "zoo", "Many models on the same texts: every number, every audit, one page.", MORE),
 )
+EARLIER = ("correlate", "transport", "intervene", "reproduce")  # commands that stood beside `audit` once
 COMMANDS = (
     Row("audit", "audit", "All questions about a model on your texts; one screen, one page.", START),
     Row("compare", "audit", "Audits of the same texts side by side.", START),
     Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
+    Row("runtime", "runtime", "Does a server give the vectors of the model that it is said to run?", START),
     Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
     Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
@@ -51,7 +54,7 @@ COMMANDS = (
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
-    *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH),  # as they were called before
+    *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH if row.name in EARLIER),
 )
 
 # Options that have been renamed: under their old names they say what they are called now.

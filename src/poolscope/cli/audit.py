@@ -12,6 +12,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_folder
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +48,12 @@ def audit(
     distance: Annotated[
         str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
+    server_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
+    ] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The same: environment variable that holds its key.")
+    ] = None,
     vectors: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
@@ -77,6 +84,7 @@ def audit(
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.connectors import is_index
+    from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
 
@@ -97,14 +105,20 @@ def audit(
         {**reading, "encoding": asked_encoding()},
         options,
         {name: value for name, value in again.items() if value is not None},
-        clouds=is_index(model) or is_clouds(model),
+        clouds=is_index(model) or is_endpoint(model) or is_clouds(model),
     )
+    if not is_endpoint(model) and (server_model or key_variable):
+        raise InputError(
+            "--server-model, --key-variable: these are for the address of a server as MODEL. Leave them out."
+        )
     if is_index(model):
         chosen = {"vector_column": vector_column, "distance": distance}
         result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
     else:
-        _refuse_for_models(vector_column=vector_column, distance=distance)
-        result = _run(model, texts, reading, options, {**settings, "named": named})
+        _refuse_for_models(vector_column=vector_column, distance=None if is_endpoint(model) else distance)
+        source = _server(model, server_model, key_variable) if is_endpoint(model) else model
+        settings = {**settings, "distance": distance} if is_endpoint(model) else settings
+        result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
         result.save(output, page=not no_page)
@@ -124,6 +138,12 @@ def _vectors(path: Path | None) -> Any:
     from poolscope.clouds.vectors import read_vectors
 
     return read_vectors(path).vectors
+
+
+def _server(url: str, model: str | None, key_variable: str | None) -> Any:
+    from poolscope.encoders.endpoint import KEY_VARIABLE, Endpoint
+
+    return Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
@@ -160,7 +180,7 @@ def _watch() -> Watch | None:
 
 
 def _run(
-    model: str,
+    model: Any,
     texts: str | None,
     reading: Mapping[str, Any],
     options: Mapping[str, Any],
@@ -175,7 +195,7 @@ def _run(
     console = arguments.open_screen(arguments.SCREEN)  # standard error
     watch = Bar(console) if console.is_terminal and not arguments.is_quiet() else None
 
-    if is_clouds(model):
+    if isinstance(model, str) and is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], progress=watch, **settings)
     labelled = {**reading, "label_column": reading["group"]}
@@ -213,6 +233,9 @@ def _print(result: Comparison, screen: Console) -> None:
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     ways = list(dict.fromkeys(row.how for row in result.differences))
+    for sentence in result.headlines():
+        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+    screen.print()
     _print_audits(result, marks, screen)
     _print_levels(result, marks, screen)
     for name in result.names[1:]:

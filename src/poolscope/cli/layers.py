@@ -18,6 +18,7 @@ from poolscope.lines import wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.evaluation.layers import BestLayer
     from poolscope.metrics.layers.result import LayersResult, StateSocm
     from poolscope.texts import Texts
 
@@ -36,6 +37,9 @@ def layers(
     socm_texts: Annotated[
         int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
     ] = 100,
+    retrieval: Annotated[
+        bool, typer.Option("--retrieval", help="Which layer would be best to pool, by held-out retrieval?")
+    ] = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the panels: .html, .png, .svg.")] = None,
@@ -57,7 +61,8 @@ def layers(
     settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
     names = [model] if compare is None else [model, compare]
     results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
-    _write(results, json=json, parquet=parquet, figure=figure)
+    best = [_best(name, corpus, reading["seed"], options, screen) for name in names] if retrieval else []
+    _write(results, best, json=json, parquet=parquet, figure=figure)
     name_written(screen, json, parquet, figure)
 
 
@@ -161,7 +166,7 @@ def _print(result: LayersResult, screen: Console) -> None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)
     screen.print(table)
-    for line in [_frequency_line(result), *_theorems(result)]:
+    for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
         screen.print(wrapped(line, screen.width))
 
 
@@ -212,20 +217,58 @@ def _theorems(result: LayersResult) -> list[str]:
 
 
 def _trace_line(states: Sequence[StateSocm]) -> str:
-    """Where tr Σ ≤ 2 is broken, which keeps SOCM below 1: in the worst state and in the last."""
-    worst, last = max(states, key=lambda state: state.above_trace), states[-1]
-    shown = [worst] if worst is last else [worst, last]
-    shares = " and ".join(f"{state.above_trace:.0%} of the texts at layer {state.state}" for state in shown)
-    scaled = " and ".join(f"{state.covariance_distance_over_trace:.3f}" for state in shown)
+    """Where tr Σ ≤ 2 is broken, which keeps SOCM below 1: in every state that breaks it."""
+    broken = [state for state in states if state.above_trace]
+    shares = ", ".join(f"{state.state} ({state.above_trace:.0%})" for state in broken)
+    low, high = (f(state.covariance_distance_over_trace for state in broken) for f in (min, max))
     return (
-        f"tr Σ ≤ 2, which keeps d_Σ and SOCM below 1, is broken by {shares}; d_Σ over the trace, always in [0, 1]: "
-        f"{scaled}"
+        f"tr Σ ≤ 2, which keeps d_Σ and SOCM below 1, is broken in {len(broken)} of {len(states)} states, by this "
+        f"share of the texts: {shares}; there d_Σ over the trace, always in [0, 1], is {low:.3f} to {high:.3f}"
     )
 
 
-def _write(results: Sequence[LayersResult], *, json: str | None, parquet: Path | None, figure: Path | None) -> None:
+def _sink_lines(result: LayersResult) -> list[str]:
+    """The states whose first token is a sink, with and without it."""
+    from poolscope.metrics.layers.sinks import SINK_TIMES, sinks
+
+    rows = sinks(result)
+    if not rows:
+        return []
+    lines = [
+        f"The first token is a sink in {len(rows)} of {len(result.states)} states: in most texts at least "
+        f"{SINK_TIMES:g} × as long as the median of the others. There it decides every mean; without it:"
+    ]
+    for row in rows:
+        hidden = "" if row.socm is None or row.socm_without is None else (
+            f", SOCM {row.socm:.3f} with it and {row.socm_without:.3f} without"
+        )  # fmt: skip
+        lines.append(
+            f"  state {row.state}: {row.times:.1f} × in the median text, a sink in {row.texts:.0%} of them; S/‖μ‖² "
+            f"{row.ratio:.3f} with it and {row.ratio_without:.3f} without{hidden}"
+        )
+    return lines
+
+
+def _best(name: str, corpus: Texts, seed: int, options: Mapping[str, Any], screen: Console) -> BestLayer:
+    """Which layer finds best, told in one sentence."""
+    from poolscope.evaluation.layers import best_layer
+
+    best = best_layer(name, corpus.texts, seed=seed, **options)
+    screen.print(wrapped(best.sentence, screen.width))
+    return best
+
+
+def _write(
+    results: Sequence[LayersResult],
+    best: Sequence[BestLayer],
+    *,
+    json: str | None,
+    parquet: Path | None,
+    figure: Path | None,
+) -> None:
     if json is not None:
         parts = [result.to_dict() for result in results]
+        parts = [part | {"best_layer": one.to_dict()} for part, one in zip(parts, best, strict=True)] if best else parts
         content = parts[0] if len(parts) == 1 else {"models": parts}
         put_json(content, json)
     if parquet is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval
+    from poolscope.metrics.length.shift import SemanticShift
     from poolscope.numbers.intervals import Estimate
     from poolscope.texts import Pairs, Texts
     from poolscope.verdicts import Verdict
@@ -197,6 +198,7 @@ def _of_model(
     options: Mapping[str, Any],
     screen: Console,
 ) -> LengthReport:
+    from poolscope.auditing.groups import groups_of_ids
     from poolscope.cli.inputs import counting_progress
     from poolscope.metrics.length.report import length_report
 
@@ -208,6 +210,7 @@ def _of_model(
             corpus.texts,
             labels=corpus.labels if labels else None,
             pairs=pairs,
+            groups=groups_of_ids(corpus.ids),
             probes=probes,
             progress=lambda texts, tokens: advance(tokens),
             **settings,
@@ -231,6 +234,10 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
         _print_nulls(report.nulls, screen)
     for probe in report.probes:
         screen.print(probe.sentence())
+    if report.shift is not None:
+        _print_shift(report.shift, screen)
+        if report.shift.sentence() not in verdicts["length"].sentence:
+            screen.print(report.shift.sentence())
     if report.retrieval is not None:
         _print_verdict("search", verdicts, screen)
         _print_retrieval(report.retrieval, screen)
@@ -317,6 +324,19 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
         screen.print(sentence)
+
+
+def _print_shift(shift: SemanticShift, screen: Console) -> None:
+    screen.print(
+        f"change of subject: L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)} "
+        f"({shift.texts} texts)"
+    )
+    if not shift.made:
+        return
+    table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")
+    for row in shift.made:
+        table.add_row(row.label, f"{row.texts:,}", f"{row.words:.0f}", _cell(row.shift), _cell(row.cosine))
+    screen.print(table)
 
 
 def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:

@@ -89,7 +89,7 @@ def _of_figure(name: str) -> list[Need]:
 
 
 # How to tell from a parameter of that name, in whichever command, what is needed.
-_LOOKS = ((_of_model, ("model", "compare")), (_of_texts, ("texts", "against")), (_of_figure, ("figure",)))
+_LOOKS = ((_of_model, ("model", "compare", "reference")), (_of_texts, ("texts", "against")), (_of_figure, ("figure",)))
 
 
 def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:

@@ -95,6 +95,14 @@ def load_gguf(path: Path, *, name: str, revision: str | None, options: EncoderOp
     return load_folder(folder, name=name, revision=revision or digest, options=options)
 
 
+def read_gguf_declaration(path: Path, *, name: str) -> dict[str, Any]:
+    """What a file says of its pooling and its longest text, from its header alone; nothing is converted."""
+    file = _File.read(path if path.is_file() else _only_file(path, name=name), name=name)
+    number = file.of_type("pooling_type", 0)
+    pooling = _POOLINGS.get(number, f"type {number}")
+    return {"pooling": () if pooling is None else (pooling,), "max_length": file.of_type("context_length")}
+
+
 def _only_file(folder: Path, *, name: str) -> Path:
     files = sorted(folder.glob("*.gguf"))
     if len(files) != 1:

@@ -202,6 +202,44 @@ def regression_estimate(
     return RegressionEstimate(estimate, interval, explained)
 
 
+def regression_slopes(values: Array, covariates: Array, *, level: float = 0.95) -> tuple[list[Estimate], float]:
+    """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
+
+    values (n), covariates (n × p). Errors are HC3, as in `regression_estimate`. A slope has no value where a covariate
+    does not vary or follows from the others.
+
+    >>> x = np.array([[0.0, 1], [1, 0], [2, 1], [3, 0], [4, 2], [5, 0]])
+    >>> slopes, explained = regression_slopes(2 * x[:, 0] / x[:, 0].std(), x)
+    >>> round(slopes[0].known, 6), abs(round(slopes[1].known, 6)), round(explained, 6)
+    (2.0, 0.0, 1.0)
+    """
+    count, number = covariates.shape
+    spreads = covariates.std(axis=0)
+    if (spreads == 0).any() or count <= number + 1:
+        return [Estimate(None)] * number, 0.0
+    design = np.column_stack([np.ones(count), (covariates - covariates.mean(axis=0)) / spreads])
+    basis, sizes, turn = np.linalg.svd(design, full_matrices=False)
+    if sizes[-1] < 1e-6 * sizes[0]:
+        return [Estimate(None)] * number, 0.0
+    weights = (turn.T / sizes) @ basis.T
+    slopes = weights @ values
+    residuals = values - design @ slopes
+    leverage = np.minimum((basis**2).sum(axis=1), 1 - 1e-9)
+    errors = np.sqrt(((weights * residuals / (1 - leverage)) ** 2).sum(axis=1))
+    deviations = values - values.mean()
+    total = float(deviations @ deviations)
+    estimates = [
+        Estimate(
+            float(slope),
+            _around(
+                float(slope), float(error), count - number - 1, level, "the population of texts", "regression, HC3"
+            ),
+        )
+        for slope, error in zip(slopes[1:], errors[1:], strict=True)
+    ]
+    return estimates, 1 - float(residuals @ residuals) / total if total > 0 else 0.0
+
+
 def bootstrap_interval(
     values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
 ) -> Interval | None:

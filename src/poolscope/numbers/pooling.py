@@ -162,6 +162,16 @@ class FirstPooling(Pooling):
         return np.asarray(cloud[0], dtype=np.float64)
 
 
+class RestPooling(Pooling):
+    """The mean without the first token: in the middle of a decoder that token is a sink, in BERT it is CLS."""
+
+    name: ClassVar[str] = "mean without first"
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """The mean of x₂ … xₙ; of a single token itself."""
+        return mean(cloud[1:] if len(cloud) > 1 else cloud)
+
+
 class LastPooling(Pooling):
     """The last token, which in a causal model alone has seen the whole text."""
 
@@ -332,6 +342,7 @@ POOLINGS: dict[str, type[Pooling]] = {
         SpreadPooling,
         SecondOrderPooling,
         LastTwoPooling,
+        RestPooling,
     )
 }
 
@@ -354,8 +365,8 @@ def pool(clouds: Clouds, how: str | Pooling = "mean") -> Array:
         Token clouds, or clouds by layer as `encode(…, layers=[…])` gives them; then the pooled layer, −1, is taken.
     how
         The name of a pooling (`mean`, `cls`, `last`, `max`, `position`, `sif`, `mean + spread`, `second order`,
-        `last2avg`) or a pooling object. One given by name is fitted on the same clouds, if it learns anything; an
-        object that learns must be fitted already.
+        `last2avg`, `mean without first`) or a pooling object. One given by name is fitted on the same clouds, if it
+        learns anything; an object that learns must be fitted already.
 
     Returns
     -------

@@ -24,13 +24,21 @@ if TYPE_CHECKING:
     )
     from poolscope.repairs.temperature.tempscale import apply_saved, keep_rule
     from poolscope.repairs.trials import rerank
-    from poolscope.repairs.vectors import AllButTheTop, MeanRemoval, Standardisation, Whitening, load_repair
+    from poolscope.repairs.vectors import (
+        AllButTheTop,
+        EmbedFilter,
+        MeanRemoval,
+        Standardisation,
+        Whitening,
+        load_repair,
+    )
 
 _HOMES = {
     "PUBLISHED_GRID": "temperature.rules",
     "AllButTheTop": "vectors",
     "ByRole": "temperature.rules",
     "Constant": "temperature.rules",
+    "EmbedFilter": "vectors",
     "LogLength": "temperature.rules",
     "MeanRemoval": "vectors",
     "REPAIRS": "registry",
@@ -55,6 +63,7 @@ __all__ = [
     "AllButTheTop",
     "ByRole",
     "Constant",
+    "EmbedFilter",
     "LogLength",
     "MeanRemoval",
     "Repair",

@@ -17,6 +17,7 @@ from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant,
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
     AllButTheTop,
+    EmbedFilter,
     MeanRemoval,
     Standardisation,
     VectorRepair,
@@ -113,6 +114,7 @@ def _fill() -> None:
     register(MeanRemoval, tried=[{"mode": "project"}, {"mode": "subtract"}])
     register(AllButTheTop, tried=[{"k": 1}, {"k": 3}])
     register(Standardisation)
+    register(EmbedFilter, tried=[{"low": low, "high": 1 - low} for low in (0.05, 0.1, 0.25)])  # of decoders only
     register(Whitening, tried=[{"accept_risk": True}])  # for the record: it usually hurts
 
 

@@ -290,7 +290,7 @@ def tune(
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
     search = Search(encoder, choosing, progress)
-    search.try_clouds(tried_poolings, tried_repairs, reranked=reranked)
+    search.try_clouds(tried_poolings, _prepared(tried_repairs, encoder, search, named=repairs), reranked=reranked)
     search.try_temperatures(rules)
     search.try_combinations()
     selected = search.best()
@@ -423,6 +423,18 @@ def texts_to_encode(task: Task, temperatures: Iterable[float | TemperatureRule] 
 
 def _parts(family: Any, chosen: Iterable[Any] | None, *, argument: str) -> list[Any]:
     return [make_part(family, how, argument=argument) for how in (candidates(family) if chosen is None else chosen)]
+
+
+def _prepared(
+    repairs: Iterable[VectorRepair], encoder: TokenEncoder, search: Search, *, named: Any
+) -> list[VectorRepair]:
+    """The repairs with what they take from the model; those not made for it are left out, with a note if named."""
+    ready = [(repair, repair.prepared(encoder)) for repair in repairs]
+    if named is not None:
+        search.notes += [
+            f"Not tried: {repair.label}; it is not for {encoder.card.name}." for repair, r in ready if not r
+        ]
+    return [prepared for _, prepared in ready if prepared is not None]
 
 
 def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:

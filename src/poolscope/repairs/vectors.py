@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope import __version__
+from poolscope.encoders.capabilities import has, unembedding_of
+from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, StoreError, reading, require
 from poolscope.files import atomic_path
 from poolscope.numbers.pooling import Arrays, Fitted
@@ -109,6 +111,10 @@ class VectorRepair(Fitted):
     """An affine map of unit vectors, fitted on a sample; see the module."""
 
     mean_: Array
+
+    def prepared(self, encoder: Any) -> Self | None:
+        """The repair with what it takes from the model itself; None where it is not made for such a model."""
+        return self
 
     def fit(self, vectors: ArrayLike, y: Any = None) -> Self:
         """Learn from a sample (texts × d); `y` is ignored."""
@@ -345,8 +351,64 @@ class Whitening(VectorRepair):
         return np.asarray((unit - self.mean_) @ self.directions_.T)
 
 
+class EmbedFilter(VectorRepair):
+    """Keep the bulk of the spectrum of a decoder's output words (arXiv 2606.07502).
+
+    With W_U (vocabulary × d) = U S Vᵀ, frequent and uninformative words live at the edges of the spectrum. Kept are the
+    right singular vectors whose place, by falling singular value, lies from `low` to `high` of d; a vector becomes its
+    coordinates along them. Made for decoders that were not trained to embed; `prepared` takes W_U from the model.
+
+    >>> table = np.diag([4.0, 3.0, 2.0, 1.0])
+    >>> EmbedFilter(0.25, 0.75).with_table(table).fit(np.eye(4)).transform([[9.0, 3.0, 4.0, 9.0]]).round(2).tolist()
+    [[0.6, 0.8]]
+    """
+
+    name: ClassVar[str] = "embed filter"
+    basis_: Array
+
+    def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
+        self.low = low
+        self.high = high
+
+    @property
+    def label(self) -> str:
+        """With the part of the spectrum that is kept."""
+        return f"{self.name}, {self.low:.0%} to {self.high:.0%}"
+
+    def with_table(self, table: ArrayLike) -> Self:
+        """The same, for a model with this table of output words (vocabulary × d)."""
+        words = np.asarray(table, dtype=np.float64)
+        first, last = (round(share * words.shape[1]) for share in (self.low, self.high))
+        if not 0 <= first < last <= words.shape[1]:
+            raise InputError(
+                f"low, high: received {self.low!r} and {self.high!r}; allowed: 0 ≤ low < high ≤ 1, with at least one "
+                f"of the {words.shape[1]} directions between them."
+            )
+        _, directions = np.linalg.eigh(words.T @ words)
+        largest = directions[:, ::-1] * np.where(directions[:, ::-1].sum(axis=0) < 0, -1.0, 1.0)  # one sign everywhere
+        other = type(self)(self.low, self.high)
+        other.basis_ = largest[:, first:last].copy()
+        return other
+
+    def prepared(self, encoder: Any) -> Self | None:
+        """For this model; None where it is no decoder, or its output words are not there."""
+        if not (has(encoder, "unembedding") and has(encoder, "attention") and is_causal(encoder)):
+            return None
+        return self.with_table(unembedding_of(encoder))
+
+    def _learn(self, unit: Array) -> None:
+        if not hasattr(self, "basis_") or len(self.basis_) != unit.shape[1]:
+            raise InputError(
+                f"{self!r}: received vectors of dimension {unit.shape[1]} and no table of output words of that width; "
+                f"needed: that of the decoder. Call with_table(unembedding), or prepared(encoder), first."
+            )
+
+    def _map(self, unit: Array) -> Array:
+        return np.asarray(unit @ self.basis_)
+
+
 VECTOR_REPAIRS: dict[str, type[VectorRepair]] = {
-    kind.name: kind for kind in (MeanRemoval, AllButTheTop, Standardisation, Whitening)
+    kind.name: kind for kind in (MeanRemoval, AllButTheTop, Standardisation, Whitening, EmbedFilter)
 }
 
 

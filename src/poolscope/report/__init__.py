@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from poolscope.report.overview import CorpusMap, MapColour, OverviewGauge, OverviewRow, corpus_map
 from poolscope.report.page import render_page, save_page
 from poolscope.report.pairs import PairExplorer, pair_explorer
 from poolscope.report.sections import ReportAction, ReportColumn, ReportSection, ReportTable
 
 __all__ = [
+    "CorpusMap",
+    "MapColour",
+    "OverviewGauge",
+    "OverviewRow",
     "PairExplorer",
     "ReportAction",
     "ReportColumn",
     "ReportSection",
     "ReportTable",
+    "corpus_map",
     "pair_explorer",
     "render_page",
     "save_page",

@@ -21,6 +21,7 @@ from poolscope import __version__
 from poolscope.charts.files import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
+from poolscope.report.overview import CorpusMap, OverviewRow
 from poolscope.report.pairs import PairExplorer
 from poolscope.report.sections import (
     Section,
@@ -37,7 +38,6 @@ from poolscope.verdicts import LEVEL_COLOURS, LEVELS, Verdict, worst_level
 
 # -- explanations -----------------------------------------------------------------------------------------------------
 
-_IMAGE_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 _ELSEWHERE = re.compile(r"https?://")
 
 
@@ -81,17 +81,35 @@ def _explanation(name: str, *, among: Sequence[str]) -> Explanation:
         raise InputError(f"explained_by: received {name!r}; the documentation has no such page.")
     markdown = require("markdown_it", "report").MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(source.read_text(encoding="utf-8"))
-    title, body = tokens[1].content, tokens[3:]  # a page begins with its title: open, words, close
+    # A page begins with its title: open, words, close. Code and pictures stay in the documentation: here are numbers.
+    title, body = tokens[1].content, _prose(tokens[3:])
     for position, token in enumerate(body):
         if token.type == "heading_open":
             token.attrSet("id", explanation_anchor(f"{name}#{_slug(body[position + 1].content)}"))
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{int(token.tag[1:]) + 1}"  # the report's own headings are above those of a page
-        if token.type == "fence":
-            token.content = token.content.rstrip() + "\n"  # a doctest ends with an empty line
         if token.children:
             token.children = _with_addresses(token.children, page=name, among=among)
     return Explanation(explanation_anchor(name), title, markdown.renderer.render(body, markdown.options, {}))
+
+
+def _prose(tokens: Sequence[Any]) -> list[Any]:
+    """The tokens without code, and without paragraphs of pictures only."""
+    body: list[Any] = []
+    skipped = 0
+    for position, token in enumerate(tokens):
+        if token.type == "paragraph_open" and _only_pictures(tokens[position + 1]):
+            skipped = 3  # open, words, close
+        if skipped or token.type in ("fence", "code_block"):
+            skipped = max(skipped - 1, 0)
+            continue
+        body.append(token)
+    return body
+
+
+def _only_pictures(paragraph: Any) -> bool:
+    parts = [part for part in paragraph.children or [] if part.type not in ("softbreak", "hardbreak")]
+    return bool(parts) and all(part.type == "image" for part in parts)
 
 
 def _documentation() -> Traversable:
@@ -106,8 +124,6 @@ def _with_addresses(tokens: Sequence[Any], *, page: str, among: Sequence[str]) -
     reach = partial(_address, page=page, among=among)
     lost = False  # links do not nest: the next end belongs to the last beginning
     for token in tokens:
-        if token.type == "image":
-            token.attrSet("src", _data_address(str(token.attrs["src"])))
         if token.type == "link_open":
             address = reach(str(token.attrs["href"]))
             lost = address is None
@@ -128,11 +144,6 @@ def _address(target: str, *, page: str, among: Sequence[str]) -> str | None:
     return f"#{explanation_anchor(f'{name or page}#{heading}')}"
 
 
-def _data_address(source: str) -> str:
-    content = base64.b64encode((_documentation() / source).read_bytes()).decode()
-    return f"data:{_IMAGE_TYPES[Path(source).suffix]};base64,{content}"
-
-
 def _slug(heading: str) -> str:
     """The name of a heading in addresses, as the documentation's site makes it.
 
@@ -145,8 +156,12 @@ def _slug(heading: str) -> str:
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 # In the order they run: each uses what those before it define.
-_SCRIPTS = ("text.js", "exports.js", "panels.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "page.js")
+_SCRIPTS = (
+    *("text.js", "exports.js", "panels.js", "figures.js", "tables.js", "pairs.js", "explorer.js", "map.js", "page.js"),
+)
+_FOLDED = ("ok", "unchecked")  # levels whose figures and tables are folded where an overview tells the rest
 _PROVENANCE_CHARACTERS = 300
+_BASIC = {"bar", "scatter"}  # kinds of traces that the small build of plotly draws
 # How much of black or white is in the letters of a level, and of the ground in what stands behind them.
 _LETTERS, _SOFT = 0.4, 0.88
 
@@ -159,11 +174,17 @@ def render_page(
     explorer: PairExplorer | None = None,
     provenance: Mapping[str, Any] | None = None,
     overall: Verdict | None = None,
+    command: str | None = None,
+    headlines: Sequence[str] = (),
+    overview: Sequence[OverviewRow] = (),
+    texts_map: CorpusMap | None = None,
 ) -> str:
     """The page as a string: a tile for each verdict, the sections, what explains them, where everything came from.
 
-    `overall` is the line under the title; by default it counts the verdicts. Texts of all kinds are data: they are
-    escaped, and shown as text only. A content security policy in the page forbids any request and any foreign code.
+    `overall` is the line under the title; by default it counts the verdicts; `command` stands below it, and `headlines`
+    are sentences beside it. With an `overview` of all answers it stands in place of the tiles, and answers that are ok
+    or unchecked are folded. `texts_map` is drawn before the answers. Texts of all kinds are data: they are escaped, and
+    shown as text only. A content security policy in the page forbids any request and any foreign code.
     """
     check_keys(sections)
     if explorer is not None and explorer.section not in (None, *(section.key for section in sections)):
@@ -171,23 +192,29 @@ def render_page(
             f"explorer: received the section {explorer.section!r}; allowed: "
             f"{', '.join(section.key for section in sections)}, or None for one of its own."
         )
-    scripts = [require("plotly.offline", "report").get_plotlyjs(), *map(_asset, _SCRIPTS)]
-    theme = _asset("theme.js")
-    data = {
+    data: dict[str, Any] = {
         "title": title,
         "colorway": COLOURS,
         "sections": {section.key: _section_data(section) for section in sections},
         "explorer": None if explorer is None else explorer.data,
+        "map": None if texts_map is None else texts_map.data,
     }
+    scripts = [_plotly(data["sections"]), *map(_asset, _SCRIPTS)]
+    theme = _asset("theme.js")
+    limits = {row.key: row.limits for row in overview}
     verdicts = [section.verdict for section in sections if section.verdict is not None]
     return str(
         _template().render(
             title=title,
             subtitle=subtitle,
             overall=overall or _counted(verdicts),
-            sections=[_section_view(section) for section in sections],
+            command=command,
+            headlines=headlines,
+            overview=overview,
+            sections=[_section_view(each, limits.get(each.key, {}), folds=bool(overview)) for each in sections],
             explorer=explorer,
-            explanations=explanations(section.explained_by for section in sections if section.explained_by),
+            texts_map=texts_map,
+            explanations=_explained(sections),
             provenance=_rows(plain(provenance or {})),
             version=__version__,
             policy=_policy([theme, *scripts]),
@@ -219,6 +246,14 @@ def _template() -> Any:
 
 def _asset(name: str) -> str:
     return (resources.files("poolscope.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _plotly(sections: Mapping[str, Any]) -> str:
+    """The smallest build of plotly that draws these figures: the one that comes with poolscope, or all of plotly."""
+    kinds = {trace["type"] for part in sections.values() for figure in part["figures"] for trace in figure["data"]}
+    if kinds <= _BASIC:
+        return _asset("plotly-basic.min.js")
+    return str(require("plotly.offline", "report").get_plotlyjs())
 
 
 def page_style() -> str:
@@ -262,14 +297,24 @@ def _section_data(section: Section) -> dict[str, Any]:
     }
 
 
-def _section_view(section: Section) -> dict[str, Any]:
+def _section_view(section: Section, limits: Mapping[str, float], *, folds: bool) -> dict[str, Any]:
     verdict = section.verdict
     return {
         "section": section,
         "verdict": verdict,
-        "number": None if verdict is None else shown_number(verdict, section.number_format),
+        "folded": folds and verdict is not None and verdict.level in _FOLDED,
+        "number": None if verdict is None else shown_number(verdict, section.number_format, limits),
         "link": f"#{explanation_anchor(section.explained_by)}" if section.explained_by else section.link,
     }
+
+
+def _explained(sections: Sequence[Section]) -> list[tuple[Explanation, list[Section]]]:
+    """Each explanation with the sections that it explains: their own numbers stand at its beginning."""
+    named = [section for section in sections if section.explained_by]
+    return [
+        (part, [each for each in named if explanation_anchor(str(each.explained_by).partition("#")[0]) == part.anchor])
+        for part in explanations(str(section.explained_by) for section in named)
+    ]
 
 
 def _counted(verdicts: Sequence[Verdict]) -> Verdict | None:

@@ -20,7 +20,7 @@ from poolscope.numbers.bures.pairs import workers
 from poolscope.report.sections import figure_data, kept_text, packed
 
 # Tokens of each cloud that are drawn, and tokens of a text that are marked.
-DRAWN_TOKENS, MARKED_TOKENS = 160, 6
+DRAWN_TOKENS, MARKED_TOKENS = 80, 6
 # Coordinates are whole numbers of this share of the largest one.
 _STEPS = 30_000
 
@@ -48,7 +48,7 @@ def pair_explorer(
     vocabulary: Vocabulary | None = None,
     worst: int = 100,
     nearest: int = 100,
-    random: int = 200,
+    random: int = 100,
     seed: int = 0,
     section: str | None = None,
 ) -> PairExplorer:
@@ -74,6 +74,7 @@ def pair_explorer(
     details = [_detail(compared, (texts[i], texts[j])) for compared, (i, j) in zip(measured, pairs, strict=True)]
     place = {k: position for position, k in enumerate(texts)}
     limit = characters_each(len(texts))
+    places = "int16" if len(words.names) < 2**15 else "int32"
     data = {
         "pairs": {
             "i": [place[i] for i, _ in pairs],
@@ -84,7 +85,8 @@ def pair_explorer(
             "reasons": chosen.reasons,
         },
         "kinds": list(chosen.kinds),
-        "texts": [text.shown(limit) for text in texts.values()],
+        "texts": [text.shown(limit, places) for text in texts.values()],
+        "places": places,
         "details": details,
         "words": words.names,
         "figure": figure_data("two clouds", pair_figure(project_pair(*(clouds[k] for k in pairs[0])))),
@@ -97,7 +99,7 @@ def drawn_positions(tokens: int) -> NDArray[np.int64]:
     """Which tokens of a cloud are drawn: all, or DRAWN_TOKENS of them at even steps.
 
     >>> drawn_positions(3).tolist(), len(drawn_positions(1000)), int(drawn_positions(1000)[-1])
-    ([0, 1, 2], 160, 993)
+    ([0, 1, 2], 80, 987)
     """
     count = min(tokens, DRAWN_TOKENS)
     return np.arange(count) * tokens // count
@@ -132,8 +134,11 @@ class _Text:
             self.spans = token_spans(self._text, names)
         self.marks: list[tuple[int, int, float]] = []
 
-    def shown(self, limit: int) -> dict[str, Any]:
-        """What the page keeps of it: at most `limit` characters, those around the marks of its pairs."""
+    def shown(self, limit: int, places: str) -> dict[str, Any]:
+        """What the page keeps of it: at most `limit` characters, those around the marks of its pairs.
+
+        `places` is the kind of numbers that hold the places of the names of tokens.
+        """
         drawn = [self.words[k] for k in drawn_positions(self._length)]
         text = self._text
         start = 0 if text is None else excerpt_start(len(text), limit, self.marks)
@@ -141,7 +146,7 @@ class _Text:
             **self._facts,
             "text": None if text is None else kept_text(text, limit, start=start),
             "tokens": self._length,
-            "words": packed(drawn, "int32") if self._named else None,
+            "words": packed(drawn, places) if self._named else None,
         }
 
 
@@ -297,7 +302,7 @@ def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:
 # -- which part of a long text ----------------------------------------------------------------------------------------
 
 # All texts of the pairs together may have so many characters; each has at least LEAST and at most MOST of them.
-BUDGET, LEAST, MOST = 1_000_000, 1000, 6000
+BUDGET, LEAST, MOST = 140_000, 350, 6000
 _LEAD = 80  # characters that stand before the first token that the excerpt was chosen for
 
 
@@ -305,7 +310,7 @@ def characters_each(texts: int) -> int:
     """How many characters of each text are kept where there are so many texts.
 
     >>> characters_each(10), characters_each(400), characters_each(5000)
-    (6000, 2500, 1000)
+    (6000, 350, 350)
     """
     return min(max(BUDGET // max(texts, 1), LEAST), MOST)
 

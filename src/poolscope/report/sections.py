@@ -10,7 +10,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -199,10 +199,14 @@ class ShownNumber:
     method: str | None
     floor: str | None
     strip: dict[str, float] | None
+    ends: tuple[str, str] | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
-def shown_number(verdict: Verdict, number_format: str | None = None) -> ShownNumber | None:
-    """The number of a verdict as the page writes it; None if the verdict has none.
+def shown_number(
+    verdict: Verdict, number_format: str | None = None, limits: Mapping[str, float] | None = None
+) -> ShownNumber | None:
+    """The number of a verdict as the page writes it; None if the verdict has none. `limits` are its thresholds.
 
     >>> shown_number(Verdict("ok", "…", value=0.12345, floor=0.02)).value
     '0.123'
@@ -210,13 +214,16 @@ def shown_number(verdict: Verdict, number_format: str | None = None) -> ShownNum
     if verdict.value is None:
         return None
     form = number_format or _three_digits(verdict.value)
-    interval = verdict.interval
+    interval, limits = verdict.interval, limits or {}
+    strip, ends = _strip(verdict, limits)
     return ShownNumber(
         value=_written(verdict.value, form),
         interval=None if interval is None else f"{_written(interval.low, form)} to {_written(interval.high, form)}",
         method=None if interval is None else f"{interval.level:.0%} interval for {interval.answers}: {interval.method}",
         floor=None if verdict.floor is None else _written(verdict.floor, form),
-        strip=_strip(verdict),
+        strip=strip,
+        ends=None if ends is None else (_written(ends[0], form), _written(ends[1], form)),
+        limits={name: _written(edge, form) for name, edge in limits.items()},
     )
 
 
@@ -235,16 +242,20 @@ def _written(value: float, form: str) -> str:
     return "0" if value == 0 and "%" not in form else format(value, form).replace("-", "−")
 
 
-def _strip(verdict: Verdict) -> dict[str, float] | None:
-    """Places of value, interval and floor between the smallest and the largest; None if there is only one number."""
-    named: dict[str, Any] = {"value": verdict.value, "floor": verdict.floor}
+def _strip(verdict: Verdict, limits: Mapping[str, float]) -> tuple[dict[str, float] | None, tuple[float, float] | None]:
+    """Places of value, interval, floor and thresholds between the smallest and the largest, and these two.
+
+    None where there is only one number.
+    """
+    named: dict[str, Any] = {"value": verdict.value, "floor": verdict.floor, **limits}
     if verdict.interval is not None:
         named |= {"low": verdict.interval.low, "high": verdict.interval.high}
     places = {name: float(number) for name, number in named.items() if number is not None and math.isfinite(number)}
     low, high = min(places.values(), default=0.0), max(places.values(), default=0.0)
     if not high > low or "value" not in places:
-        return None
-    return {name: round(100 * (_AIR + (1 - 2 * _AIR) * (x - low) / (high - low)), 2) for name, x in places.items()}
+        return None, None
+    shares = {name: round(100 * (_AIR + (1 - 2 * _AIR) * (x - low) / (high - low)), 2) for name, x in places.items()}
+    return shares, (low, high)
 
 
 # -- sections as data inside a page -----------------------------------------------------------------------------------

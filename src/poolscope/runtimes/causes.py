@@ -29,6 +29,7 @@ from poolscope.encoders.capabilities import (
     with_options,
 )
 from poolscope.encoders.finishing import finish
+from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import MODES, modules_after
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError, ModelError
@@ -154,10 +155,9 @@ class Reference:
 
     def _content(self, clouds: TokenClouds) -> Array | None:
         """Means of the tokens that stand for text; None where special tokens are not known, or are all there is."""
-        vocabulary = vocabulary_of(self.encoder)
-        if vocabulary is None or not vocabulary.special_ids:
+        special, rows = sorted(self._special_ids), []
+        if not special:
             return None
-        special, rows = list(vocabulary.special_ids), []
         for k, cloud in enumerate(clouds):
             ids = clouds.token_ids(k)
             if ids is None:
@@ -266,6 +266,16 @@ class Reference:
             cause = Cause("layer", f"layer {layer}", words, f"let it take the last layer, {depth}")
             yield Reading(cause, partial(clouds.__getitem__, layer))
 
+    @cached_property
+    def _special_ids(self) -> set[int]:
+        """The ids that the tokenizer puts around every text; those for unknown words or padding are none of them."""
+        vocabulary = vocabulary_of(self.encoder)
+        special = set() if vocabulary is None else set(vocabulary.special_ids)
+        if special and has(self.encoder, "tokenize"):
+            around = self.encoder.tokenize([""], None).ids  # type: ignore[attr-defined]
+            return special & set(around.tolist())
+        return special
+
     # -- token by token -------------------------------------------------------------------------------------------
 
     @cached_property
@@ -275,14 +285,14 @@ class Reference:
         return [np.asarray(row, dtype=np.int32) for row in np.split(tokens.ids, tokens.offsets[1:-1])]
 
     def _special(self) -> Iterator[Reading]:
-        vocabulary = vocabulary_of(self.encoder)
-        special = set() if vocabulary is None else set(vocabulary.special_ids)
+        special = self._special_ids
         first, last = (all(len(row) and int(row[k]) in special for row in self._rows) for k in (0, -1))
-        most = self.card.positions or max(len(row) + 1 for row in self._rows)
         right = "let it put the special tokens of the model's own tokenizer around every text, once"
-        ways: list[tuple[str, str, Callable[[Ids], Ids]]] = []
+        most = self.card.positions or max(len(row) + 1 for row in self._rows)
         if first or last:
-            ways.append(("no special tokens", "put no special tokens around the texts", partial(_without, special)))
+            cause = Cause("special tokens", "no special tokens", "put no special tokens around the texts", right)
+            yield Reading(cause, self._without_special)
+        ways: list[tuple[str, str, Callable[[Ids], Ids]]] = []
         if first:
             ways.append(
                 ("first token twice", "put the first special token twice", lambda row: row[[0, *range(len(row))]])
@@ -296,6 +306,13 @@ class Reference:
             rows = [change(row)[:most] for row in self._rows]
             if all(map(len, rows)):
                 yield Reading(Cause("special tokens", name, words, right), partial(self._of_rows, rows))
+
+    def _without_special(self) -> TokenClouds:
+        """Texts tokenised without special tokens, and cut only then: more words have room."""
+        bare = with_options(self.encoder, replace(options_of(self.encoder), prompt="", prompt_name=None, role=None))
+        rows = TokenInputs(bare).content([getattr(self.encoder, "prompt", "") + text for text in self.texts or []])
+        limit = getattr(self.encoder, "max_length", None)
+        return self._of_rows([row[:limit] if len(row) else own for row, own in zip(rows, self._rows, strict=True)])
 
     def _of_rows(self, rows: Sequence[Ids]) -> TokenClouds:
         """The clouds of lists of ids."""
@@ -345,11 +362,6 @@ class Reference:
                 rows |= {k: (states[place], ids[place].astype(np.int32)) for place, k in enumerate(batch)}
         order = range(len(self._rows))
         return TokenClouds.from_arrays([rows[k][0] for k in order], token_ids=[rows[k][1] for k in order])
-
-
-def _without(special: set[int], row: Ids) -> Ids:
-    kept = row[~np.isin(row, list(special))]
-    return kept if len(kept) else row
 
 
 def _quoted(prompt: str) -> str:

@@ -33,7 +33,9 @@ def report(pairs):
 
 
 def test_everything_is_measured(report):
-    assert [note for note in report.notes if "not measured" in note] == []
+    left_out = [note for note in report.notes if "not measured" in note]
+    assert len(left_out) == 1  # the texts are words without sentences
+    assert "0 have two sentences or more" in left_out[0]
     assert [probe.name for probe in report.probes] == ["truncation", "repetition", "joins"]
     assert report.profile.texts == len(report.profile.assignment) == len(TEXTS)
     assert report.texts_truncated == sum(len(text.split()) > 62 for text in TEXTS)
@@ -70,14 +72,32 @@ def test_what_cannot_be_measured_is_said(pairs):
         "The null models were",
         "The cut texts were",
         "The joined texts were",
+        "The change of subject was",
         "Retrieval by length was",
         "The position of an answer was",
     ]
     plain = length_report(lambda texts: [np.eye(4)[: 1 + len(text) % 4] for text in texts], TEXTS)
     assert plain.probes == ()
-    assert len(plain.notes) == 1
+    assert len(plain.notes) == 2
     assert "which takes no tokens" in plain.notes[0]
+    assert "two sentences or more" in plain.notes[1]
     assert "attention was not measured" in plain.mechanism.notes[0]
+
+
+def test_the_change_of_subject_is_part_of_the_report(tmp_path):
+    random = np.random.default_rng(0)
+    texts = [
+        " ".join(f"W{random.integers(40)} w{k % 40} w{random.integers(40)} end." for _ in range(4 + k % 3))
+        for k in range(40)
+    ]
+    report = length_report(
+        lambda batch: [np.random.default_rng(len(text)).normal(size=(len(text.split()), 4)) for text in batch], texts
+    )
+    assert report.shift.texts == 40
+    assert report.encoded_tokens == report.shift.encoded_tokens > sum(len(text.split()) for text in texts)
+    assert len(report.shift.figure().data) == 2
+    report.save(tmp_path / "report.json")
+    assert Result.load(tmp_path / "report.json").shift.rows() == report.shift.rows()
 
 
 def test_queries_get_the_prompt_that_the_model_declares(tmp_path, pairs):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, cloud_trial, decided_by
@@ -350,4 +350,5 @@ QUESTION = Question(
             pair=("id_i", "id_j"),
         )
     },
+    gauges=[Gauge("cloud_reranking_gain", "nDCG@10 won by comparing the clouds", repair="socm_gain")],
 )

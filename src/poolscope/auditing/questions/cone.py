@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, decided_by
@@ -117,4 +117,5 @@ QUESTION = Question(
         Number("anisotropy", "mean cosine of all pairs", headline=True, pair=_pair_mean_cosine),
         Number("split_half", "split-half retrieval, nDCG@10", pair=_pair_split_half),
     ],
+    gauges=[Gauge("mean_removal_gain", "nDCG@10 won by removing the mean", repair="cone_gain")],
 )

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.question import (
-    KINDS,
-    NOT_APPLICABLE,
-    QUESTIONS,
-    Action,
-    Answer,
-    Question,
-    TableView,
-)
+from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Action, Answer, Question, TableView
+from poolscope.auditing.standings import standings, standings_figure
 from poolscope.auditing.subject import Subject
-from poolscope.charts.files import GREY, style
-from poolscope.errors import require
-from poolscope.numbers.intervals import Interval
-from poolscope.verdicts import LEVEL_COLOURS, LEVELS, Basis, Level, Verdict, worst_level
+from poolscope.verdicts import LEVELS, Basis, Level, Verdict, worst_level
 
 # So many answers to repair, and no single repair is likely to make the model right for these texts.
 CHANGE_FROM = 5
@@ -199,103 +188,6 @@ def _table(open_answers: Sequence[Answer]) -> pa.Table:
     for name in ("kind", "step", "command", "cost"):
         columns[name] = pa.array([getattr(each.action, name) for each in kept], pa.string())
     return pa.table(columns)
-
-
-# -- where the numbers stand --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The number of an answer and what it is judged by: its floor (0 where there is none) and its thresholds."""
-
-    name: str
-    value: float
-    interval: Interval | None
-    floor: float
-    watch: float
-    repair: float | None
-    level: str
-
-    def place(self, number: float) -> float:
-        """On the common scale: 0 at the floor, 1 at the first threshold, 2 at the second, and in proportion between."""
-        if number <= self.watch or self.repair is None:
-            return (number - self.floor) / (self.watch - self.floor)
-        return 1 + (number - self.watch) / (self.repair - self.watch)
-
-
-def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list[Standing]:
-    """The answers whose number, floor and thresholds lie on one scale; trials or several numbers judge the others."""
-    rows = []
-    for each in answers:
-        verdict, name = each.verdict, QUESTIONS[each.key].judged_on
-        if name is None or verdict.value is None:
-            continue
-        floor = verdict.floor or 0.0
-        watch, repair = thresholds[f"{name}_watch"], thresholds.get(f"{name}_repair")
-        if floor < watch and (repair is None or watch < repair):
-            label = f"{each.number}. {each.number_name}"
-            rows.append(Standing(label, verdict.value, verdict.interval, floor, watch, repair, verdict.level))
-    return rows
-
-
-_LEAST, _MOST = -0.5, 3.0  # the ends of the common scale; what lies beyond is drawn as a triangle
-
-
-def standings_figure(standings: Sequence[Standing]) -> Any:
-    """Where the numbers lie between their floors and their thresholds: one row an answer, all on one scale."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
-    for level, colour in LEVEL_COLOURS.items():
-        rows = [standing for standing in standings if standing.level == level]
-        if not rows:
-            continue
-        places = [row.place(row.value) for row in rows]
-        shown = [min(max(place, _LEAST), _MOST) for place in places]
-        ends = [
-            (x, x) if row.interval is None else _ends(row, row.interval) for row, x in zip(rows, shown, strict=True)
-        ]
-        figure.add_trace(
-            go.Scatter(
-                x=shown,
-                y=[row.name for row in rows],
-                mode="markers",
-                name=level,
-                marker={
-                    "color": colour,
-                    "size": 13,
-                    "symbol": [
-                        "triangle-right" if place > _MOST else "triangle-left" if place < _LEAST else "circle"
-                        for place in places
-                    ],
-                },
-                error_x={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [max(high - x, 0) for x, (_, high) in zip(shown, ends, strict=True)],
-                    "arrayminus": [max(x - low, 0) for x, (low, _) in zip(shown, ends, strict=True)],
-                    "color": colour,
-                    "thickness": 3,
-                    "width": 0,
-                },
-                customdata=[[row.value, row.floor, row.watch] for row in rows],
-                hovertemplate="%{y}: %{customdata[0]:.4g}<br>floor %{customdata[1]:.4g}, "
-                "first threshold %{customdata[2]:.4g}<extra></extra>",
-            )
-        )
-    for place in (0, 1, 2):
-        figure.add_vline(place, line={"color": GREY, "width": 1, "dash": "dash"}, layer="below")
-    title = "Numbers that thresholds judge, between floor and thresholds; bars: 95 % intervals"
-    figure = style(figure, title=title, width=860, height=200 + 40 * len(standings))
-    names = [standing.name for standing in standings]
-    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
-    marks = ["floor", "watch", "repair"]
-    figure.update_xaxes(tickvals=[0, 1, 2], ticktext=marks, range=[_LEAST - 0.1, _MOST + 0.1], showgrid=False)
-    return figure
-
-
-def _ends(row: Standing, interval: Interval) -> tuple[float, float]:
-    low, high = (min(max(row.place(end), _LEAST), _MOST) for end in (interval.low, interval.high))
-    return low, high
 
 
 QUESTION = Question(

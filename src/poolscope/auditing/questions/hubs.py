@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import (
+    Action,
+    Answer,
+    Gauge,
+    Number,
+    Question,
+    TableView,
+    TextMark,
+    Threshold,
+    unchecked,
+)
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
@@ -249,5 +259,16 @@ QUESTION = Question(
             below={"text": "id"},
         ),
     },
+    gauges=[
+        Gauge("hub_largest", "texts near the first hub", "hub_watch", "hub_repair", above_floor=True, form=".1%"),
+        Gauge("antihubs", "texts that are never found", "antihub_watch", above_floor=True, form=".1%"),
+        Gauge("near_duplicates", "texts with a near-duplicate", "duplicate_watch", form=".1%"),
+        Gauge("equal_texts", "texts equal to another", repair="duplicate_repair", form=".1%"),
+    ],
+    marks=[
+        TextMark("times found", "hubs", "times_found", number=True),
+        TextMark("never found", "hubs", "times_found", holds=lambda times: times == 0),
+        TextMark("duplicates", "duplicates"),
+    ],
     overlay=_overlay,
 )

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
+from poolscope.errors import InputError
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
+from poolscope.metrics.length.shift import SemanticShift, semantic_shift
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Basis, Level, Verdict
 
@@ -50,6 +52,14 @@ THRESHOLDS: tuple[Threshold, ...] = (
 NEGLIGIBLE_EXCESS = 0.25
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
 _LONG, _QUANTILE_BINS = 100, 5
+# Texts whose sentences are encoded in an audit.
+_SHIFT_TEXTS = 80
+_ADVICE = {
+    "mixed": "; then cut texts where the subject changes",
+    "long": "; then shorten the texts",
+    "both": "; then shorten the texts and cut them where the subject changes",
+    "": "",
+}
 # Chunks that are advised to be half as long as the longest tenth now, but no shorter than a sentence.
 _SMALLEST_CHUNK = 32
 
@@ -60,6 +70,7 @@ def judge(
     *,
     nulls: LengthNulls | None = None,
     probes: Sequence[LengthProbe] = (),
+    shift: SemanticShift | None = None,
     trials: Sequence[Trial] = (),
 ) -> Verdict:
     """Do long texts look more alike than short ones, beyond chance, by enough to matter, and is there a cure?
@@ -68,7 +79,7 @@ def judge(
     the whole interval of the rise lies beyond the second one and a cure has won on trial, unless plain averaging
     explains the rise: whole documents exceed averages of their independently encoded chunks by less than a quarter of
     it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
-    length of the chunks, takes nothing back.
+    length of the chunks, takes nothing back. Long or mixed is what the `shift` tells; it changes no level.
     """
     slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
     if slope is None or interval is None or floor is None:
@@ -84,12 +95,14 @@ def judge(
         sentence += words
         if size == "repair" and not explained and not trials:
             sentence += " No cure was tried, and without one it is watched."
+        sentence += "" if shift is None else f" {shift.sentence()}"
     least = thresholds["length_gain"]
     advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip() for trial in trials)
     evidence = (
         *_evidence(result),
         *(() if nulls is None else nulls.sentences()),
         *(probe.sentence() for probe in probes),
+        *(() if shift is None else shift.sentences_made()),
         *(note for trial in trials for note in trial.evidence),
     )
     return Verdict(level, " ".join([sentence, *advice]), slope, interval, floor, evidence, basis)
@@ -140,10 +153,12 @@ def answer(subject: Subject) -> Answer:
         return unchecked("long", "all texts are of about one length, or too few to part by length")
     rises = judge(profile, thresholds).level != "ok"
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
-    verdict = judge(profile, thresholds, trials=trials)
+    shift = _shift(subject) if rises else None
+    verdict = judge(profile, thresholds, shift=shift, trials=trials)
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.repeats()))
     numbers: dict[str, Any] = {
         "length_slope": profile.slope.value,
+        **_rise(profile),
         "length_slope_interval": profile.slope.interval,
         "length_slope_floor": profile.slope.floor_high,
     }
@@ -151,8 +166,38 @@ def answer(subject: Subject) -> Answer:
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
         tables |= trial.table(name)
+    if shift is not None:
+        numbers |= {
+            "semantic_shift": shift.shift.value,
+            "semantic_shift_interval": shift.shift.interval,
+            "alike_by_length": shift.by_length.value,
+            "alike_by_length_interval": shift.by_length.interval,
+            "alike_by_shift": shift.by_shift.value,
+            "alike_by_shift_interval": shift.by_shift.interval,
+        }
+        tables["shift"] = shift.to_table()
     draw = {"long": profile.figure}
-    return Answer("long", verdict, numbers, _action(subject, trials), tables=tables, draw=draw)
+    return Answer("long", verdict, numbers, _action(subject, trials, shift), tables=tables, draw=draw)
+
+
+def _shift(subject: Subject) -> SemanticShift | None:
+    """How much the texts change their subject; None where sentences cannot be encoded, or too few texts have two."""
+    if not subject.can_encode or subject.texts is None or subject.trial_texts == 0:
+        return None
+    distinct, clouds, texts = subject.distinct, subject.clouds, subject.texts
+    try:
+        return semantic_shift(
+            subject.vectors[distinct],
+            clouds.lengths[distinct],
+            [texts[k] for k in distinct],
+            subject.encoded,
+            groups=None if subject.groups is None else subject.groups[distinct],
+            read=(clouds.lengths / (clouds.lengths + clouds.truncated))[distinct],
+            limit=_SHIFT_TEXTS,
+            seed=subject.seed,
+        )
+    except InputError:  # too few texts of two sentences
+        return None
 
 
 def _size(
@@ -173,6 +218,16 @@ def _size(
     return "repair" if certain >= thresholds[
         "length_repair"
     ] else "watch", f"Long texts look more alike: {grows}, {size}."
+
+
+def _rise(result: LengthProfile) -> dict[str, Any]:
+    """The rise that the thresholds are about, with its interval and floor; nothing where there is no slope."""
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
+    if slope is None or interval is None or floor is None:
+        return {}
+    low, high = result.rise(interval.low), result.rise(interval.high)
+    rise = {"length_rise": result.rise(slope), "length_rise_floor": result.rise(floor)}
+    return {**rise, "length_rise_interval": replace(interval, low=low, high=high)}
 
 
 def _against_averaging(nulls: LengthNulls) -> tuple[bool, str]:
@@ -223,7 +278,7 @@ def _evidence(result: LengthProfile) -> tuple[str, ...]:
     )
 
 
-def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
+def _action(subject: Subject, trials: Sequence[Trial], shift: SemanticShift | None = None) -> Action:
     """What a trial has shown to help by enough; otherwise the command that looks further."""
     least = subject.thresholds["length_gain"]
     helps = {trial.name for trial in trials if trial.gain >= least}
@@ -232,7 +287,8 @@ def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
         lengths = subject.clouds.lengths
         tokens = min(max(int(np.quantile(lengths, 0.9)) // 2, _SMALLEST_CHUNK), int(lengths.max()))
         command = subject.rechunk_command(tokens=tokens)
-        return Action("re-chunk", "use smaller chunks: on trial they are found better", command, cost)
+        where = ", cut where the subject changes" if shift is not None and shift.cause in ("mixed", "both") else ""
+        return Action("re-chunk", f"use smaller chunks{where}: on trial they are found better", command, cost)
     if helps:
         cost = "encode all texts again with the temperature; no new model"
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
@@ -243,7 +299,7 @@ def _action(subject: Subject, trials: Sequence[Trial]) -> Action:
     if basis == "too few":
         return subject.more_on_trial(trials, least)
     won = ": a cure wins, but less than matters" if any(trial.gain > 0 for trial in trials) else ""
-    step = f"look at the length profile before changing anything{won}"
+    step = f"look at the length profile before changing anything{won}{_ADVICE[shift.cause] if shift else ''}"
     return Action("undecided", step, subject.command("length"), "nothing yet")
 
 
@@ -259,6 +315,7 @@ QUESTION = Question(
     judge=judge,
     thresholds=THRESHOLDS,
     numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
+    gauges=[Gauge("length_rise", "rise with length, in spreads of the cosine", "length_watch", "length_repair")],
     tables={
         "length": TableView(
             "Profile by length",
@@ -273,6 +330,11 @@ QUESTION = Question(
                 "effective_rank": "Effective rank",
                 "same_bin_neighbours": "Neighbours of equal length",
             },
-        )
+        ),
+        "shift": TableView(
+            "Texts of as many sentences: only the change of subject differs",
+            10,
+            {"bin": "Sentences of", "texts": "Texts", "words": "Words", "shift": "Shift", "cosine": "Mean cosine"},
+        ),
     },
 )

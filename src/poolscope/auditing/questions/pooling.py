@@ -186,12 +186,12 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _changing(match.repeated, least, "asked again in the same way", "not deterministic")
     if best is not None and best.explains:
         return _named(match, best, least)
+    if match.order is not None:
+        return _shuffled(match, pooling)
     if match.batched is not None and match.batched < match.same:
         return _changing(match.batched, least, "asked among other texts", "batch dependent")
     if match.own.share == 1:
         return _as_declared(match, pooling)
-    if match.order is not None:
-        return _shuffled(match, pooling)
     if best is not None and _nearly(match, best, least):
         return _named(match, best, least)
     if match.own.share >= 0.5:
@@ -370,7 +370,7 @@ QUESTION = Question(
     "pooling",
     title="Pooling",
     words="Did my runtime pool, prompt and cut the way this model was trained?",
-    page="audit.md#what-your-runtime-did-question-3",
+    page="runtime.md#what-is-compared",
     number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
     door="poolscope audit MODEL TEXTS --vectors FILE",

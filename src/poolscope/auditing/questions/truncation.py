@@ -10,7 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import (
+    Action,
+    Answer,
+    Gauge,
+    Number,
+    Question,
+    TableView,
+    TextMark,
+    Threshold,
+    unchecked,
+)
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.charts.files import COLOURS, GREY, style
@@ -198,4 +208,6 @@ QUESTION = Question(
         )
     },
     judged_on="cut",
+    gauges=[Gauge("truncation_twins", "texts that cutting made equal", repair="twins_repair", form=".1%")],
+    marks=[TextMark("cut off", "truncation", "cut", holds=lambda tokens: tokens > 0)],
 )

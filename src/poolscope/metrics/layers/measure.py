@@ -36,6 +36,7 @@ from poolscope.metrics.layers.anatomy import (
     within_text_cosines,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
+from poolscope.metrics.layers.sinks import first_token, sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
@@ -120,7 +121,7 @@ def layers(
         for done in opened.run(texts, partial(BatchTally, tally), parallel=True, progress=progress):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
-        by_state = None if clouds is None else clouds.socm(tally.states)
+        by_state = None if clouds is None else clouds.socm(tally.states, sink_states(tally.first))
     origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
@@ -155,7 +156,7 @@ class LayerTally:
         self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
         self.ids = ids
         self.clouds = clouds
-        self.ratio, self.cosine = (np.empty((texts, len(self.states))) for _ in range(2))
+        self.ratio, self.cosine, self.first, self.others = (np.empty((texts, len(self.states))) for _ in range(4))
         self.sums = LayerSums(
             spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
             mean_square={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
@@ -172,6 +173,8 @@ class LayerTally:
         return {
             "concentration_ratio": self.ratio,
             "cosine": self.cosine,
+            "first_norm": self.first,
+            "concentration_without_first": self.others,
             "lambda": self.sums.contraction,
             "sigma_a": self.sums.sigma,
             **self.sums.quantities(),
@@ -219,6 +222,7 @@ class BatchTally:
         self._check_mean(moments, f"state {state}")
         self._tally.ratio[at, state] = moments.ratio
         self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
+        self._tally.first[at, state], self._tally.others[at, state] = first_token(rows, offsets)
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
 
@@ -301,10 +305,12 @@ class StateClouds:
                 self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
             self._writers[state].write_table(table)
 
-    def socm(self, states: Sequence[str]) -> tuple[StateSocm, ...]:
-        """SOCM by state over all pairs of the texts that were drawn."""
+    def socm(self, states: Sequence[str], sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
+        """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too."""
         self._close()
-        return tuple(_measure(TokenClouds.open(self._path(k)), name) for k, name in enumerate(states))
+        return tuple(
+            _measure(TokenClouds.open(self._path(k)), name, sink=bool(sinks[k])) for k, name in enumerate(states)
+        )
 
     def _path(self, state: int) -> Path:
         return Path(self._folder.name) / f"state-{state}.arrow"
@@ -315,7 +321,8 @@ class StateClouds:
         self._writers = {}
 
 
-def _measure(clouds: TokenClouds, state: str) -> StateSocm:
+def _measure(clouds: TokenClouds, state: str, *, sink: bool) -> StateSocm:
+    others = without_first(clouds) if sink else None
     result = socm(clouds, keep=AllPairs(clouds).count)
     assert result.pairs is not None  # all were kept
     traces = text_moments(clouds).traces
@@ -332,6 +339,7 @@ def _measure(clouds: TokenClouds, state: str) -> StateSocm:
         covariance_distance_over_trace=float(relative.mean()),
         largest_share=share,
         violations=violations,
+        without_first=None if others is None else socm(others).mean,
     )
 
 

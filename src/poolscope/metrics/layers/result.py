@@ -37,6 +37,8 @@ QUANTITIES = {
     for quantity in (
         Quantity("concentration_ratio", "S(X)/‖μ(X)‖²", "states", "spread of the cloud relative to its mean"),
         Quantity("cosine", "cosine", "states", "mean cosine of the tokens of a text"),
+        Quantity("first_norm", "‖x₁‖/median ‖xᵢ‖", "states", "length of the first token beside the others"),
+        Quantity("concentration_without_first", "S/‖μ‖² without x₁", "states", "the ratio without the first token"),
         Quantity("lambda", "λ", "heads", "what a head does to the spread; below 1 it concentrates"),
         Quantity("sigma_a", "σₐ", "heads", "largest singular value of PA"),
         Quantity("r", "r", "layers", "S(H)/‖μ(Y)‖²: the input's spread beside the mean after the residual sum"),
@@ -76,7 +78,7 @@ class StateSocm:
     SOCM and d_Σ stay below 1 only while tr Σ ≤ 2: `above_trace` is the share of the texts that break this, and
     `covariance_distance_over_trace` the mean of BW²/(tr Σ₁ + tr Σ₂), which is in [0, 1] always. Theorem 2:
     d_Σ ≤ (tr Σ₁ + tr Σ₂)/4. `largest_share` is the largest d_Σ over that bound; `violations` counts the pairs above it
-    by more than rounding.
+    by more than rounding. `without_first` is the mean SOCM without the first tokens, where these are sinks.
     """
 
     state: str
@@ -88,6 +90,7 @@ class StateSocm:
     covariance_distance_over_trace: float = field(metadata=key("mean_d_sigma_trace"))
     largest_share: float
     violations: int
+    without_first: float | None = None
 
     @property
     def mean(self) -> float:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval, PositionProbe
+    from poolscope.metrics.length.shift import SemanticShift
     from poolscope.numbers.intervals import Estimate
 
 _WIDTH, _HEIGHT, _COLUMNS = 460, 340, 3
@@ -83,6 +84,11 @@ def position_figure(probe: PositionProbe) -> Any:
     return _figure(title, _position_panels(probe))
 
 
+def shift_figure(shift: SemanticShift) -> Any:
+    """Texts of as many sentences and one length, by how they were put together: their shift and how alike they are."""
+    return _figure(f"Texts of {shift.sentences} sentences: only the change of subject differs", _shift_panels(shift))
+
+
 def labels_figure(labels: LengthLabels) -> Any:
     """Accuracy and entropy of a logistic regression by bin."""
     return _figure(f"{labels.labels} labels · {labels.texts:,} texts", _label_panels(labels))
@@ -95,6 +101,7 @@ def length_sheet(report: LengthReport) -> Any:
         (report.mechanism, _mechanism_panels),
         (report.nulls, _null_panels),
         (report.probes, _probe_panels),
+        (report.shift, _shift_panels),
         (report.retrieval, _retrieval_panels),
         (report.position, _position_panels),
         (report.labels, _label_panels),
@@ -176,6 +183,17 @@ def _probe_panels(probes: Sequence[LengthProbe]) -> list[Panel]:
             series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
         panels.append(Panel(probe.meaning, _TOKENS, "mean pairwise cosine", series, log=True))
     return panels
+
+
+def _shift_panels(shift: SemanticShift) -> list[Panel]:
+    labels = [row.label for row in shift.made]
+    across = f"{shift.sentences} sentences of"
+    shown = (("shift", "How much does the subject change?", "shift L·D"), ("cosine", "Are they alike?", "mean cosine"))
+    return [
+        Panel(title, across, up, [Series("measured", labels, [getattr(row, name) for row in shift.made])])
+        for name, title, up in shown
+        if labels
+    ]
 
 
 def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts, resolve_prompt
+from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
+from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.length.bins import MIN_TEXTS
 from poolscope.metrics.length.labels import LengthLabels, labels_by_length
-from poolscope.metrics.length.mechanism import LengthMechanism, length_mechanism, measure_texts
+from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (
     LengthNulls,
     LengthProbe,
@@ -25,6 +27,8 @@ from poolscope.metrics.length.probes import (
 )
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
+from poolscope.metrics.length.shift import SemanticShift, semantic_shift
+from poolscope.numbers.pooling import pool
 from poolscope.results import Result
 from poolscope.texts import Pairs
 
@@ -43,6 +47,7 @@ class LengthReport(Result):
     mechanism: LengthMechanism | None = None
     nulls: LengthNulls | None = None
     probes: tuple[LengthProbe, ...] = ()
+    shift: SemanticShift | None = None
     retrieval: LengthRetrieval | None = None
     position: PositionProbe | None = None
     labels: LengthLabels | None = None
@@ -50,13 +55,13 @@ class LengthReport(Result):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        parts = ("mechanism", "nulls", "probes", "retrieval", "position", "labels")
+        parts = ("mechanism", "nulls", "probes", "shift", "retrieval", "position", "labels")
         return f"LengthReport({', '.join([repr(self.profile), *(name for name in parts if getattr(self, name))])})"
 
     @property
     def encoded_tokens(self) -> int:
         """Tokens that the probes and null models had encoded on top of the texts themselves."""
-        parts = [*self.probes, *(part for part in (self.nulls, self.position) if part is not None)]
+        parts = [*self.probes, *(part for part in (self.nulls, self.shift, self.position) if part is not None)]
         return sum(part.encoded_tokens for part in parts)
 
     @property
@@ -85,6 +90,7 @@ def length_report(
     *,
     labels: Sequence[str] | None = None,
     pairs: Pairs | None = None,
+    groups: Sequence[Any] | None = None,
     bins: int | Sequence[float] | None = None,
     min_texts: int = MIN_TEXTS,
     probes: bool = True,
@@ -108,12 +114,14 @@ def length_report(
         A label a text, to be predicted from the vectors by length (extra 'labels').
     pairs
         Queries with their documents (`read_pairs`): who wins a search, and from where.
+    groups
+        The document of each text, where it is known: sentences of one document are then a kind of their own.
     bins
         None for widths of 50, a number of quantile bins, or edges.
     min_texts
         Bins with fewer texts are merged with a neighbour.
     probes
-        Whether to measure null models and cut, repeated and joined texts.
+        Whether to measure null models, cut, repeated and joined texts, and the change of subject.
     seed
         Of everything that is drawn.
     progress
@@ -147,6 +155,9 @@ def length_report(
         parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, **settings)
     if probes:
         parts |= _probes(encoder, texts, seed, progress, notes)
+        parts["shift"] = _attempt(
+            "The change of subject was", lambda: _shift(encoder, texts, measured, groups, seed, progress), notes
+        )
     if pairs is not None:
         parts |= _search(encoder, _query_encoder(model, encoder, options), pairs, settings, progress, notes)
     return LengthReport(
@@ -172,6 +183,38 @@ def _probes(
         _attempt("The joined texts were", lambda: join_probe(encoder, texts, **shared), notes),
     ]
     return {"nulls": nulls, "probes": tuple(probe for probe in attempts if probe is not None)}
+
+
+def _shift(
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    measured: MeasuredTexts,
+    groups: Sequence[Any] | None,
+    seed: int,
+    progress: Progress | None,
+) -> SemanticShift:
+    if not can_encode(encoder):
+        raise ModelError(
+            "received ready clouds, and sentences would have to be encoded. Name the model that made them."
+        )
+    pooling, tokens = TextPooling(encoder.card).name, 0
+
+    def encode(parts: list[str]) -> Any:
+        nonlocal tokens
+        clouds = encoder.encode(parts, progress=progress)[-1]
+        tokens += int(clouds.lengths.sum())
+        return pool(clouds, pooling)
+
+    result = semantic_shift(
+        measured.vectors,
+        measured.lengths,
+        texts,
+        encode,
+        groups=groups,
+        read=measured.lengths / (measured.lengths + measured.truncated),
+        seed=seed,
+    )
+    return replace(result, encoded_tokens=tokens)
 
 
 def _search(

@@ -5,24 +5,25 @@
   const NAMED =
     "Marked are the tokens that add most to d_Σ: a token's share is its squared deviation from the mean of its text, " +
     "less what the best alignment of both clouds finds of it in the other text. The shares of all tokens of both " +
-    "texts sum to 100 %.";
+    "texts sum to 100 %. Underlined are the words that the other text does not have in this order.";
   const NAMELESS = "The names of the tokens are not known here, so none is marked.";
   const KEYS = "Scatter of pairs: arrow keys choose the pair of next lower or higher SOCM";
 
   function pairNumbers({ socm, d_mu, d_sigma }, row) {
     const named = [
-      ["SOCM", socm],
-      ["d_μ", d_mu],
-      ["d_Σ", d_sigma],
+      ["SOCM", socm[row]],
+      ["cosine of the means", 1 - 2 * d_mu[row]], // d_μ is the squared distance of unit means, over 4
+      ["d_μ", d_mu[row]],
+      ["d_Σ", d_sigma[row]],
     ];
-    return named.map(([name, values]) =>
-      element("div", null, element("dt", null, name), element("dd", null, values[row].toFixed(4))),
+    return named.map(([name, value]) =>
+      element("div", null, element("dt", null, name), element("dd", null, value.toFixed(4))),
     );
   }
 
   // A long text stands in a box that scrolls: if its first mark is out of sight, it is scrolled to.
   function showMarks(box) {
-    const first = box.querySelector("mark.strong") || box.querySelector("mark");
+    const first = box.querySelector("mark.strong") || box.querySelector("mark[title]");
     if (first && first.offsetTop + first.offsetHeight > box.clientHeight) box.scrollTop = first.offsetTop - 60;
   }
 

@@ -184,7 +184,7 @@
     );
     own.draw = (width) => {
       const room = Math.floor(width || plot.clientWidth);
-      if (!room) return;
+      if (!room || plot.closest("details:not([open])")) return; // what is folded is drawn when it opens
       own.width = room;
       note.textContent = own.figure.title === own.figure.name ? "" : own.figure.title;
       const shown = dressed(own.figure, room, colours());

@@ -5,6 +5,7 @@
   const data = JSON.parse(document.getElementById("pageData").textContent);
   poolscope.colorway = data.colorway;
   poolscope.indexPairs(data.explorer);
+  poolscope.indexMap(data.map);
 
   for (const [key, section] of Object.entries(data.sections)) {
     const host = document.getElementById(key);
@@ -12,6 +13,7 @@
       poolscope.chart(host.querySelector(".figures"), figure, { page: `${data.title} ${key}` });
     for (const table of section.tables) poolscope.table(host.querySelector(".tables"), table, data.title);
   }
+  if (data.map) poolscope.map(document.querySelector(".map-body"), data.map, data.title);
   if (data.explorer) poolscope.explorer(document.querySelector(".explorer-body"), data.explorer, data.title);
 
   // -- commands: copied, or selected where the browser refuses to
@@ -34,8 +36,11 @@
   function unfold(target) {
     const explanation = target && target.closest(".explanation");
     if (explanation) explanation.open = true;
+    const rest = target && target.matches(".answer") && target.querySelector(":scope > .rest");
+    if (rest) rest.open = true; // who goes to an answer wants to see it
     return Boolean(explanation);
   }
+  poolscope.unfold = unfold;
   addEventListener("hashchange", () => unfold(document.querySelector(":target")));
   addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#"]'); // no change of the address if it is the same as before
@@ -67,15 +72,15 @@
   });
   system.addEventListener("change", recolour);
 
-  // -- print: light, everything open, figures as wide as A4 or Letter paper allows
+  // -- print: light, the evidence open, figures as wide as A4 or Letter paper allows; what is folded stays so, and of
+  // tables the style sheet leaves the first rows: paper is for a report, the file for everything
   const PAPER = 660;
   const closed = new Set();
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details:not([open], .explanation)").forEach((part) => {
+    document.querySelectorAll(".answer:not(:has(> .rest)) details.evidence:not([open])").forEach((part) => {
       part.open = true;
       closed.add(part);
     });
-    poolscope.unfoldTables(true);
     root.classList.add("printing");
     poolscope.redraw(PAPER);
   });
@@ -84,10 +89,34 @@
       part.open = false;
     });
     closed.clear();
-    poolscope.unfoldTables(false);
     root.classList.remove("printing");
     poolscope.redraw();
   });
+
+  // -- what is folded is drawn when it opens, in the colours and the width of that moment
+  for (const rest of document.querySelectorAll(".rest"))
+    rest.addEventListener("toggle", () => {
+      if (rest.open) poolscope.charts.filter((one) => rest.contains(one.plot)).forEach((one) => one.draw());
+    });
+
+  // -- where the reader is: the question in view is marked in the list above, which follows
+  const links = new Map(
+    [...document.querySelectorAll(".questions a")].map((link) => [link.getAttribute("href").slice(1), link]),
+  );
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        const link = links.get(target.id);
+        if (!link || !isIntersecting) continue;
+        for (const other of links.values()) other.removeAttribute("aria-current");
+        link.setAttribute("aria-current", "true");
+        const strip = link.closest("ol");
+        strip.scrollLeft = link.offsetLeft - strip.offsetLeft - 40;
+      }
+    },
+    { rootMargin: "-15% 0px -75% 0px" },
+  );
+  for (const key of links.keys()) seen.observe(document.getElementById(key));
 
   // -- figures one after the other, so that the first can be read while the last is drawn
   async function drawAll() {

@@ -148,7 +148,7 @@
       tokens.x = Array.from({ length: points.length / 2 }, (_, p) => points[2 * p] * detail.unit);
       tokens.y = Array.from({ length: points.length / 2 }, (_, p) => points[2 * p + 1] * detail.unit);
       if (texts[k].words !== null) {
-        tokens.text = Array.from(unpacked(texts[k].words, Int32Array), (word) => inert(data.words[word]));
+        tokens.text = Array.from(unpacked(texts[k].words, data.places === "int16" ? Int16Array : Int32Array), (word) => inert(data.words[word]));
         tokens.hovertemplate = "%{text}<extra></extra>";
       }
       Object.assign(figure.data[6 + k], { x: [0, mx], y: [0, my] });
@@ -209,31 +209,55 @@
     };
   }
 
-  // The text with its marked tokens. Places count characters, as the text does when it is cut into them.
-  function markedText(text, marked) {
+  // Which words of two texts do not stand in the longest sequence of words that both have, as places of characters.
+  const COMPARED = 700; // words of each text; the square of it is the work
+  function differing(own, other) {
+    const words = (text) => [...text.matchAll(/[\p{L}\p{N}]+/gu)].slice(0, COMPARED);
+    const left = words(own);
+    const right = words(other).map((word) => word[0].toLowerCase());
+    const same = left.map((word) => word[0].toLowerCase());
+    const wide = right.length + 1;
+    const longest = new Uint16Array((left.length + 1) * wide);
+    for (let a = left.length - 1; a >= 0; a--)
+      for (let b = right.length - 1; b >= 0; b--)
+        longest[a * wide + b] =
+          same[a] === right[b]
+            ? longest[(a + 1) * wide + b + 1] + 1
+            : Math.max(longest[(a + 1) * wide + b], longest[a * wide + b + 1]);
+    const alone = [];
+    let b = 0;
+    left.forEach((word, a) => {
+      while (b < right.length && same[a] !== right[b] && longest[a * wide + b + 1] >= longest[(a + 1) * wide + b]) b++;
+      if (b < right.length && same[a] === right[b]) b++;
+      else alone.push([word.index, word.index + word[0].length]);
+    });
+    return alone;
+  }
+
+  // The text with its marked tokens, and with the words that the other text does not have. Places count characters, as
+  // the text does when it is cut into them; those of words count UTF-16 units, which is the same but for rare letters.
+  function markedText(text, marked, other) {
     if (text.text === null) return element("p", { class: "unknown" }, "The clouds were made without their texts.");
     const { text: part, length, start: skipped } = kept(text.text);
     const letters = Array.from(part);
     const body = element("bdi", { class: "corpus", dir: "auto" });
-    let position = 0;
     const strongest = Math.max(1, ...marked.map((one) => one[3]));
-    const inside = marked
+    const strength = (share) => (share > 0.66 * strongest ? "strong" : share > 0.33 * strongest ? "middle" : "weak");
+    const tokens = marked
       .filter((one) => one[1] >= skipped && one[2] <= skipped + letters.length)
-      .sort((a, b) => a[1] - b[1]);
-    for (const [, from, to, share] of inside) {
-      const [start, end] = [from - skipped, to - skipped];
-      body.append(readable(letters.slice(position, start).join("")));
-      const strength = share > 0.66 * strongest ? "strong" : share > 0.33 * strongest ? "middle" : "weak";
-      body.append(
-        element(
-          "mark",
-          { class: strength, title: `${percent(share)} of d_Σ` },
-          readable(letters.slice(start, end).join("")),
-        ),
-      );
-      position = end;
-    }
-    body.append(readable(letters.slice(position).join("")));
+      .map(([, from, to, share]) => [from - skipped, to - skipped, share]);
+    const alone = letters.length === part.length && other !== null ? differing(part, kept(other).text) : [];
+    const edges = new Set([0, letters.length, ...[...tokens, ...alone].flatMap(([from, to]) => [from, to])]);
+    const places = [...edges].sort((a, b) => a - b);
+    const within = (from, to) => (one) => one[0] <= from && to <= one[1];
+    places.slice(1).forEach((end, k) => {
+      const start = places[k];
+      const words = readable(letters.slice(start, end).join(""));
+      const token = tokens.find(within(start, end));
+      const differs = alone.some(within(start, end));
+      const look = [token ? strength(token[2]) : null, differs ? "differs" : null].filter(Boolean).join(" ");
+      body.append(look ? element("mark", { class: look, title: token ? `${percent(token[2])} of d_Σ` : null }, words) : words);
+    });
     const after = length === null ? 0 : length - skipped - letters.length;
     return element(
       "div",
@@ -269,7 +293,7 @@
         element("bdi", { class: "pair-id", dir: "auto" }, readable(text.id)),
         element("small", null, facts),
       ),
-      markedText(text, marked),
+      markedText(text, marked, data.texts[data.pairs["ji"[side]][row]].text),
       chips.length ? element("ul", { class: "chips", "aria-label": "tokens that differ most" }, ...chips) : null,
     );
   }

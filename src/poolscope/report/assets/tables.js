@@ -118,10 +118,33 @@
       return element("td", { class: "opener" }, button);
     }
 
+    const named = spec.columns.indexOf("id");
+    const onMap = named >= 0 && spec.rows.some((row) => poolscope.mapPlace(asText(row[named])) !== undefined);
+
+    function locator(row) {
+      const place = poolscope.mapPlace(asText(row[named]));
+      if (place === undefined) return element("td", { class: "unknown", "data-label": "Map" }, "–");
+      const attributes = { type: "button", class: "quiet", "aria-label": "Show this text on the map" };
+      return element(
+        "td",
+        { class: "opener" },
+        element("button", { ...attributes, onclick: () => poolscope.showOnMap(place) }, "Map"),
+      );
+    }
+
     function line(k) {
       const row = spec.rows[k];
       if (!made.has(k))
-        made.set(k, element("tr", null, spec.pair ? opener(row) : null, ...spec.view.map((view) => cell(row, view))));
+        made.set(
+          k,
+          element(
+            "tr",
+            null,
+            spec.pair ? opener(row) : null,
+            ...spec.view.map((view) => cell(row, view)),
+            onMap ? locator(row) : null,
+          ),
+        );
       return made.get(k);
     }
 
@@ -198,6 +221,7 @@
       "CSV",
     );
     const opens = spec.pair ? element("th", { scope: "col", class: "opener" }, "Pair") : null;
+    const locates = onMap ? element("th", { scope: "col", class: "opener" }, "Map") : null;
     const withTexts = spec.rows.some((row) => spec.view.some((view) => isLong(row[view.column])));
     const box = element(
       "div",
@@ -205,7 +229,7 @@
       element(
         "table",
         { class: withTexts ? "with-texts" : null },
-        element("thead", null, element("tr", null, opens, ...headings)),
+        element("thead", null, element("tr", null, opens, ...headings, locates)),
         body,
       ),
     );
@@ -213,14 +237,21 @@
     const tell = scrolled(box, frame);
     const top = element("div", { class: "table-top" }, element("h3", null, spec.name), search, count, save);
     host.append(element("div", { class: "table" }, top, frame, more));
-    let before = false; // whether the reader had all rows open, while the page is printed so
-    tables.push((open) => {
-      if (open) before = state.open;
-      state.open = open || before;
-      show();
-    });
+    if (search) tables.push({ spec, host, look: (words) => { search.value = words; state.search = words; show(); } });
     show();
   }
 
-  Object.assign(poolscope, { table, unfoldTables: (open) => tables.forEach((unfold) => unfold(open)) });
+  // The table that holds a text, searched for it; null where none does.
+  function findInTables(id) {
+    const home = tables.find(({ spec }) => {
+      const at = spec.columns.indexOf("id");
+      return at >= 0 && spec.rows.some((row) => asText(row[at]) === id);
+    });
+    if (!home) return null;
+    for (const rest of [home.host.closest(".rest")]) if (rest) rest.open = true;
+    home.look(id);
+    return home.host;
+  }
+
+  Object.assign(poolscope, { table, findInTables });
 })(window.poolscope);

@@ -1,0 +1,159 @@
+"""`check_runtime`: does a server give the vectors of the model that it is said to run?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from poolscope.auditing.questions.pooling import explain
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.encoders import Progress, as_encoder, pooling_report
+from poolscope.encoders.objects import as_vector_source
+from poolscope.results import Result, origin, provenance
+from poolscope.runtimes.asking import Asked, ask
+from poolscope.runtimes.causes import Reference
+from poolscope.runtimes.declared import Declared, compare_declarations
+from poolscope.runtimes.match import RuntimeMatch, match_runtime
+from poolscope.runtimes.probes import probe_texts
+from poolscope.texts import as_texts
+from poolscope.verdicts import Verdict
+
+# Texts of the user that are sent beside the probes.
+MOST_TEXTS = 64
+
+
+@dataclass(frozen=True, repr=False)
+class RuntimeCheck(Result):
+    """What a runtime did with the probes, beside a reference.
+
+    `match` has every cause that was tried; `verdict` is the judgement, `step` what to do about it and `cost` what that
+    costs. `empty` says what came back for an empty text, `declared` what the file that the runtime loads declares.
+    """
+
+    runtime: Mapping[str, Any]
+    match: RuntimeMatch
+    verdict: Verdict
+    step: str
+    cost: str
+    empty: str
+    requests: int
+    seconds: float
+    declared: tuple[Declared, ...] = ()
+    probes: tuple[str, ...] = field(default=(), repr=False)
+    provenance: Mapping[str, Any] = origin()
+
+    def headline(self) -> dict[str, Any]:
+        """The level, the cosine, and what explains best."""
+        return {"level": self.verdict.level, **self.match.headline()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a cause, the model as declared first."""
+        return self.match.rows()
+
+
+def check_runtime(
+    runtime: Any,
+    reference: Any,
+    texts: Any = None,
+    *,
+    model: str | None = None,
+    served: str | os.PathLike[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+    endpoint: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> RuntimeCheck:
+    """Does a runtime give the vectors of the model that it is said to run, and if not, what does it do instead?
+
+    Parameters
+    ----------
+    runtime
+        The address of a server that embeds (OpenAI's `/v1/embeddings`, `/embed` of TEI, Ollama's `/api/embed`), an
+        `Endpoint`, or an embedding object of LangChain or LlamaIndex.
+    reference
+        The model: anything `as_encoder` takes (a hub name, a folder, an `.onnx` or `.gguf` file).
+    texts
+        Texts of your own, up to 64 of which are sent beside the built-in probes.
+    model
+        The name by which the server knows the model.
+    served
+        The file or folder that the runtime loads: what it declares is compared with the reference.
+    thresholds
+        Thresholds of the question `pooling` that are set anew, by name.
+    progress
+        Called after every request with the number of texts.
+    endpoint
+        Further fields of `Endpoint`, such as `batch`, `concurrency`, `key_variable` or `timeout`.
+    **options
+        Those of the reference, such as `role`, `prompt` or `max_length`.
+
+    Returns
+    -------
+    RuntimeCheck
+        The verdict, the cause that explains the vectors best beside its runner-up, and all that were tried.
+
+    Examples
+    --------
+    >>> class Same:
+    ...     def embed_documents(self, texts):
+    ...         return [[float(len(text)), 1.0] for text in texts]
+    >>> check_runtime(Same(), lambda texts: [[[float(len(text)), 1.0]] for text in texts]).verdict.level
+    'ok'
+
+    """
+    limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
+    encoder = as_encoder(reference, **options)
+    named = {} if model is None else {"model": model}
+    source = as_vector_source(runtime, **named, **(endpoint or {})).resolved()
+    declared = () if served is None else compare_declarations(served, encoder.card)
+    probes = _probes(texts, list(encoder.card.prompts.values()))
+    asked = ask(source, probes, progress=progress)
+    match = match_runtime(
+        encoder,
+        probes,
+        asked.vectors,
+        batches=asked.batches,
+        repeated=asked.repeated,
+        batched=asked.batched,
+        same=limits["pooling_same"],
+    )
+    finding = explain(match, limits, ids=[_short(text) for text in probes], pooling=Reference(encoder, None).pooling)
+    origin_of = provenance(settings={"thresholds_changed": limits.changed})
+    return RuntimeCheck(
+        runtime=source.to_dict(),
+        match=match,
+        verdict=_with_evidence(finding.verdict, asked, declared, pooling_report(encoder).notes()),
+        step=finding.step,
+        cost=finding.cost,
+        empty=asked.empty,
+        requests=asked.requests,
+        seconds=round(asked.seconds, 3),
+        declared=declared,
+        probes=tuple(probes),
+        provenance={**origin_of, "reference": encoder.card.to_dict(), "runtime": source.to_dict()},
+    )
+
+
+def _probes(texts: Any, prompts: list[str]) -> list[str]:
+    """The built-in probes, and up to 64 of the user's own texts, drawn evenly."""
+    own = [] if texts is None else [text for text in as_texts(texts) if text.strip()]
+    drawn = [own[k] for k in np.linspace(0, len(own) - 1, min(len(own), MOST_TEXTS)).astype(int)] if own else []
+    return list(dict.fromkeys([*probe_texts(prompts), *drawn]))
+
+
+def _with_evidence(verdict: Verdict, asked: Asked, declared: tuple[Declared, ...], notes: tuple[str, ...]) -> Verdict:
+    again = (
+        f"The same request again: cosine {asked.repeated:.4f} or more; the same text alone: {asked.batched:.4f} or "
+        f"more; an empty text: {asked.empty}."
+    )
+    differing = tuple(f"Declared otherwise: {row}." for row in declared if row.differs)
+    return replace(verdict, evidence=(*differing, *verdict.evidence, again, *notes))
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return repr(words if len(words) <= 24 else f"{words[:23]}…")

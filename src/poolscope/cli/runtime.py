@@ -1,0 +1,124 @@
+"""`poolscope runtime`: does a server give the vectors of the model that it is said to run?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolscope.cli import arguments
+from poolscope.cli.arguments import put_result, to_file
+from poolscope.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from poolscope.auditing.runtime import RuntimeCheck
+
+FAIL_ON = ("never", "unchecked", "watch", "repair")
+BEYOND = 1
+_CAUSES = 5
+
+
+@arguments.encoder_options(without=("device", "batch_tokens"))
+@arguments.reading_options()
+def runtime(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Server: /v1/embeddings (OpenAI), /embed (TEI) or /api/embed (Ollama).")
+    ],
+    texts: arguments.Texts = None,
+    reference: Annotated[
+        str, typer.Option(metavar="MODEL", help="What it is said to run: hub name, folder, ONNX or GGUF file.")
+    ] = arguments.MODEL,
+    server_model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="The server's name for the model.")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(metavar="openai|tei|ollama", help="How it is spoken to, where the address does not tell."),
+    ] = None,
+    key_variable: Annotated[
+        str, typer.Option(metavar="NAME", help="Environment variable that holds the key.")
+    ] = "POOLSCOPE_API_KEY",
+    served: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="File or folder that it loads, to compare what that declares.")
+    ] = None,
+    dimensions: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask for so many dimensions.")] = None,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Texts of a request.")] = 16,
+    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at a time.")] = 4,
+    retries: Annotated[int, typer.Option(min=0, metavar="N", help="How often a failed request is tried again.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time limit of a request.")] = 60.0,
+    fail_on: Annotated[
+        str, typer.Option(metavar="never|unchecked|watch|repair", help="Exit with 1 if the verdict is that serious.")
+    ] = "repair",
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Send probes to the server at URL, and say whether its vectors are those of MODEL; if not, what it does instead.
+
+    Each cause is computed from MODEL: pooling, prompt, truncation, padding, special tokens, missing modules,
+    dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
+    and kept nowhere.
+    """
+    from poolscope.auditing.runtime import MOST_TEXTS, check_runtime
+    from poolscope.auditing.thresholds import read_thresholds
+    from poolscope.cli.inputs import counting_progress, read_corpus
+
+    if fail_on not in FAIL_ON:
+        raise InputError(f"--fail-on: received {fail_on!r}; allowed: {', '.join(FAIL_ON)}.")
+    screen = arguments.open_screen(json)
+    limits = read_thresholds(thresholds, threshold or ())
+    corpus = None
+    if texts is not None:
+        corpus = read_corpus(texts, {**reading, "limit": reading["limit"] or MOST_TEXTS}, screen=screen)
+    settings = {"protocol": protocol, "key_variable": key_variable, "batch": batch, "concurrency": concurrency}
+    more = {"retries": retries, "timeout": timeout, "dimensions": dimensions}
+    with counting_progress("asking", None, "texts") as advance:
+        result = check_runtime(
+            url,
+            reference,
+            corpus,
+            model=server_model,
+            served=served,
+            thresholds=limits,
+            endpoint={**settings, **more},
+            progress=lambda count, _: advance(count),
+            **options,
+        )
+    _print(result, screen)
+    put_result(result, screen, json=json, figure=None, table=table)
+    if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
+        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
+        raise typer.Exit(BEYOND)
+
+
+def _print(result: RuntimeCheck, screen: Console) -> None:
+    """One screen: the verdict, the causes that explain best, and what was seen besides."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from poolscope.cli.inputs import print_notes
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    match, verdict = result.match, result.verdict
+    screen.print(
+        f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
+        f"{result.requests} requests in {result.seconds:.1f} s"
+    )
+    screen.print(Text.assemble((verdict.level, f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}"))
+    causes = Table("what it would be", "cosine", "lowest", "texts explained", box=SIMPLE_HEAD, pad_edge=False)
+    for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
+        value = "" if test.cosine.value is None else f"{test.mean:.4f}"
+        style = "bold" if test == (match.best or match.own) else None
+        causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}", style=style)
+    screen.print(causes)
+    print_notes(verdict.evidence, screen)
+    if verdict.level != "ok":
+        screen.print(f"next: {result.step} ({result.cost})", style="bold")

@@ -1,0 +1,315 @@
+"""An endpoint as a source of vectors: a server that takes texts and gives one pooled vector each.
+
+Three ways of speaking are known: OpenAI's `/v1/embeddings` (vLLM, llama.cpp, infinity and others), `/embed` of Text
+Embeddings Inference, and Ollama's `/api/embed`. Requests run in threads with retries and time limits. A key is read
+from an environment variable when a request is sent; no result, message, log or file holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.encoders.base import Progress
+from poolscope.encoders.http import EndpointError, NotServedError, post
+from poolscope.errors import InputError
+
+Array = NDArray[np.float32]
+
+KEY_VARIABLE = "POOLSCOPE_API_KEY"
+BATCH, CONCURRENCY, RETRIES, TIMEOUT = 32, 4, 4, 60.0
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A way of speaking: the end of its path, the body of a request, and the vectors of an answer."""
+
+    name: str
+    path: str
+    body: Callable[[Endpoint, Sequence[str]], dict[str, Any]]
+    vectors: Callable[[Any], Any]
+
+
+def _openai_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "encoding_format": "float"}
+    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
+
+
+def _openai_vectors(answer: Any) -> Any:
+    """In the order of `index`, where the answer has one: it may come in another."""
+    rows = answer["data"]
+    if all(isinstance(row.get("index"), int) for row in rows) and len({row["index"] for row in rows}) == len(rows):
+        rows = sorted(rows, key=lambda row: row["index"])
+    return [row["embedding"] for row in rows]
+
+
+def _tei_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+    body: dict[str, Any] = {"inputs": list(texts), "truncate": True}
+    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
+
+
+def _ollama_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "truncate": True}
+    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
+
+
+PROTOCOLS = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol("openai", "/v1/embeddings", _openai_body, _openai_vectors),
+        Protocol("ollama", "/api/embed", _ollama_body, lambda answer: answer["embeddings"]),
+        Protocol("tei", "/embed", _tei_body, lambda answer: answer),
+    )
+}
+
+
+def is_endpoint(source: Any) -> bool:
+    """Is it the address of a server?
+
+    >>> is_endpoint("http://localhost:8080/v1/embeddings"), is_endpoint("org/model")
+    (True, False)
+    """
+    return isinstance(source, str) and source.startswith(("http://", "https://"))
+
+
+class VectorSource(typing.Protocol):
+    """What gives vectors for texts, in requests of `batch` texts: a server, or an embedding object."""
+
+    @property
+    def batch(self) -> int:
+        """Texts of a request."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What may be printed."""
+        ...
+
+    def resolved(self) -> VectorSource:
+        """The same, once it is known how to speak to it."""
+        ...
+
+    def once(self) -> VectorSource:
+        """The same, which does not try again."""
+        ...
+
+    def send(self, texts: Sequence[str]) -> Array:
+        """The vectors of one request (texts × d)."""
+        ...
+
+    def requests(
+        self, batches: Sequence[Sequence[str]], *, progress: Progress | None = None
+    ) -> Iterator[tuple[int, Array]]:
+        """The vectors of each batch with its number, as they come."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may be kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that embeds texts.
+
+    `url` may be the address of the server alone: then the known paths are tried. `key_variable` names the environment
+    variable that holds the key; a key in the address itself is refused. `batch` texts go into a request and
+    `concurrency` requests run at a time; each may take `timeout` seconds, and is tried `retries` times more where the
+    server is busy (429), fails (5xx) or cannot be reached.
+    """
+
+    url: str
+    model: str | None = None
+    protocol: str | None = None
+    key_variable: str = KEY_VARIABLE
+    batch: int = BATCH
+    concurrency: int = CONCURRENCY
+    retries: int = RETRIES
+    timeout: float = TIMEOUT
+    dimensions: int | None = None
+    pause: float = field(default=0.5, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_address(self.url)
+        if self.protocol not in (None, *PROTOCOLS):
+            raise InputError(f"protocol: received {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}.")
+        for name, least in (("batch", 1), ("concurrency", 1), ("retries", 0)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                raise InputError(f"{name}: received {getattr(self, name)!r}; allowed: a whole number, {least} or more.")
+        if not 0 < self.timeout < float("inf"):
+            raise InputError(f"timeout: received {self.timeout!r}; allowed: a number of seconds above 0.")
+
+    @property
+    def name(self) -> str:
+        """The model, and where it runs: without user, query and fragment, which may hold secrets."""
+        return f"{self.model} at {shown(self.url)}" if self.model else shown(self.url)
+
+    def resolved(self) -> Endpoint:
+        """The same with its whole path and its way of speaking; of an address alone the known paths are tried."""
+        path = urlsplit(self.url).path.rstrip("/")
+        if self.protocol is not None:
+            return self if path.endswith(_ends(self.protocol)) else self._at(self.protocol)
+        for name in PROTOCOLS:
+            if path.endswith(_ends(name)):
+                return replace(self, protocol=name)
+        tried = []
+        bare = replace(self, url=urlunsplit(urlsplit(self.url)._replace(path=f"{path}/embeddings")), protocol="openai")
+        for candidate in (*(self._at(name) for name in PROTOCOLS), bare):
+            tried.append(urlsplit(candidate.url).path)
+            with suppress(NotServedError):
+                candidate.send(["a"])
+                return candidate
+        raise EndpointError(
+            f"{shown(self.url)}: no embeddings are served at {', '.join(tried)} (404). Write the whole address, such "
+            f"as http://localhost:8000/v1/embeddings, or name --protocol."
+        )
+
+    def _at(self, protocol: str) -> Endpoint:
+        parts = urlsplit(self.url)
+        path, end = parts.path.rstrip("/"), PROTOCOLS[protocol].path
+        if protocol == "openai" and path.endswith("/v1"):
+            end = end.removeprefix("/v1")
+        return replace(self, url=urlunsplit(parts._replace(path=path + end)), protocol=protocol)
+
+    def send(self, texts: Sequence[str], *, stopped: Callable[[], bool] = lambda: False) -> Array:
+        """The vectors of one request (texts × d), checked: as many as texts, of one length, finite."""
+        speaking = PROTOCOLS[self.protocol or "openai"]
+        headers = {} if (key := os.environ.get(self.key_variable)) is None else {"Authorization": f"Bearer {key}"}
+        answer = post(
+            self.url,
+            speaking.body(self, texts),
+            headers=headers,
+            shown=shown(self.url),
+            timeout=self.timeout,
+            retries=self.retries,
+            pause=self.pause,
+            key_variable=self.key_variable,
+            stopped=stopped,
+        )
+        try:
+            rows = speaking.vectors(answer)
+        except (KeyError, TypeError, AttributeError):
+            raise EndpointError(
+                f"{shown(self.url)}: the answer is not that of {self.protocol} ({_start(answer)}). Check the address "
+                f"and --protocol ({', '.join(PROTOCOLS)})."
+            ) from None
+        return checked_vectors(rows, texts, shown(self.url))
+
+    # -- many requests ----------------------------------------------------------------------------------------------
+
+    def requests(
+        self, batches: Sequence[Sequence[str]], *, progress: Progress | None = None
+    ) -> Iterator[tuple[int, Array]]:
+        """The vectors of each batch with its number, as they come; the first failure stops all others."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            waiting = {pool.submit(self.send, batch, stopped=stop.is_set): k for k, batch in enumerate(batches)}
+            try:
+                dimension: int | None = None
+                for done in as_completed(waiting):
+                    table = done.result()
+                    if dimension not in (None, table.shape[1]):
+                        raise EndpointError(
+                            f"{shown(self.url)}: gave vectors of dimension {dimension} and then of {table.shape[1]}; "
+                            f"needed: one. Check that one model answers at this address."
+                        )
+                    dimension = table.shape[1]
+                    if progress is not None:
+                        progress(len(table), 1)
+                    yield waiting[done], table
+            finally:
+                stop.set()
+                for future in waiting:
+                    future.cancel()
+
+    def vectors(self, texts: Sequence[str], *, progress: Progress | None = None) -> Array:
+        """The vectors of texts in their order (texts × d)."""
+        texts = list(texts)
+        batches = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
+        tables = dict(self.requests(batches, progress=progress))
+        return np.concatenate([tables[k] for k in range(len(batches))])
+
+    def once(self) -> Endpoint:
+        """The same, which does not try again."""
+        return replace(self, retries=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may stand in a file: no key, and no secret of the address."""
+        kept = ("model", "protocol", "batch", "concurrency", "dimensions")
+        return {"url": shown(self.url), **{name: getattr(self, name) for name in kept}}
+
+
+def checked_vectors(rows: Any, texts: Sequence[str], where: str) -> Array:
+    """The rows of an answer as a table (texts × d): as many as texts, of one length, finite."""
+    if not isinstance(rows, list) or len(rows) != len(texts):
+        many = len(rows) if isinstance(rows, list) else type(rows).__name__
+        raise EndpointError(f"{where}: gave {many} vectors for {len(texts)} texts; one each is needed. See to it.")
+    try:
+        table = np.asarray(rows, dtype=np.float32)
+    except (ValueError, TypeError):
+        sizes = sorted({len(row) if isinstance(row, list) else 0 for row in rows})
+        raise EndpointError(
+            f"{where}: the vectors of one request have the dimensions {', '.join(map(str, sizes))}, or hold what "
+            f"is no number; needed: one dimension. Check that one model answers at this address."
+        ) from None
+    if table.ndim == 3 and table.shape[1] > 1:
+        raise EndpointError(
+            f"{where}: gave one vector a token ({table.shape[1]} × {table.shape[2]}), not one a text. Switch "
+            f"pooling on in the server (for llama.cpp: --pooling mean)."
+        )
+    table = table.reshape(len(table), -1)
+    if not table.shape[1] or not np.isfinite(table).all():
+        wrong = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0]) if table.shape[1] else 0
+        raise EndpointError(
+            f"{where}: the vector of {texts[wrong][:40]!r} is empty, or holds NaN or infinity; needed: finite "
+            f"numbers. Let the server compute in float32."
+        )
+    return table
+
+
+def _ends(protocol: str) -> tuple[str, ...]:
+    return ("/embeddings",) if protocol == "openai" else (PROTOCOLS[protocol].path,)
+
+
+def _check_address(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable, parts = False, urlsplit("")
+    if not usable:
+        raise InputError(
+            f"url: received {url.split('@')[-1]!r}; allowed: an http or https address, such as "
+            f"http://localhost:8000/v1/embeddings. Write one."
+        )
+    if parts.username or parts.password:
+        raise InputError(
+            f"url: {shown(url)} holds a user or password, which would be seen in lists of processes. Put the key into "
+            f"an environment variable ({KEY_VARIABLE}) and leave it out of the address."
+        )
+
+
+def shown(url: str) -> str:
+    """The address without user, query and fragment: what may be printed and kept.
+
+    >>> shown("https://me:secret@host:81/v1/embeddings?key=secret")
+    'https://host:81/v1/embeddings'
+    """
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _start(answer: Any) -> str:
+    if isinstance(answer, Mapping):
+        return f"an object with {', '.join(map(str, list(answer)[:4])) or 'nothing'}"
+    return f"a {type(answer).__name__}"

@@ -1,0 +1,163 @@
+"""One request that is tried again where that can help, by the standard library alone.
+
+Every failure is one line: what was asked, what came back, what to do. No message holds a header, so none holds a key.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from poolscope.errors import PoolscopeError
+
+_LONGEST_PAUSE = 60.0
+_LONGEST_ANSWER = 2**30
+_SHOWN = 160
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+
+
+class EndpointError(PoolscopeError):
+    """A server that cannot be reached, refuses, or answers what cannot be used."""
+
+
+class NotServedError(EndpointError):
+    """The server does not know the path, or the way in which it was asked (404, 405)."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirected request would carry its key to another place."""
+
+    def redirect_request(self, *args: Any, **options: Any) -> None:
+        """Follow none."""
+        return
+
+
+class _PassingError(Exception):
+    """A failure that may pass: its words, and how long the server asks to wait."""
+
+    def __init__(self, words: str, wait: float | None = None) -> None:
+        super().__init__(words)
+        self.wait = wait
+
+
+def post(
+    url: str,
+    body: Mapping[str, Any],
+    *,
+    headers: Mapping[str, str],
+    shown: str,
+    timeout: float,
+    retries: int,
+    pause: float,
+    key_variable: str,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Any:
+    """The JSON that a server answers to JSON; what may pass is tried `retries` times more, each time after longer."""
+    sent = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "poolscope", **headers}
+    request = Request(url, json.dumps(body).encode(), sent, method="POST")
+    for attempt in range(retries + 1):
+        try:
+            return _once(request, shown=shown, timeout=timeout, key_variable=key_variable)
+        except _PassingError as failure:
+            if attempt == retries or stopped():
+                tries = f", tried {attempt + 1} times" if attempt else ""
+                raise EndpointError(f"{shown}: {failure}{tries}. See to the server, then run this again.") from None
+            wait = pause * 2**attempt * random.uniform(0.75, 1.25) if failure.wait is None else failure.wait
+            time.sleep(min(wait, _LONGEST_PAUSE))
+    raise AssertionError("unreachable")
+
+
+def _once(request: Request, *, shown: str, timeout: float, key_variable: str) -> Any:
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
+            kind, content = answer.headers.get("Content-Type", ""), answer.read(_LONGEST_ANSWER + 1)
+            if answer.length and len(content) <= _LONGEST_ANSWER:  # what was promised and did not come
+                raise http.client.IncompleteRead(content, answer.length)
+    except HTTPError as error:
+        raise _refused(error, shown, key_variable) from None
+    except (http.client.IncompleteRead, ConnectionError, http.client.RemoteDisconnected) as error:
+        raise _PassingError(f"the connection broke off ({type(error).__name__})") from None
+    except TimeoutError:
+        raise _PassingError(f"no answer within {timeout:g} seconds") from None
+    except URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise _PassingError(f"no answer within {timeout:g} seconds") from None
+        raise _PassingError(f"cannot be reached ({_reason(error.reason)})") from None
+    except (http.client.HTTPException, OSError, ValueError) as error:
+        raise EndpointError(f"{shown}: no answer of HTTP ({_reason(error)}). Check the address and its port.") from None
+    if len(content) > _LONGEST_ANSWER:
+        raise EndpointError(f"{shown}: the answer is longer than {_LONGEST_ANSWER:,} bytes. Send smaller batches.")
+    return _read_json(content, kind, shown)
+
+
+def _read_json(content: bytes, kind: str, shown: str) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        what = "HTML" if b"<html" in content[:1000].lower() or "html" in kind else kind or "no known type"
+        begins = content[:40].decode("utf-8", "replace")
+        raise EndpointError(
+            f"{shown}: answered {what}, not JSON (it begins with {begins!r}). The address is that of a page or a "
+            f"proxy; write that of the embeddings."
+        ) from None
+
+
+def _refused(error: HTTPError, shown: str, key_variable: str) -> Exception:
+    """What an HTTP status means, in one line."""
+    code, said = error.code, _said(error)
+    if code in (401, 403):
+        return EndpointError(
+            f"{shown}: refused ({code}){said}. Put the key into the environment variable {key_variable}, or name "
+            f"another one by --key-variable (key_variable)."
+        )
+    if code in (404, 405):
+        return NotServedError(
+            f"{shown}: not served there ({code}){said}. Check the path and the model's name (--model)."
+        )
+    if code in _AGAIN:
+        words = "too many requests (429)" if code == 429 else f"the server failed ({code}){said}"
+        return _PassingError(words, _retry_after(error.headers.get("Retry-After")))
+    if 300 <= code < 400:
+        return EndpointError(f"{shown}: redirected ({code}), which is not followed with a key. Write the new address.")
+    return EndpointError(f"{shown}: refused the request ({code}){said}. Check the model's name, and the texts' length.")
+
+
+def _said(error: HTTPError) -> str:
+    """What the server says of its refusal, shortened; "" for a page or nothing."""
+    try:
+        answer = json.loads(error.read(100_000))
+    except (ValueError, OSError, http.client.HTTPException, RecursionError):
+        return ""
+    detail = answer.get("error", answer.get("detail", answer.get("message", ""))) if isinstance(answer, dict) else ""
+    detail = detail.get("message", "") if isinstance(detail, dict) else detail
+    words = " ".join(str(detail).split())[:_SHOWN]
+    return f": {words.rstrip('.')}" if words else ""
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds to wait, from a number or a date; None where the server says nothing that can be read.
+
+    >>> _retry_after("3"), _retry_after("soon"), _retry_after(None)
+    (3.0, None, None)
+    """
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return None
+
+
+def _reason(error: Any) -> str:
+    return str(getattr(error, "strerror", None) or error).strip().partition("\n")[0][:_SHOWN]

@@ -1,0 +1,146 @@
+"""An endpoint as a source of vectors: three ways of speaking, many requests, and every bad answer in one line."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+
+from poolscope.encoders.endpoint import Endpoint
+from poolscope.encoders.http import EndpointError
+from poolscope.errors import InputError
+from runtime_server import Words, serving
+
+TEXTS = [f"text number {k}" for k in range(23)]
+SECRET = "sk-never-to-be-seen"
+
+
+@pytest.fixture
+def server():
+    with serving(Words()) as running:
+        yield running
+
+
+def endpoint(server, **settings):
+    return Endpoint(server.url, **{"pause": 0.001, "retries": 2, "batch": 5, **settings})
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embed", "/api/embed"])
+def test_three_ways_of_speaking_give_the_vectors_in_the_order_of_the_texts(server, path):
+    source = Endpoint(server.url.replace("/v1/embeddings", path), batch=4).resolved()
+    assert np.allclose(source.vectors(TEXTS), Words().embed(TEXTS))
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1"])
+def test_of_an_address_alone_the_path_is_tried(server, end):
+    source = Endpoint(server.url.replace("/v1/embeddings", end)).resolved()
+    assert (source.url, source.protocol) == (server.url, "openai")
+
+
+def test_a_named_protocol_completes_the_address(server):
+    source = Endpoint(server.url.replace("/v1/embeddings", ""), protocol="ollama", model="m").resolved()
+    assert source.url.endswith("/api/embed")
+    source.send(["a"])
+    assert server.asked[-1]["model"] == "m"
+
+
+def test_dimensions_are_asked_for(server):
+    endpoint(server, dimensions=3, protocol="openai").send(["a"])
+    assert server.asked[-1]["dimensions"] == 3
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "503"])
+def test_what_passes_is_tried_again(server, fault):
+    server.fault, server.failures = fault, 2
+    assert len(endpoint(server, protocol="openai", concurrency=1).send(["a"])) == 1
+    assert len(server.asked) == 3
+
+
+FAULTS = {
+    "429": r"too many requests \(429\), tried 3 times",
+    "500": r"the server failed \(500\): always, tried 3 times",
+    "400": r"refused the request \(400\): always",
+    "html": r"answered HTML, not JSON \(it begins with '<html>",
+    "stops": "the connection broke off",
+    "nan": "NaN or infinity",
+    "few": "gave 4 vectors for 5 texts",
+    "ragged": "have the dimensions 5, 6",
+    "changing": "gave vectors of dimension",
+    "tokens": r"one vector a token \(2 × 6\)",
+    "slow": "no answer within 0.3 seconds",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_bad_answer_is_one_line(server, fault):
+    server.fault = fault
+    quick = {"timeout": 0.3, "retries": 0} if fault == "slow" else {}
+    with pytest.raises(EndpointError, match=FAULTS[fault]) as caught:
+        endpoint(server, protocol="openai", concurrency=1, **quick).vectors(TEXTS)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(server.url)
+
+
+def test_the_first_failure_stops_the_requests_that_wait(server):
+    server.fault = "400"
+    with pytest.raises(EndpointError):
+        endpoint(server, protocol="openai", concurrency=1, batch=1).vectors(TEXTS)
+    assert len(server.asked) < len(TEXTS)
+
+
+def test_nobody_listens():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(EndpointError, match=r"cannot be reached \(Connection refused\), tried 2 times"):
+        Endpoint(f"http://127.0.0.1:{port}/embed", protocol="tei", retries=1, pause=0.001).send(["a"])
+
+
+def test_a_path_that_is_not_served_names_those_that_were_tried(server):
+    with pytest.raises(EndpointError, match=r"not served there \(404\): no such path"):
+        Endpoint(server.url.replace("/v1/", "/v2/").replace("embeddings", "x/embeddings")).resolved().send(["a"])
+    with pytest.raises(EndpointError, match="/there/v1/embeddings, /there/api/embed, /there/embed"):
+        Endpoint(server.url.replace("/v1/embeddings", "/there"), retries=0).resolved()
+
+
+def test_a_key_is_sent_and_seen_nowhere_else(server, monkeypatch):
+    server.key = SECRET
+    source = endpoint(server, protocol="openai")
+    with pytest.raises(
+        EndpointError, match=r"refused \(401\): no such key. Put the key into .* POOLSCOPE_API_KEY"
+    ) as caught:
+        source.send(["a"])
+    monkeypatch.setenv("OTHER_KEY", SECRET)
+    other = endpoint(server, protocol="openai", key_variable="OTHER_KEY")
+    assert len(other.send(["a"])) == 1
+    assert server.headers[-1]["Authorization"] == f"Bearer {SECRET}"
+    server.fault = "500"
+    with pytest.raises(EndpointError) as failed:
+        other.send(["a"])
+    for seen in (repr(other), str(other.to_dict()), str(caught.value), str(failed.value), other.name):
+        assert SECRET not in seen
+
+
+def test_secrets_of_an_address_are_refused_or_left_out():
+    with pytest.raises(InputError, match="https://host/embed holds a user or password") as caught:
+        Endpoint(f"https://me:{SECRET}@host/embed")
+    assert SECRET not in str(caught.value)
+    source = Endpoint(f"https://host/embed?code={SECRET}")
+    assert SECRET not in source.name
+    assert SECRET not in str(source.to_dict())
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/embed", "http://", "http://host:port/embed"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(InputError, match="allowed: an http or https address"):
+        Endpoint(url)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"batch": 0}, {"concurrency": 0}, {"retries": -1}, {"timeout": 0}, {"protocol": "x"}]
+)
+def test_settings_that_cannot_be_are_refused(settings):
+    with pytest.raises(InputError, match=f"{next(iter(settings))}: received"):
+        Endpoint("http://host/embed", **settings)

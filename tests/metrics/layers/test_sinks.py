@@ -1,0 +1,59 @@
+"""Sinks by hand: the first token's length, and the numbers without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import zoo
+from poolscope import layers
+from poolscope.clouds import TokenClouds
+from poolscope.metrics.layers.sinks import first_token, sink_states, sinks, without_first
+from poolscope.numbers.moments import concentration_ratio
+from tiny_models import TEXTS
+
+
+def test_the_first_token_beside_the_others():
+    random = np.random.default_rng(0)
+    texts = [random.normal(size=(n, 6)) + 1 for n in (5, 1, 2, 9)]
+    times, ratio = first_token(np.concatenate(texts), np.cumsum([0, 5, 1, 2, 9]))
+    for k, cloud in enumerate(texts):
+        if len(cloud) == 1:
+            assert np.isnan(times[k])
+            assert np.isnan(ratio[k])
+            continue
+        norms = np.linalg.norm(cloud, axis=1)
+        assert times[k] == pytest.approx(norms[0] / np.median(norms[1:]))
+        assert ratio[k] == pytest.approx(concentration_ratio(cloud[1:]))
+
+
+def test_a_sink_is_one_in_most_texts():
+    times = np.array([[1.0, 9.0, np.nan], [1.2, 8.0, np.nan], [7.0, 1.0, np.nan]])
+    assert sink_states(times).tolist() == [False, True, False]
+
+
+def test_layers_names_sinks_with_and_without_them():
+    """A model whose first token is long: its embedding table is scaled for the token that stands first."""
+    model, tokenizer = zoo.family("Llama")
+    table = model.get_input_embeddings().weight.data
+    first = tokenizer(TEXTS[0])["input_ids"][0]
+    table[first] *= 400
+    result = layers((model, tokenizer), TEXTS, socm_texts=5)
+    (row, *_) = sinks(result)
+    assert row.state == "0"
+    assert row.times > 50
+    assert row.texts == 1
+    assert row.socm_without == result.socm[0].without_first
+    assert abs(row.socm_without - row.socm) > 0.1
+    plain = layers(zoo.family("Llama"), TEXTS, socm_texts=5)
+    # Nothing but the first token differs, so that without it both models are the same in this state.
+    assert row.ratio_without == pytest.approx(plain.means("concentration_without_first").mean[0])
+    assert row.ratio != pytest.approx(plain.means("concentration_ratio").mean[0], rel=0.1)
+    assert "0" not in [sink.state for sink in sinks(plain)]
+    assert plain.socm[0].without_first is None
+
+
+def test_texts_of_one_token_have_nothing_left():
+    clouds = TokenClouds.from_arrays([np.ones((1, 2)), np.ones((3, 2)), np.ones((2, 2))])
+    assert without_first(clouds).lengths.tolist() == [2, 1]
+    assert without_first(clouds[:2]) is None

@@ -1,0 +1,87 @@
+"""Many models on the same texts: the numbers, what is kept, what could not be measured."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import poolscope
+from command_line import run
+from poolscope.errors import InputError
+from poolscope.research.zoo import COLUMNS, Zoo, zoo
+
+SUBJECTS, VERBS = ("A dog", "The sea", "My lamp", "One bird"), ("sleeps", "shines", "waits and waits")
+PLACES = ("old harbour", "house", "long road home")
+TEXTS = [f"{subject} {verb} near the {place}" for subject in SUBJECTS for verb in VERBS for place in PLACES]
+MODELS = {"one": "builtin:wordllama", "gone": "./no-such-folder"}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("zoo")
+    return folder, zoo(MODELS, TEXTS, output=folder, cache=False)
+
+
+def test_numbers_are_those_of_the_metrics(measured):
+    _, result = measured
+    numbers = result.runs[0]["numbers"]
+    clouds = poolscope.encode("builtin:wordllama", TEXTS)
+    for name, settings in {"socm": {}, "socm_eps": {"eps": 1e-9}, "socm_trace": {"scale": "trace"}}.items():
+        assert numbers[name]["value"] == pytest.approx(poolscope.socm(clouds, **settings).mean, rel=1e-6)
+        assert numbers[name]["interval"]["low"] < numbers[name]["value"] < numbers[name]["interval"]["high"]
+    assert set(numbers) <= set(COLUMNS)
+    assert {"anisotropy", "hub_skewness", "concentration", "mean_share"} <= set(numbers)
+    assert result.runs[0]["levels"]["cone"] in ("ok", "watch", "repair", "unchecked")
+
+
+def test_a_model_that_cannot_be_had_stands_there_with_the_reason(measured):
+    folder, result = measured
+    assert [run["status"] for run in result.runs] == ["measured", "not reached"]
+    assert "no-such-folder" in result.runs[1]["reason"]
+    assert "gone: not reached" in (folder / "zoo.md").read_text(encoding="utf-8")
+    assert "layers" in " ".join(result.runs[0]["notes"])  # a table has none, and it is said
+
+
+def test_what_is_there_is_not_measured_again(measured, tmp_path):
+    folder, result = measured
+    said = []
+    again = zoo(MODELS, TEXTS, output=folder, cache=False, say=said.append)
+    assert "one: measured already" in said
+    assert again.runs[0] == json.loads(json.dumps(result.runs[0]))
+    said.clear()
+    numbers = folder / "models" / "one" / "numbers.json"
+    numbers.write_text(numbers.read_text(encoding="utf-8")[:-40], encoding="utf-8")  # as a torn disk leaves it
+    zoo({"one": MODELS["one"]}, TEXTS, output=folder, cache=False, say=said.append)
+    assert "one: loading" in said
+
+
+def test_other_texts_are_measured_anew(measured):
+    folder, result = measured
+    other = zoo({"one": MODELS["one"]}, TEXTS[:-1], output=folder, cache=False)
+    assert other.runs[0]["numbers"]["socm"] != result.runs[0]["numbers"]["socm"]
+    assert other.corpus["texts"] == len(TEXTS) - 1
+
+
+def test_round_trip_and_table(measured, tmp_path):
+    _, result = measured
+    result.save(tmp_path / "zoo.json")
+    assert Zoo.load(tmp_path / "zoo.json").rows() == result.rows()
+    assert result.to_table()["model"].to_pylist() == ["one", "gone"]
+    assert result.to_table()["socm"].to_pylist()[1] is None
+
+
+def test_names_must_differ(tmp_path):
+    with pytest.raises(InputError, match="different names"):
+        zoo(["a/model", "b/model"], TEXTS, output=tmp_path)
+    with pytest.raises(InputError, match="one or more"):
+        zoo([], TEXTS, output=tmp_path)
+
+
+def test_command(measured, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS), encoding="utf-8")
+    shown = run("research", "zoo", "table=builtin:wordllama", "-o", tmp_path / "out", "--texts", texts, "--no-cache")
+    assert "measured: 1 of 1" in shown
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"zoo.csv", "zoo.md", "zoo.html", "zoo.json", "models"} == names
