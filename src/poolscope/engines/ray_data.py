@@ -49,7 +49,8 @@ class RayEngine:
             num_gpus=self.gpus,
         )
         seen = set()
-        for batch in outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        batches: Any = outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        for batch in batches:
             for shard, outcome in zip(batch["shard"].to_pylist(), batch["outcome"].to_pylist(), strict=True):
                 if shard not in seen:
                     seen.add(shard)
