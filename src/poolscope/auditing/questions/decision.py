@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Action, Answer, Question, TableView
+from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
 from poolscope.auditing.standings import standings, standings_figure
 from poolscope.auditing.subject import Subject
 from poolscope.verdicts import LEVELS, Basis, Level, Verdict, worst_level
@@ -22,12 +22,13 @@ CERTAINTY: Mapping[Basis, str] = {
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
     "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
     "beyond chance": "moderate: that there is an excess is beyond chance, its size is an estimate",
-    "trial": "high: the repair won on held-out texts, and the 99 % interval of its gain lies above zero",
-    "small gain": "high that a repair helps, as it won on held-out texts; but by less than the threshold asks",
+    "trial": "high: the repair won on held-out queries, and the 99 % interval of its gain lies above zero",
+    "small gain": "high that a repair helps, as it won on held-out queries; but by less than the threshold asks",
     "no cure": "moderate: the number lies beyond its threshold, but nothing that was tried against it has helped",
     "too few": "moderate: the number lies beyond its threshold; too few queries tell if it harms or a repair helps",
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
+    "lost": "high: all of the 95 % interval of what the cut-off loses lies beyond the threshold",
     "few texts": "moderate: a few texts carry the number; without them it is less serious",
     "declared": "a sign: read from what the model declares, not measured",
 }
@@ -39,10 +40,12 @@ _OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of t
 def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     """What comes first of all that the answers ask for, with its command, cost and certainty."""
     open_answers = ranked(answers)
-    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers)
+    # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
+    within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
+    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, within)
     measured, left = _measured(answers)
-    if _little(answers) and open_answers:
-        sentence = f"{sentence} {_how_little(answers)}"
+    if _little(within) and open_answers:
+        sentence = f"{sentence} {_how_little(within)}"
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -52,7 +55,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     drawn = standings(answers, subject.thresholds)
     return Answer(
         "decision",
-        Verdict(_level(answers), sentence, float(len(open_answers)), None, None, evidence),
+        Verdict(_level(within), sentence, float(len(open_answers)), None, None, evidence),
         {**numbers, "certainty": sure},
         action,
         tables={"actions": _table(open_answers)},
