@@ -300,7 +300,7 @@ def test_missing_paths_and_foreign_objects(tmp_path: Path) -> None:
     for source in (b"bytes", 3, None):
         with pytest.raises(InputError, match="a path, a table or an iterable of strings"):
             read_texts(source)
-    with pytest.raises(InputError, match="only built-in corpus is builtin:docstrings"):
+    with pytest.raises(InputError, match="built-in corpora are builtin:docstrings and builtin:manuals"):
         read_texts("builtin:novels")
 
 

@@ -41,7 +41,6 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
 
     server = library.MCPServer("poolscope", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
 
-    @server.tool()
     def audit_texts(texts: str, model: str = arguments.MODEL, limit: int = _TEXTS) -> dict[str, Any]:
         """Audit an embedding model on a file of texts (.txt, .jsonl, .csv, .parquet).
 
@@ -50,7 +49,6 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         with _in_one_line(refused):
             return audit_file(texts, model, limit)
 
-    @server.tool()
     def check_runtime(url: str, reference: str, model: str | None = None) -> dict[str, Any]:
         """Does an embedding server give the vectors of the reference model, and if not, what does it do instead?
 
@@ -59,12 +57,13 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         with _in_one_line(refused):
             return check_server(url, reference, model, allowed=(*LOOPBACK, *hosts))
 
-    @server.tool()
     def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[str, Any]:
         """Two texts: the cosine of their pooled vectors, and how far their token clouds differ behind it."""
         with _in_one_line(refused):
             return compare_texts(first, second, model)
 
+    for tool in (audit_texts, check_runtime, explain_pair):
+        server.tool()(tool)
     return server
 
 

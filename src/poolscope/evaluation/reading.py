@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, as_texts, read_pairs, read_texts
-from poolscope.texts.records import BUILTIN
+from poolscope.texts.records import BUILTIN, MANUALS
 from poolscope.texts.sources import open_table
 
 # Words that a text needs to be cut in two.
@@ -98,7 +98,7 @@ def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, 
             f"{kind}: received the columns {columns}; needed: {len(usual)}, for {', '.join(usual)}{third}."
         )
     names = columns or usual
-    if isinstance(source, str) and source == BUILTIN:
+    if isinstance(source, str) and source in (BUILTIN, MANUALS):
         return names
     table = open_table(source)
     if missing := [name for name in names if name not in table.kinds]:

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.corpus import docstrings, summary_body_pairs
 from poolscope.texts.documents import documents_table, is_documents
+from poolscope.texts.manuals import heading_pairs, manuals
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
     BUILTIN,
+    MANUALS,
     PairRow,
     Pairs,
     Tally,
@@ -84,7 +86,7 @@ def read_texts(
     source
         A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.arrow`, `.feather`: a
         row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, or tables), a pattern
-        such as `"data/*.parquet"`, `"-"` (lines of standard input), `"builtin:docstrings"`,
+        such as `"data/*.parquet"`, `"-"` (lines of standard input), `"builtin:docstrings"`, `"builtin:manuals"`,
         `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"` (`"stream:…"`: row by row, nothing kept), a table in memory (data
         frame, Arrow table, data set, dict of lists) or any iterable of strings.
     column
@@ -199,9 +201,10 @@ def _refuse_no_texts(source: Any) -> None:
 
 
 def _builtin(name: str) -> Texts:
-    if name != BUILTIN:
-        raise InputError(f"received '{name}'; the only built-in corpus is {BUILTIN}. Ask for that one.")
-    return docstrings()
+    corpora = {BUILTIN: docstrings, MANUALS: manuals}
+    if name not in corpora:
+        raise InputError(f"received '{name}'; the built-in corpora are {' and '.join(corpora)}. Ask for one of them.")
+    return corpora[name]()
 
 
 def _refuse_columns(named: Sequence[str], name: str) -> None:
@@ -332,7 +335,7 @@ def read_pairs(
     ----------
     source
         A table as `read_texts` takes it: a path, a hub name, a data frame, a dict of lists. `"builtin:docstrings"`
-        gives the pairs summary → body of the built-in corpus.
+        gives the pairs summary → body of the built-in corpus, `"builtin:manuals"` those of heading → passage.
     query_column, document_column
         The columns of the two texts.
     label_column
@@ -359,8 +362,8 @@ def read_pairs(
 
     """
     refuse_arguments("read_pairs", renamed, sample="limit")
-    if isinstance(source, str) and source == BUILTIN:
-        pairs = summary_body_pairs()
+    if isinstance(source, str) and source in (BUILTIN, MANUALS):
+        pairs = summary_body_pairs() if source == BUILTIN else heading_pairs()
         return pairs if limit is None else pairs.sample(limit, seed)
     table = open_table(source, encoding=encoding)
     table.require(query_column, "--query-column")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 
-BUILTIN = "builtin:docstrings"
+BUILTIN, MANUALS = "builtin:docstrings", "builtin:manuals"
 LONG = 1_000_000
 """A text of more characters than this is reported as long."""
 
