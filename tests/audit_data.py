@@ -6,9 +6,12 @@ import zlib
 
 import numpy as np
 
+from poolscope.auditing.question import QUESTIONS
 from tiny_models import WORDS
 
 DIMENSION = 24
+# The questions that are asked of every model; others are about vectors alone.
+ASKED = [key for key, question in QUESTIONS.items() if question.applies is None]
 
 
 def sentences(count: int, *, low: int = 8, high: int = 40, seed: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""A package from outside: its metric, question, encoder and repair are found wherever poolscope's own are."""
+"""A package from outside: its metric, question, encoder, connector and repair are found wherever ours are."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ print(json.dumps({
     "compare": run("compare", *audits),
     "correlate": run(*correlate, "--control", "none"),
     "tune": run("tune", models[0], texts, "--search", "turned"),
+    "vectors": run("audit", "spiral:300", "--no-files"),
 }))
 """
 
 
 def install(site: Path) -> None:
     """The package of the documentation, as an installer would leave it: a module, and the metadata that names it."""
-    chapter = PAGE.read_text(encoding="utf-8").partition("## A package with all four")[2]
+    chapter = PAGE.read_text(encoding="utf-8").partition("## A package with all of them")[2]
     blocks = dict(re.findall(r"^```(toml|py)\n(.*?)^```", chapter, re.DOTALL | re.MULTILINE))
     name, module = re.findall(r'^(\w+) = "(\w+)"', blocks["toml"], re.MULTILINE)[0]
     metadata = site / f"{module}-1.0.dist-info"
@@ -67,4 +68,5 @@ def test_metric_question_encoder_and_repair_of_another_package_are_found_everywh
     assert re.search(r"10\. Repetition +ok", seen["compare"])
     assert re.search(r"repetition +3 ", seen["correlate"])  # a point a model
     assert "turned" in seen["tune"]
+    assert "300 vectors of dimension 3" in seen["vectors"]
     assert "mean removal" not in seen["tune"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from audit_data import ASKED
 from poolscope.auditing.question import QUESTIONS, Number, Question, Threshold, register, unchecked
 from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS
@@ -136,7 +137,14 @@ def test_every_question_keeps_the_contract(key):
 
 def test_the_page_lists_every_question_in_order():
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-    places = [page.index(f"| {number} | {each.words} |") for number, each in enumerate(QUESTIONS.values(), 1)]
+    places = [page.index(f"| {number} | {QUESTIONS[key].words} |") for number, key in enumerate(ASKED, 1)]
+    assert places == sorted(places)
+
+
+def test_the_page_of_vectors_lists_the_questions_that_only_they_are_asked():
+    page = (Path(__file__).parents[2] / "docs" / "vectors.md").read_text(encoding="utf-8")
+    alone = [question for question in QUESTIONS.values() if question.key not in ASKED]
+    places = [page.index(f"| `{question.key}` | {question.words} |") for question in alone]
     assert places == sorted(places)
 
 

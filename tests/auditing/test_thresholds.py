@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from audit_data import ASKED
 from poolscope.auditing.question import QUESTIONS
 from poolscope.auditing.thresholds import Thresholds, defaults, read_thresholds
 from poolscope.errors import InputError
@@ -28,10 +29,13 @@ def test_every_threshold_has_a_reason_and_a_question_and_stands_once():
 
 
 def test_the_page_lists_every_threshold_as_it_is():
-    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-    for number, question in enumerate(QUESTIONS.values(), 1):
+    pages = {
+        name: (Path(__file__).parents[2] / "docs" / name).read_text("utf-8") for name in ("audit.md", "vectors.md")
+    }
+    for key, question in QUESTIONS.items():
+        page, home = ("audit.md", str(ASKED.index(key) + 1)) if key in ASKED else ("vectors.md", f"`{key}`")
         for threshold in question.thresholds:
-            assert f"| `{threshold.name}` | {threshold.value:g} | {number} | {threshold.why} |" in page
+            assert f"| `{threshold.name}` | {threshold.value:g} | {home} | {threshold.why} |" in pages[page]
 
 
 def judged(verdict):

@@ -72,7 +72,7 @@ def test_the_command_line_takes_vectors_with_and_without_texts(tmp_path):
     np.save(tmp_path / "v.npy", VECTORS)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS), encoding="utf-8")
     printed = run("audit", tmp_path / "v.npy", "--no-files")
-    assert "v.npy · 60 vectors of dimension 24" in printed
+    assert "60 vectors of dimension 24" in printed
     run("audit", tmp_path / "v.npy", tmp_path / "texts.txt", "--no-files", "--json", tmp_path / "a.json")
     answers = {each["key"]: each for each in json.loads((tmp_path / "a.json").read_text())["answers"]}
     assert answers["scores"]["value"] is not None

@@ -53,7 +53,7 @@ def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
         tmp_path / "r.safetensors",
     )
     result = tune(str(folder), split_half_task(lines), temperatures=[0.5, 1], limit=None)
-    assert f"{result.verdict.level}: {result.verdict.sentence}" in output.replace("\n", "")
+    assert f"{result.verdict.level} {result.verdict.sentence}" in " ".join(output.split())
     for row in result.rows():
         assert f"{row['difference']:+.4f}" in output
         assert row["candidate"] in output

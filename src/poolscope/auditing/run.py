@@ -22,7 +22,7 @@ from poolscope.auditing.subject import StoredEncoder, Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
-from poolscope.connectors.base import Distance
+from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.objects import as_vector_source, is_vector_source
@@ -136,8 +136,12 @@ def audit(
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
     )
-    with watch:
-        result = ask(subject, seconds=encoding, watch=watch)
+    try:
+        with watch:
+            result = ask(subject, seconds=encoding, watch=watch)
+    finally:
+        if collection is not None and not isinstance(model, Collection):
+            collection.close()
     if cache and subject.texts is not None:
         characters = sum(map(len, subject.texts))
         Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
@@ -294,7 +298,9 @@ def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) ->
     """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
-    return Named(_name(model), "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+    name = _name(model)
+    name = without_secrets(name) if name is not None and vectors else name
+    return Named(name, "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
 
 
 def _name(value: Any) -> str | None:

@@ -287,3 +287,8 @@ class Subject:
 
         report = ReadReport(read=len(self), kept=len(self))
         return Texts(tuple(self.ids), tuple(self.texts), None, self.source, report).digest
+
+
+def has_vectors_only(subject: Subject) -> bool:
+    """Is there no model and no cloud, but vectors? Then what a file or an index can be wrong about is asked too."""
+    return subject.collection is not None

@@ -84,6 +84,7 @@ def audit(
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds
     from poolscope.connectors import is_index
+    from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
     from poolscope.texts.plain import asked_encoding
@@ -98,9 +99,10 @@ def audit(
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
-    again = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
+    again |= {"vector_column": vector_column, "distance": distance}
     named = Named(
-        model,
+        without_secrets(model),
         None if texts == PIPE else texts or "",
         {**reading, "encoding": asked_encoding()},
         options,
@@ -168,7 +170,10 @@ def _of_vectors(
         corpus = read_texts(
             texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
         )
-    return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    try:
+        return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+    finally:
+        collection.close()
 
 
 def _watch() -> Watch | None:

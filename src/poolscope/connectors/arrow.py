@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
@@ -133,7 +132,9 @@ def _has_vectors(path: Path) -> bool:
     return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
 
 
-def _dataset(path: Path) -> ds.Dataset:
+def _dataset(path: Path) -> Any:
+    import pyarrow.dataset as ds  # it brings pandas along, where that is installed: not before it is needed
+
     kind = FORMATS.get(path.suffix.lower(), "parquet")
     if path.is_dir():
         return ds.dataset(sorted(map(str, path.rglob("*.parquet"))), format=kind)

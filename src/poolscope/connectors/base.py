@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ VECTORS = ("vector", "vectors", "embedding", "embeddings")
 VECTOR_HINTS = ("embed", "vector", "emb")
 TEXTS = (*WELL_KNOWN, "texts", "chunk", "page_content", "chunk_text", "title_text")
 IDS = ("id", "ids", "_id", "uuid", "doc_id", "chunk_id")
+
+
+_SECRET = re.compile("pass|key|token|secret", re.IGNORECASE)
 
 
 class ConnectionFailedError(PoolscopeError, ConnectionError):
@@ -68,7 +72,10 @@ class Search:
 
 
 class Connector(Protocol):
-    """Rows with vectors, from wherever. `name` is shown everywhere, so it holds no secret."""
+    """Rows with vectors, from wherever. `name` is shown everywhere, so it holds no secret.
+
+    Two members more are used where a connector has them: `search`, a `Search`, and `close`.
+    """
 
     @property
     def name(self) -> str:
@@ -94,7 +101,7 @@ class Connector(Protocol):
 class ConnectorKind:
     """A kind of store: `words` say what to write, `accepts` recognises it and `open` makes the connector.
 
-    `extra` is the extra of poolscope that brings the client, `modules` what it is imported as.
+    `extra` is the extra of poolscope that brings the client.
     """
 
     name: str
@@ -102,7 +109,6 @@ class ConnectorKind:
     accepts: Callable[[str], bool]
     open: Callable[[str, Fields], Connector]
     extra: str | None = None
-    modules: tuple[str, ...] = field(default=())
 
 
 def guess(names: Iterable[str], usual: Sequence[str], hints: Sequence[str] = ()) -> str | None:
@@ -157,6 +163,20 @@ def safe_name(address: str) -> str:
     parts = urlsplit(address)
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, place, parts.path, "", "")) if parts.netloc else address.partition("?")[0]
+
+
+def without_secrets(address: str) -> str:
+    """An address as it may stand in a command: without password, and otherwise whole.
+
+    >>> without_secrets("postgresql://me:secret@host/base?table=t&password=p"), without_secrets("my:vectors.npy")
+    ('postgresql://me@host/base?table=t', 'my:vectors.npy')
+    """
+    parts = urlsplit(address)
+    if not parts.netloc:
+        return address
+    user, at, place = parts.netloc.rpartition("@")
+    kept = [(key, value) for key, value in parse_qsl(parts.query) if not _SECRET.search(key)]
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=urlencode(kept)))
 
 
 def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> ConnectionFailedError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,9 +46,14 @@ class Collection:
     distance: Distance | None = None
     search: Search | None = None
     notes: tuple[str, ...] = ()
+    connector: Connector | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def close(self) -> None:
+        """Let go of the connection that the search needs; the vectors stay."""
+        close_connector(self.connector)
 
     def __repr__(self) -> str:
         return f"Collection({len(self):,} vectors of dimension {self.dimension} from {self.source})"
@@ -141,7 +146,7 @@ def array_collection(
     """The collection of a matrix in memory (N × d), with texts, ids and groups where they are known.
 
     >>> array_collection(np.array([[1.0, 0.0], [0.0, 0.0], [1.0, np.nan]])).faults
-    {'all zeros': 1, 'NaN or infinity': 1}
+    {'NaN or infinity': 1, 'all zeros': 1}
     """
     table = np.asarray(vectors)
     if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
@@ -179,9 +184,23 @@ def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> 
     if connector.distance not in (None, *DISTANCES):
         raise InputError(f"{connector.name}: distance {connector.distance!r}; allowed: {', '.join(DISTANCES)}.")
     draw = _Draw(connector.name, MOST_ROWS if limit is None else limit, seed)
-    for batch in connector.batches(BATCH):
-        draw.add(batch)
-    return draw.collection(connector)
+    try:
+        for batch in connector.batches(BATCH):
+            draw.add(batch)
+        collection = draw.collection(connector)
+    except BaseException:
+        close_connector(connector)
+        raise
+    if collection.search is None or collection.search.exact:  # nothing more will be asked of the store
+        collection.close()
+    return collection
+
+
+def close_connector(connector: Connector | None) -> None:
+    """Close it, if that is something it can do."""
+    close = getattr(connector, "close", None)
+    if close is not None:
+        close()
 
 
 class _Draw:
@@ -300,6 +319,7 @@ class _Draw:
             distance=connector.distance,
             search=getattr(connector, "search", None),
             notes=tuple(notes),
+            connector=connector,
         )
         return _with_own_texts(whole, [text for _, text, _ in rows]) if self.has_texts else whole
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.clouds.vectors import Vectors
+from poolscope.connectors import chroma, faiss_files, lance, postgres, qdrant
 from poolscope.connectors.arrow import is_arrow_source, open_arrow, table_connector
 from poolscope.connectors.base import DISTANCES, Connector, ConnectorKind, Distance, Fields
 from poolscope.connectors.collection import Collection, array_collection, gather
@@ -26,6 +27,29 @@ from poolscope.texts.tables import is_table
 CONNECTORS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
+        ConnectorKind(
+            "qdrant",
+            "qdrant://host:port/collection or qdrant:folder/collection",
+            qdrant.accepts,
+            qdrant.open_qdrant,
+            extra="qdrant",
+        ),
+        ConnectorKind(
+            "chroma",
+            "chroma:folder/collection or chroma://host:port/collection",
+            chroma.accepts,
+            chroma.open_chroma,
+            extra="chroma",
+        ),
+        ConnectorKind(
+            "pgvector",
+            "postgresql://user@host/base?table=NAME",
+            postgres.accepts,
+            postgres.open_postgres,
+            extra="pgvector",
+        ),
+        ConnectorKind("faiss", "faiss:file", faiss_files.accepts, faiss_files.open_faiss, extra="faiss"),
+        ConnectorKind("lancedb", "lancedb:folder/table", lance.accepts, lance.open_lance, extra="lancedb"),
         ConnectorKind("numpy", "a .npy or .npz file", is_numpy, open_numpy),
         ConnectorKind(
             "arrow", "a .parquet, .arrow or .feather file or a folder of .parquet files", is_arrow_source, open_arrow

@@ -183,6 +183,27 @@ _ROWS = (
         page="hubs.md",
     ),
     Metric(
+        "spectrum",
+        "How many directions do vectors spread in, and does one dimension rule?",
+        needs="vectors",
+        measure="poolscope.metrics.spectrum:spectrum",
+        page="vectors.md",
+    ),
+    Metric(
+        "norms",
+        "How long are vectors, and which neighbours change with the distance?",
+        needs="vectors",
+        measure="poolscope.metrics.norms:norms",
+        page="vectors.md",
+    ),
+    Metric(
+        "contrast",
+        "Can the nearest be told from the rest, and is anything out of reach?",
+        needs="vectors",
+        measure="poolscope.metrics.neighbourhood:neighbourhood",
+        page="vectors.md",
+    ),
+    Metric(
         "windows",
         "What is lost when tokens are replaced by the means of adjacent windows?",
         needs="clouds",

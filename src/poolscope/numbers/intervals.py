@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -269,7 +269,7 @@ def paired_interval(
     if count < 2:
         return None
     centre, error = float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(count)
-    reach = float(stats.t.ppf((1 + level) / 2, count - 1))
+    reach = float(special.stdtrit(count - 1, (1 + level) / 2))
     ends = np.array([centre - reach * error, centre + reach * error])
     # About the centre, so that the variance of a draw is not lost in a large mean.
     moved = differences - centre
@@ -433,7 +433,7 @@ def share_of(number: float, count: int, *, level: float = 0.95, unit: str = "que
     """
     if not count:
         return Estimate(None)
-    share, z = number / count, float(stats.norm.ppf((1 + level) / 2))
+    share, z = number / count, float(special.ndtri((1 + level) / 2))
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
     ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
@@ -462,7 +462,7 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
 
 
 def _around(centre: float, error: float, freedom: float, level: float, answers: str, method: str) -> Interval:
-    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * float(error)
+    reach = float(special.stdtrit(freedom, (1 + level) / 2)) * float(error)
     return Interval(centre - reach, centre + reach, level, answers, method)
 
 
@@ -470,5 +470,5 @@ def _around_positive(centre: float, error: float, freedom: int, level: float, an
     """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
     if not centre > 0:
         return _around(centre, error, freedom, level, answers, method)
-    reach = np.exp(float(stats.t.ppf((1 + level) / 2, freedom)) * float(error) / centre)
+    reach = np.exp(float(special.stdtrit(freedom, (1 + level) / 2)) * float(error) / centre)
     return Interval(float(centre / reach), float(centre * reach), level, answers, f"{method}, on the log scale")

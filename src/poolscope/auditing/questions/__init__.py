@@ -8,13 +8,20 @@ from poolscope.auditing.questions import (
     decision,
     hubs,
     long,
+    neighbourhood,
+    norms,
     pooling,
     position,
+    rows,
     scores,
     short,
+    space,
     truncation,
 )
 
-OWN = tuple(
-    module.QUESTION for module in (scores, cone, pooling, truncation, short, long, position, averaging, hubs, decision)
+_MODULES = (
+    *(scores, cone, pooling, truncation, short, long, position, averaging, hubs),
+    *(rows, norms, space, neighbourhood),  # of vectors alone
+    decision,
 )
+OWN = tuple(module.QUESTION for module in _MODULES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Action, Answer, Question, TableView
+from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
 from poolscope.auditing.standings import standings, standings_figure
 from poolscope.auditing.subject import Subject
 from poolscope.verdicts import LEVELS, Basis, Level, Verdict, worst_level
@@ -39,10 +39,12 @@ _OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of t
 def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     """What comes first of all that the answers ask for, with its command, cost and certainty."""
     open_answers = ranked(answers)
-    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers)
+    # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
+    within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
+    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, within)
     measured, left = _measured(answers)
-    if _little(answers) and open_answers:
-        sentence = f"{sentence} {_how_little(answers)}"
+    if _little(within) and open_answers:
+        sentence = f"{sentence} {_how_little(within)}"
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -52,7 +54,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     drawn = standings(answers, subject.thresholds)
     return Answer(
         "decision",
-        Verdict(_level(answers), sentence, float(len(open_answers)), None, None, evidence),
+        Verdict(_level(within), sentence, float(len(open_answers)), None, None, evidence),
         {**numbers, "certainty": sure},
         action,
         tables={"actions": _table(open_answers)},

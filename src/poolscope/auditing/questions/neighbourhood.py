@@ -1,0 +1,141 @@
+"""Can the nearest be told from the rest, and is anything out of reach?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.subject import Subject, has_vectors_only
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.metrics.neighbourhood import Neighbourhood, neighbourhood
+from poolscope.verdicts import LEVELS, Verdict
+
+# Fewer vectors than this have no neighbourhood to speak of: ten nearest are almost all.
+_LEAST_VECTORS = 50
+
+
+def answer(subject: Subject) -> Answer:
+    """Contrast, outliers and islands, beside Gaussian vectors of the same shape."""
+    chosen = subject.distinct
+    if len(chosen) < _LEAST_VECTORS:
+        return unchecked("neighbourhood", f"{len(chosen)} different vectors are too few ({_LEAST_VECTORS} are needed)")
+    vectors = subject.vectors[chosen]
+    if len(np.unique(np.round(vectors, 5), axis=0)) < _LEAST_VECTORS:
+        return unchecked("neighbourhood", "almost all vectors are copies of a few")
+    measured = neighbourhood(vectors, seed=subject.seed)
+    contrast = measured.contrast
+    return Answer(
+        "neighbourhood",
+        judge(measured, subject.thresholds),
+        {
+            "contrast": contrast.value,
+            "contrast_interval": contrast.interval,
+            "contrast_floor": contrast.floor,
+            "outliers": measured.outliers.value,
+            "outliers_interval": measured.outliers.interval,
+            "islands": measured.islands.value,
+            "islands_interval": measured.islands.interval,
+            "parts": measured.parts,
+        },
+        Action(
+            "repair",
+            "look at the vectors that nobody leads to: broken texts, another language, another model (table outlying)",
+            None,
+            "the work on those texts; encode again what changes",
+        ),
+        tables={"outlying": _table(subject, chosen, measured)},
+        draw={"neighbourhood": measured.figure},
+    )
+
+
+def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
+    """The most serious of the three; `watch` at most: whether a search suffers is asked of the recall."""
+    contrast, outliers, islands = measured.contrast, measured.outliers, measured.islands
+    floor = contrast.floor or 1.0
+    sentence = (
+        f"Two vectors lie {contrast.value:.2f} times as far apart as a vector and its nearest (by chance {floor:.2f}); "
+        f"{outliers.value:.1%} have no near neighbour (by chance {outliers.floor:.1%}); {islands.value:.1%} lie "
+        f"outside the largest part of the graph of neighbours (by chance {islands.floor:.1%})."
+    )
+    evidence = (
+        f"{measured.vectors:,} different vectors; contrast {contrast}; chance is that of Gaussian vectors of the same "
+        f"mean and covariance.",
+        f"No near neighbour: the nearest lies beyond the upper quartile of all nearest by more than three times the "
+        f"distance of the quartiles ({outliers}).",
+        f"The graph joins every vector with its {measured.k} nearest: {measured.parts:,} parts ({islands}).",
+    )
+    flat = limits.judge("flat", floor / contrast.known)
+    flat = flat if flat.level == "ok" else Verdict("watch", basis="beyond chance")
+    each = (
+        flat,
+        limits.judge("outlier", outliers.excess, outliers.interval),
+        limits.judge("island", islands.excess, islands.interval),
+    )
+    worst = max(each, key=lambda judged: LEVELS.index(judged.level))
+    return Verdict(worst.level, sentence, contrast.value, contrast.interval, floor, evidence, worst.basis)
+
+
+def _table(subject: Subject, chosen: np.ndarray, measured: Neighbourhood) -> pa.Table:
+    """The vectors that are outliers or lie apart, the farthest first."""
+    sizes = np.bincount(measured.part)
+    apart = measured.part != sizes.argmax()
+    rows = np.flatnonzero(measured.outlying | apart)
+    rows = rows[np.argsort(-measured.nearest_distance[rows], kind="stable")]
+    places = chosen[measured.positions[rows]]
+    texts = subject.texts
+    return pa.table(
+        {
+            "id": pa.array([subject.ids[k] for k in places], pa.string()),
+            "outlier": measured.outlying[rows],
+            "nearest_distance": measured.nearest_distance[rows],
+            "part": measured.part[rows],
+            "part_size": sizes[measured.part[rows]],
+            "text": pa.array([None if texts is None else texts[k] for k in places], pa.large_string()),
+        }
+    )
+
+
+QUESTION = Question(
+    "neighbourhood",
+    title="Neighbours",
+    words="Can the nearest be told from the rest, and is anything out of reach?",
+    page="vectors.md#neighbours",
+    number_name="contrast",
+    number_format=".2f",
+    metric="contrast",
+    answer=answer,
+    needs="vectors",
+    applies=has_vectors_only,
+    judge=judge,
+    thresholds=[
+        Threshold(
+            "flat_watch",
+            0.9,
+            "The contrast of chance over that of these vectors: above nine tenths the nearest is hardly nearer than it "
+            "would be among vectors that mean nothing.",
+        ),
+        Threshold("outlier_watch", 0.01, "One vector in a hundred, beyond chance, is far from all others."),
+        Threshold(
+            "island_watch",
+            0.05,
+            "One vector in twenty, beyond chance, lies where no neighbour of the others leads: a search that walks "
+            "from neighbour to neighbour may not get there.",
+        ),
+    ],
+    numbers=[Number("contrast", "contrast of the nearest", headline=True)],
+    tables={
+        "outlying": TableView(
+            "Vectors without near neighbours, or in parts of their own",
+            50,
+            {
+                "text": "Text",
+                "nearest_distance": "Distance to the nearest",
+                "outlier": "No near neighbour",
+                "part_size": "Vectors in its part",
+            },
+            searchable=True,
+            below={"text": "id"},
+        )
+    },
+)

@@ -1,0 +1,113 @@
+"""Are the vectors of one length, and does the search go by the right distance?"""
+
+from __future__ import annotations
+
+from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
+from poolscope.auditing.subject import Subject, has_vectors_only
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.metrics.norms import Norms, norms
+from poolscope.numbers.intervals import Estimate
+from poolscope.verdicts import Verdict
+
+_NAMES = {"cosine": "cosine", "dot": "inner product", "l2": "Euclidean distance"}
+
+
+def answer(subject: Subject) -> Answer:
+    """The lengths, and the neighbours that cosine and the distance in use do not share."""
+    if len(subject.distinct) < 3:
+        return unchecked("norms", "neighbours need three different vectors or more")
+    measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
+    distance = None if subject.collection is None else subject.collection.distance
+    return Answer(
+        "norms",
+        judge(measured, subject.thresholds, distance),
+        {
+            "norm_median": measured.median,
+            "norm_variation": measured.variation,
+            "changed_by_dot": measured.by_dot.value,
+            "changed_by_dot_interval": measured.by_dot.interval,
+            "changed_by_l2": measured.by_l2.value,
+            "changed_by_l2_interval": measured.by_l2.interval,
+            "distance_in_use": distance,
+        },
+        Action(
+            "configure",
+            "search by cosine, or bring all vectors to length 1 when they are written, unless the model was trained "
+            "with an inner product",
+            None,
+            "a setting of the index; nothing is encoded again",
+        ),
+        number_name=f"ten nearest that {_NAMES[_other(measured, distance)]} changes",
+        draw={"norms": measured.figure},
+    )
+
+
+def _other(measured: Norms, distance: str | None) -> str:
+    """The distance that cosine is set beside: the one in use, or the one that changes more."""
+    if distance in ("dot", "l2"):
+        return distance
+    return "dot" if measured.by_dot.known >= measured.by_l2.known else "l2"
+
+
+def judge(measured: Norms, limits: Thresholds, distance: str | None = None) -> Verdict:
+    """Lengths matter where the search goes by them: with cosine in use, or one length, they do not."""
+    other = _other(measured, distance)
+    changed: Estimate = measured.by_dot if other == "dot" else measured.by_l2
+    size = f"{measured.median:.3g}" if measured.median < 1000 else f"{measured.median:,.0f}"
+    if measured.normalised:
+        one = "All vectors have the length" if measured.unit else "All vectors have one length,"
+        sentence = f"{one} {size}: cosine, inner product and Euclidean distance give one order."
+        return Verdict("ok", sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance))
+    lengths = f"Lengths differ (median {size}, 5 to 95 %: {measured.low:.3g} to {measured.high:.3g})"
+    judged = limits.judge("distance", changed.known, changed.interval)
+    evidence = _evidence(measured, distance)
+    if distance == "cosine":
+        sentence = (
+            f"{lengths}, which the cosine in use leaves aside; {_NAMES[other]} would change {changed.value:.0%} of the "
+            f"ten nearest."
+        )
+        return Verdict("ok", sentence, changed.value, changed.interval, 0.0, evidence)
+    used = f"the {_NAMES[other]} in use" if distance else _NAMES[other]
+    sentence = f"{lengths}: {used} changes {changed.value:.0%} of the ten nearest by cosine."
+    basis = judged.basis
+    if distance is None:
+        sentence += " Which of them your search goes by is not known here (--distance)."
+        basis = None if basis is None else "untried"
+    return Verdict(judged.level, sentence, changed.value, changed.interval, 0.0, evidence, basis)
+
+
+def _evidence(measured: Norms, distance: str | None) -> tuple[str, ...]:
+    if measured.normalised:
+        return (f"{measured.vectors:,} vectors; their lengths vary by {measured.variation:.1e} of their mean.",)
+    return (
+        f"{measured.vectors:,} vectors; their lengths vary by {measured.variation:.1%} of their mean.",
+        f"Inner product changes {measured.by_dot.value:.1%} {measured.by_dot.interval} of the {measured.k} nearest by "
+        f"cosine, Euclidean distance {measured.by_l2.value:.1%} {measured.by_l2.interval}.",
+        f"The longest tenth stands {measured.long_among:.1f} times as often among the nearest by inner product as by "
+        f"cosine.",
+        *((f"In use: {_NAMES[distance]}.",) if distance else ()),
+    )
+
+
+QUESTION = Question(
+    "norms",
+    title="Lengths and distance",
+    words="Are the vectors of one length, and does the search go by the right distance?",
+    page="vectors.md#lengths-and-distance",
+    number_name="ten nearest that change",
+    number_format=".3f",
+    metric="norms",
+    answer=answer,
+    needs="vectors",
+    applies=has_vectors_only,
+    judge=judge,
+    thresholds=[
+        Threshold(
+            "distance_watch",
+            0.1,
+            "One of the ten nearest by cosine is another by the distance in use: a model trained for one of them is "
+            "searched by the other.",
+        )
+    ],
+    numbers=[Number("norm_variation", "variation of the lengths", compared=False)],
+)

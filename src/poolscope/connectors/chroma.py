@@ -1,0 +1,133 @@
+"""Chroma: `chroma:folder[/collection]` on this machine, or `chroma://host:port/collection`.
+
+A token is taken from the variable CHROMA_TOKEN, never from the address.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from numpy.typing import NDArray
+
+from poolscope.connectors.base import (
+    Batch,
+    Distance,
+    Fields,
+    Search,
+    failed,
+    guessed_notes,
+    metadata_fields,
+    safe_name,
+    string_or_none,
+)
+from poolscope.errors import InputError, require
+
+PREFIX = "chroma:"
+DOCUMENT = "document"
+"""What Chroma calls the text of a row, which is no field of its metadata."""
+
+_DISTANCES: dict[str, Distance] = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
+_REMEDY = "Check the address, that the server runs, and the token (CHROMA_TOKEN)."
+_LOOK = 20
+
+
+def accepts(name: str) -> bool:
+    """Is it an address of Chroma?"""
+    return name.startswith(PREFIX)
+
+
+def open_chroma(name: str, fields: Fields) -> ChromaConnector:
+    """The collection that the address names; the only one where it names none."""
+    chromadb, shown = require("chromadb", "chroma"), safe_name(name)
+    token = os.environ.get("CHROMA_TOKEN")
+    settings = require("chromadb.config", "chroma").Settings(anonymized_telemetry=False)
+    try:
+        if name.startswith(f"{PREFIX}//"):
+            parts = urlsplit(name)
+            headers = None if token is None else {"Authorization": f"Bearer {token}"}
+            place, port = parts.hostname or "localhost", parts.port or 8000
+            client = chromadb.HttpClient(host=place, port=port, headers=headers, settings=settings)
+            collection = parts.path.strip("/")
+        else:
+            folder, collection = _folder(name.removeprefix(PREFIX), shown)
+            try:
+                client = chromadb.PersistentClient(path=str(folder), settings=settings)
+            except ValueError:  # this process has it open already, with settings of its own
+                client = chromadb.PersistentClient(path=str(folder))
+        return ChromaConnector(shown, client, collection, fields)
+    except InputError:
+        raise
+    except Exception as error:
+        raise failed(shown, error, _REMEDY, token) from error
+
+
+def _folder(name: str, shown: str) -> tuple[Path, str]:
+    """The folder of the data base, and what stands behind it."""
+    whole = Path(name.partition("?")[0]).expanduser()
+    for folder, collection in ((whole, ""), (whole.parent, whole.name)):
+        if (folder / "chroma.sqlite3").is_file():
+            return folder, collection
+    raise InputError(f"{shown}: neither {whole} nor the folder above holds a chroma.sqlite3. Check the spelling.")
+
+
+class ChromaConnector:
+    """The rows of a collection, in the order in which they were added."""
+
+    def __init__(self, name: str, client: Any, collection: str, fields: Fields) -> None:
+        names = [each.name for each in client.list_collections()]
+        if collection == "" and len(names) == 1:
+            collection, name = names[0], f"{name.rstrip('/')}/{names[0]}"
+        if collection not in names:
+            raise InputError(
+                f"{name}: received no collection of these: {', '.join(names) or 'none'}. Name one at the end."
+            )
+        self.name = name
+        self._collection = client.get_collection(collection, embedding_function=None)
+        hnsw = (getattr(self._collection, "configuration_json", None) or {}).get("hnsw") or {}
+        self.distance = _DISTANCES.get(str(hnsw.get("space", "")))
+        first = self._collection.get(limit=_LOOK, include=["documents", "metadatas"])
+        rows = [row or {} for row in first["metadatas"] or ()]
+        has_documents = any(first["documents"] or ())
+        wanted = Fields(None, None if has_documents else fields.text, None, fields.group)
+        self._fields = metadata_fields(rows, wanted, name)
+        if has_documents and fields.text in (None, DOCUMENT):
+            self._fields = Fields(None, DOCUMENT, None, self._fields.group)
+        elif fields.text is not None:
+            self._fields = Fields(None, fields.text, None, self._fields.group)
+        self._own_text = self._fields.text == DOCUMENT and has_documents
+        self.notes: Sequence[str] = guessed_notes(fields, self._fields)
+        current = hnsw.get("ef_search")
+        self.search = Search(self._find, "HNSW", setting="ef_search", current=current)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """Page by page."""
+        place = 0
+        while True:
+            try:
+                rows = self._collection.get(limit=size, offset=place, include=["embeddings", "documents", "metadatas"])
+            except Exception as error:
+                raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
+            ids = rows["ids"]
+            if not ids:
+                return
+            metadata = [row or {} for row in rows["metadatas"] or [{}] * len(ids)]
+            yield Batch(
+                ids=ids,
+                vectors=rows["embeddings"] if rows["embeddings"] is not None else [None] * len(ids),
+                texts=rows["documents"] if self._own_text else _column(metadata, self._fields.text),
+                groups=_column(metadata, self._fields.group),
+            )
+            place += len(ids)
+
+    def _find(self, queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
+        """`ef_search` belongs to the collection and is not changed here: the store is only read."""
+        found = self._collection.query(query_embeddings=queries.tolist(), n_results=k, include=[])
+        return [list(ids) for ids in found["ids"]]
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str | None) -> list[str | None] | None:
+    return None if name is None else [string_or_none(row.get(name)) for row in rows]

@@ -1,0 +1,109 @@
+"""FAISS: `faiss:file`, with the texts in a file beside it (`?texts=FILE`, one a row) or as the second argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.connectors.base import Batch, Distance, Fields, Search, in_batches
+from poolscope.errors import InputError, reading, require
+from poolscope.texts import read_texts
+
+PREFIX = "faiss:"
+_SETTINGS = {
+    "hnsw": ("efSearch", (16, 32, 64, 128, 256, 512, 1024)),
+    "ivf": ("nprobe", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+}
+
+
+def accepts(name: str) -> bool:
+    """Is it a FAISS index?"""
+    return name.startswith(PREFIX)
+
+
+def open_faiss(name: str, fields: Fields) -> FaissConnector:
+    """The index of the file; texts of the file that `?texts=` names."""
+    place, _, query = name.removeprefix(PREFIX).partition("?")
+    path = Path(place).expanduser()
+    if not path.is_file():
+        raise InputError(f"{PREFIX}{place}: there is no such file. Check the spelling.")
+    texts = parse_qs(query).get("texts", [None])[0]
+    faiss = require("faiss", "faiss")
+    with reading(path.name, "Write it again with faiss.write_index.", kind=InputError, is_not="an index of FAISS"):
+        index = faiss.read_index(str(path))
+    return FaissConnector(path.name, index, fields, texts)
+
+
+class FaissConnector:
+    """The vectors of an index, made again from what it stores: exact for flat indexes, as the codes are for others."""
+
+    def __init__(self, name: str, index: Any, fields: Fields, texts: str | None) -> None:
+        faiss = require("faiss", "faiss")
+        self.name, self._index = name, index
+        metrics: dict[int, Distance] = {faiss.METRIC_INNER_PRODUCT: "dot", faiss.METRIC_L2: "l2"}
+        self.distance = metrics.get(index.metric_type)
+        self.notes: Sequence[str] = ()
+        self._ids, self._inner = self._numbered(faiss)
+        self._ivf = faiss.try_extract_index_ivf(self._inner)
+        if self._ivf is not None:
+            self._ivf.make_direct_map()
+        self._texts = None if texts is None else self._sidecar(texts, fields)
+        self.search = self._search(faiss)
+
+    def _numbered(self, faiss: Any) -> tuple[NDArray[np.int64], Any]:
+        """The ids of the rows, and the index below those ids."""
+        mapped = faiss.downcast_index(self._index)
+        if hasattr(mapped, "id_map"):
+            return faiss.vector_to_array(mapped.id_map), faiss.downcast_index(mapped.index)
+        return np.arange(self._index.ntotal), mapped
+
+    def _sidecar(self, texts: str, fields: Fields) -> list[str | None]:
+        """The text of each row: by id where the file has a column of ids, otherwise by its place."""
+        corpus = read_texts(texts, column=fields.text, id_column=fields.id)
+        known = dict(zip(corpus.ids, corpus.texts, strict=True))
+        if fields.id is None and corpus.report.read != len(self._ids):
+            raise InputError(
+                f"{texts}: received {corpus.report.read:,} texts for the {len(self._ids):,} vectors of {self.name}; "
+                f"one a vector is needed, in their order. Name a column of ids (--id-column)."
+            )
+        names = map(str, self._ids.tolist() if fields.id is not None else range(len(self._ids)))
+        self.notes = tuple(corpus.report.notes())
+        return [known.get(name) for name in names]
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """In the order of the rows."""
+        for part in in_batches(len(self._ids), size):
+            try:
+                vectors = self._inner.reconstruct_n(part.start, part.stop - part.start)
+            except RuntimeError as error:
+                kind = type(self._inner).__name__
+                raise InputError(
+                    f"{self.name}: a {kind} does not give its vectors back. Keep them in a file (.npy) and name that."
+                ) from error
+            texts = None if self._texts is None else self._texts[part]
+            yield Batch([str(name) for name in self._ids[part].tolist()], vectors, texts)
+
+    def _search(self, faiss: Any) -> Search:
+        hnsw = hasattr(self._inner, "hnsw")
+        kind = "hnsw" if hnsw else "ivf" if self._ivf is not None else ""
+
+        def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
+            params = None
+            if value is not None:
+                make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
+                params = make(efSearch=value) if hnsw else make(nprobe=value)
+            _, found = self._inner.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
+            return [[str(self._ids[k]) for k in row if k >= 0] for row in found.tolist()]
+
+        if not kind:
+            exact = "Flat" in type(self._inner).__name__
+            return Search(find, type(self._inner).__name__, exact=exact)
+        setting, values = _SETTINGS[kind]
+        current = self._inner.hnsw.efSearch if hnsw else self._ivf.nprobe
+        values = tuple(value for value in values if hnsw or value <= self._ivf.nlist)
+        return Search(find, kind.upper(), setting=setting, values=values, current=int(current))

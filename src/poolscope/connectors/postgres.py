@@ -1,0 +1,206 @@
+"""Postgres with pgvector: `postgresql://user@host/base?table=…&column=…`, with the fields `text`, `id` and `group`.
+
+The password comes from PGPASSWORD or a file .pgpass, as for every program of Postgres. One that stands in the address
+is used, and shown nowhere. Everything runs in one transaction that can only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.connectors.base import (
+    IDS,
+    TEXTS,
+    VECTOR_HINTS,
+    VECTORS,
+    Batch,
+    Distance,
+    Fields,
+    Search,
+    chosen,
+    failed,
+    guess,
+    guessed_notes,
+    safe_name,
+    string_or_none,
+)
+from poolscope.errors import InputError, require
+from poolscope.texts.reading import GROUP_COLUMNS
+
+SCHEMES = ("postgresql://", "postgres://")
+OWN = ("table", "column", "text", "id", "group")
+_DISTANCES: dict[str, tuple[Distance, str]] = {
+    "vector_cosine_ops": ("cosine", "<=>"),
+    "vector_ip_ops": ("dot", "<#>"),
+    "vector_l2_ops": ("l2", "<->"),
+    "halfvec_cosine_ops": ("cosine", "<=>"),
+    "halfvec_ip_ops": ("dot", "<#>"),
+    "halfvec_l2_ops": ("l2", "<->"),
+}
+_SETTINGS = {
+    "hnsw": ("hnsw.ef_search", (10, 20, 40, 80, 160, 320, 640, 1000)),
+    "ivfflat": ("ivfflat.probes", (1, 2, 4, 8, 16, 32, 64, 128)),
+}
+_CURRENT = {"hnsw": 40, "ivfflat": 1}
+_REMEDY = "Check host, port, user, data base and password (PGPASSWORD)."
+
+
+def accepts(name: str) -> bool:
+    """Is it an address of Postgres?"""
+    return name.startswith(SCHEMES)
+
+
+def open_postgres(name: str, fields: Fields) -> PostgresConnector:
+    """The table that the address names."""
+    psycopg = require("psycopg", "pgvector")
+    parts = urlsplit(name)
+    asked = dict(parse_qsl(parts.query))
+    table = asked.get("table")
+    shown = safe_name(name)
+    if not table:
+        raise InputError(f"{shown}: received no table; allowed: {shown}?table=NAME, and &column=NAME of the vectors.")
+    address = urlunsplit(parts._replace(query=urlencode({k: v for k, v in asked.items() if k not in OWN})))
+    wanted = Fields(
+        fields.vector or asked.get("column"),
+        fields.text or asked.get("text"),
+        fields.id or asked.get("id"),
+        fields.group or asked.get("group"),
+    )
+    try:
+        connection = psycopg.connect(address, connect_timeout=15)
+    except psycopg.Error as error:
+        raise failed(shown, error, _REMEDY, parts.password) from error
+    connection.read_only = True
+    try:
+        return PostgresConnector(f"{shown}?table={table}", connection, table, wanted)
+    except InputError:
+        connection.close()
+        raise
+    except psycopg.Error as error:
+        connection.close()
+        raise failed(shown, error, "Check the name of the table.", parts.password) from error
+
+
+class PostgresConnector:
+    """The rows of a table in the order in which they lie there, through a cursor of the server."""
+
+    def __init__(self, name: str, connection: Any, table: str, fields: Fields) -> None:
+        self.name, self._connection = name, connection
+        sql = require("psycopg.sql", "pgvector")
+        schema, _, bare = table.rpartition(".")
+        self._table = sql.Identifier(schema, bare) if schema else sql.Identifier(bare)
+        self._sql = sql
+        kinds = self._columns(table)
+        vectors = [each for each, kind in kinds.items() if kind.startswith(("vector", "halfvec"))]
+        names = list(kinds)
+        only = vectors[0] if len(vectors) == 1 else guess(vectors, VECTORS, VECTOR_HINTS)
+        vector = chosen("vectors", fields.vector, names, only, name)
+        if vector is None or vector not in vectors:
+            raise InputError(
+                f"{name}: {len(vectors)} of the columns {', '.join(names)} are vectors of pgvector. Name one."
+            )
+        words = [each for each, kind in kinds.items() if kind in ("text", "varchar") or kind.startswith("character")]
+        text = chosen("texts", fields.text, names, guess(words, TEXTS), name)
+        own = chosen("ids", fields.id, names, guess(names, IDS[:4]), name)
+        others = [each for each in names if each not in (vector, text, own)]
+        self._fields = Fields(
+            vector, text, own, chosen("groups", fields.group, names, guess(others, GROUP_COLUMNS), name)
+        )
+        self.notes: Sequence[str] = guessed_notes(fields, self._fields)
+        self.distance, self.search = self._index()
+
+    def _columns(self, table: str) -> dict[str, str]:
+        rows = self._connection.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            (table,),
+        ).fetchall()
+        if not rows:
+            raise InputError(
+                f"{self.name}: there is no such table. Check the spelling; a schema is written SCHEMA.TABLE."
+            )
+        return dict(rows)
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """A batch of rows at a time; nothing is held by the client but that."""
+        taken = self._fields
+        names = [name for name in (taken.id, taken.text, taken.group) if name is not None]
+        columns = self._sql.SQL(", ").join(
+            [
+                self._sql.SQL("{}::text").format(self._sql.Identifier(taken.vector)),
+                *(self._sql.SQL("{}::text").format(self._sql.Identifier(name)) for name in names),
+            ]
+        )
+        query = self._sql.SQL("SELECT {} FROM {} ORDER BY ctid").format(columns, self._table)
+        row = 0
+        try:
+            with self._connection.cursor(name="poolscope") as cursor:
+                cursor.itersize = size
+                cursor.execute(query)
+                while rows := cursor.fetchmany(size):
+                    yield self._batch(rows, names, row)
+                    row += len(rows)
+        except require("psycopg", "pgvector").Error as error:
+            raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def _batch(self, rows: Sequence[Sequence[Any]], names: Sequence[str], first: int) -> Batch:
+        def column(name: str | None) -> list[str | None] | None:
+            if name is None:
+                return None
+            place = 1 + list(names).index(name)
+            return [string_or_none(row[place]) for row in rows]
+
+        ids = column(self._fields.id)
+        return Batch(
+            ids=[str(first + k) for k in range(len(rows))] if ids is None else [name or "" for name in ids],
+            vectors=[None if row[0] is None else np.fromstring(row[0][1:-1], np.float32, sep=",") for row in rows],
+            texts=column(self._fields.text),
+            groups=column(self._fields.group),
+        )
+
+    def _index(self) -> tuple[Distance | None, Search | None]:
+        """The distance and the kind of the first index on the column; None for both where there is none."""
+        rows = self._connection.execute(
+            "SELECT am.amname, oc.opcname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            "JOIN pg_am am ON am.oid = c.relam JOIN pg_opclass oc ON oc.oid = i.indclass[0] "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+            "WHERE i.indrelid = to_regclass(%s) AND a.attname = %s AND am.amname IN ('hnsw', 'ivfflat')",
+            (self._table.as_string(self._connection), self._fields.vector),
+        ).fetchall()
+        known = [(kind, *_DISTANCES[name]) for kind, name in rows if name in _DISTANCES]
+        if not known or self._fields.id is None:
+            return (known[0][1] if known else None), None
+        kind, distance, operator = known[0]
+        setting, values = _SETTINGS[kind]
+
+        def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
+            return self._find(queries, k, operator, setting, value)
+
+        return distance, Search(find, kind, setting=setting, values=values, current=_CURRENT[kind])
+
+    def _find(self, queries: NDArray[Any], k: int, operator: str, setting: str, value: int | None) -> list[list[str]]:
+        query = self._sql.SQL("SELECT {}::text FROM {} ORDER BY {} {} %s LIMIT %s").format(
+            self._sql.Identifier(self._fields.id),
+            self._table,
+            self._sql.Identifier(self._fields.vector),
+            self._sql.SQL(operator),
+        )
+        found = []
+        with self._connection.transaction():
+            # An index is what is asked about: without this a small table is read from end to end.
+            self._connection.execute("SET LOCAL enable_seqscan = off")
+            if value is not None:
+                self._connection.execute(f"SET LOCAL {setting} = {int(value)}")
+            for row in queries:
+                written = "[" + ",".join(repr(float(number)) for number in row) + "]"
+                found.append([name for (name,) in self._connection.execute(query, (written, k)).fetchall()])
+        return found

@@ -1,0 +1,195 @@
+"""How much of their room vectors use: the effective rank of their spectrum, and dimensions that rule the cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.charts.files import COLOURS, style
+from poolscope.errors import InputError, require
+from poolscope.numbers.cosines import effective_rank
+from poolscope.numbers.intervals import Estimate, bootstrap_interval, mean_estimate
+from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.results import Result, bulk, origin, provenance
+
+Array = NDArray[np.float64]
+
+# Beyond this many vectors a draw of them is looked at; neighbours are compared among fewer.
+MOST_VECTORS, _MOST_NEIGHBOURS = 5000, 1000
+_ROTATIONS = 5
+_K = 10
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Spectrum(Result):
+    """How many directions vectors spread in, and whether single dimensions rule their cosines.
+
+    `effective_rank` is exp of the entropy of the singular values of the centred unit vectors, between 1 and d; its
+    floor is that of as many vectors without any preferred direction, so a value far *below* the floor is what there is
+    to find. `largest_share` is the share of the squared length that the first of the dimensions holds on average; its
+    floor is what the same vectors give in a random basis, where no dimension is special. `kept` is the share of the
+    ten nearest that remain without that dimension, and its floor that without a dimension of middling share. `shares`
+    are those of all dimensions, `energies` the eigenvalues of the covariance, both the largest first.
+    """
+
+    vectors: int
+    dimension: int
+    effective_rank: Estimate
+    dimension_number: int
+    largest_share: Estimate
+    kept: Estimate
+    shares: Array = bulk(required=True)
+    order: NDArray[np.int64] = bulk(required=True)
+    energies: Array = bulk(required=True)
+    provenance: Mapping[str, Any] = origin()
+
+    @property
+    def used(self) -> float:
+        """The effective rank as a share of that of vectors without a preferred direction."""
+        return self.effective_rank.known / (self.effective_rank.floor or 1.0)
+
+    def derived(self) -> dict[str, Any]:
+        """The share of the room that is used."""
+        return {"used": self.used}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a dimension, that with the largest share first."""
+        columns = zip(self.order.tolist(), self.shares.tolist(), strict=True)
+        return [{"dimension": number, "share": share} for number, share in columns]
+
+    def figure(self) -> Any:
+        """Shares of the variance by direction, and of the squared length by dimension."""
+        go = require("plotly.graph_objects", "report")
+        figure = go.Figure()
+        variances = self.energies / max(float(self.energies.sum()), 1e-300)
+        named = (("variance, by direction", variances), ("squared length, by dimension", self.shares))
+        for (name, values), colour in zip(named, COLOURS, strict=False):
+            figure.add_trace(
+                go.Scatter(
+                    x=np.arange(1, len(values) + 1),
+                    y=values,
+                    name=name,
+                    line={"color": colour, "width": 2},
+                    hovertemplate="%{x}: %{y:.3%}<extra></extra>",
+                )
+            )
+        figure.add_hline(1 / self.dimension, line={"dash": "dash", "width": 1})
+        figure = style(figure, title="How much the first directions and dimensions hold", width=860, height=420)
+        figure.update_xaxes(title_text="place, the largest first", type="log")
+        figure.update_yaxes(title_text="share (dashed: all alike)", type="log", tickformat=".3~%")
+        return figure
+
+
+def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> Spectrum:
+    """The effective rank of vectors, and the dimension that holds most of their length.
+
+    Parameters
+    ----------
+    vectors : matrix
+        One row a text (N × d), at least three; their lengths do not count.
+    seed : int
+        Of the draw of vectors and of the floors.
+    most : int
+        Of more vectors that many are drawn.
+
+    Returns
+    -------
+    Spectrum
+        Effective rank, largest share and neighbours kept, each with its interval and its floor.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> flat = random.standard_normal((200, 16)) * np.where(np.arange(16) < 3, 1, 0.01)
+    >>> result = spectrum(flat)
+    >>> result.effective_rank.value < 5, result.dimension_number < 3
+    (True, True)
+
+    """
+    unit = unit_rows(vectors, "vectors")
+    if len(unit) < 3 or unit.shape[1] < 2:
+        raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
+    random = np.random.default_rng(seed)
+    if len(unit) > most:
+        unit = unit[np.sort(random.choice(len(unit), most, replace=False))]
+    squares = unit.astype(np.float64) ** 2
+    shares = squares.mean(axis=0)
+    order = np.argsort(-shares, kind="stable")
+    first = int(order[0])
+    rank, energies = _rank(unit, random)
+    share = mean_estimate(squares[:, first])
+    return Spectrum(
+        vectors=len(unit),
+        dimension=unit.shape[1],
+        effective_rank=rank,
+        dimension_number=first,
+        largest_share=Estimate(share.value, share.interval, floor=_share_in_another_basis(unit, energies, random)),
+        kept=_kept(unit, first, int(order[len(order) // 2])),
+        shares=shares[order],
+        order=order,
+        energies=energies,
+        provenance=provenance(settings={"seed": seed, "most": most}),
+    )
+
+
+def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estimate, Array]:
+    """The effective rank with its interval and floor, and the eigenvalues of the covariance, the largest first.
+
+    How far a vector x moves the rank R = exp H of the singular values s = √λ follows from how it moves the eigenvalues,
+    (x·v_k)² − λ_k: the sum of these times −R (log p_k + H)/(2 s_k Σs), with p = s/Σs. So one decomposition gives the
+    interval too, where leaving out vectors would take one for each.
+    """
+    centred = unit.astype(np.float64)
+    centred -= centred.mean(axis=0)
+    if len(unit) < unit.shape[1]:
+        energies, sides = np.linalg.eigh(centred @ centred.T / len(unit))
+        projected = (sides * np.sqrt(np.maximum(energies, 0) * len(unit))) ** 2
+    else:
+        energies, directions = np.linalg.eigh(centred.T @ centred / len(unit))
+        projected = (centred @ directions) ** 2
+    kept = energies > 1e-12 * max(float(energies[-1]), 1e-300)
+    singular = np.sqrt(energies[kept])
+    if not len(singular) or singular.sum() == 0:
+        return Estimate(0.0), np.zeros_like(energies)
+    shares = singular / singular.sum()
+    entropy = float(-(shares * np.log(shares)).sum())
+    weights = -np.exp(entropy) * (np.log(shares) + entropy) / (2 * singular * singular.sum())
+    moved = np.exp(entropy) + (projected[:, kept] - energies[kept]) @ weights
+    floor = effective_rank(unit_rows(random.standard_normal(unit.shape, dtype=np.float32), "floor"))
+    estimate = mean_estimate(moved)
+    return Estimate(float(np.exp(entropy)), estimate.interval, floor=floor), np.maximum(energies[::-1], 0.0)
+
+
+def _share_in_another_basis(unit: NDArray[np.float32], energies: Array, random: np.random.Generator) -> float:
+    """The largest share of a dimension in a random basis: Σ λ_k q_k² + (q·mean)² of d random directions q."""
+    dimension = unit.shape[1]
+    spread = np.concatenate([energies, np.zeros(max(dimension - len(energies), 0))])[:dimension]
+    length = float((unit.mean(axis=0, dtype=np.float64) ** 2).sum())
+    largest = []
+    for _ in range(_ROTATIONS):
+        squares = random.standard_normal((dimension, dimension), dtype=np.float32) ** 2
+        squares /= squares.sum(axis=1, keepdims=True)
+        towards_mean = random.standard_normal(dimension) ** 2 / dimension
+        largest.append(float((squares @ spread + length * towards_mean).max()))
+    return float(np.mean(largest))
+
+
+def _kept(unit: NDArray[np.float32], first: int, middle: int) -> Estimate:
+    """Share of the nearest that remain without a dimension; the floor without another one."""
+    some = unit[:: max(1, -(-len(unit) // _MOST_NEIGHBOURS))]
+    k = min(_K, len(some) - 1)
+    nearest, _ = nearest_neighbours(some, k)
+
+    def shares(number: int) -> Array:
+        rest = np.delete(some, number, axis=1)
+        if not rest.any(axis=1).all():  # all of a vector lies in this dimension: nothing is left to compare
+            return np.zeros(len(some))
+        again, _ = nearest_neighbours(rest, k)
+        return np.asarray((nearest[:, :, None] == again[:, None, :]).any(axis=2).mean(axis=1), dtype=np.float64)
+
+    values = shares(first)
+    return Estimate(float(values.mean()), bootstrap_interval(values, draws=500), floor=float(shares(middle).mean()))

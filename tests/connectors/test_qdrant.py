@@ -1,0 +1,103 @@
+"""Qdrant, in the local mode of its client."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from connector_data import COUNT, DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees
+from poolscope import audit, read_index
+from poolscope.connectors.base import ConnectionFailedError
+from poolscope.errors import InputError
+
+client_module = pytest.importorskip("qdrant_client")
+models = client_module.models
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("qdrant")
+    client = client_module.QdrantClient(path=str(path))
+    client.create_collection("plain", models.VectorParams(size=DIMENSION, distance=models.Distance.EUCLID))
+    payloads = [{"text": text, "source": source} for text, source in zip(TEXTS, SOURCES, strict=True)]
+    client.upload_collection("plain", VECTORS, payloads, [int(name) for name in IDS])
+    two = {name: models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE) for name in ("title", "body")}
+    client.create_collection("two", two)
+    client.upsert("two", [models.PointStruct(id=k, vector={"title": VECTORS[k].tolist()}) for k in range(3)])
+    client.upsert("two", [models.PointStruct(id=3, vector={"body": VECTORS[3].tolist()}, payload={"body": "x"})])
+    client.close()
+    return path
+
+
+def test_all_points_with_texts_and_groups(folder):
+    held = read_index(f"qdrant:{folder}/plain")
+    agrees(held)
+    assert held.distance == "l2"
+    assert held.notes == ("Fields taken by their names: texts 'text', groups 'source'.",)
+    assert held.search.exact
+    read_index(f"qdrant:{folder}/plain")  # the first has let go of the folder
+
+
+def test_one_of_several_vectors_must_be_named_and_points_without_it_are_counted(folder):
+    with pytest.raises(InputError, match=r"received the vectors title, body; which of them\?"):
+        read_index(f"qdrant:{folder}/two")
+    held = read_index(f"qdrant:{folder}/two", vector_column="title")
+    assert (len(held), held.faults, held.distance) == (3, {"no vector": 1}, "cosine")
+
+
+def test_an_audit_of_a_collection(folder):
+    found = audit(f"qdrant:{folder}/plain")
+    assert found.numbers["rows"] == COUNT
+    assert found.numbers["distance_in_use"] == "l2"
+    assert found["norms"].verdict.value == found.numbers["changed_by_l2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plane", "no such collection; there are"),
+        ("", "received no collection"),
+    ],
+)
+def test_wrong_names(folder, name, message):
+    with pytest.raises(InputError, match=message):
+        read_index(f"qdrant:{folder}/{name}")
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(InputError, match="is no folder of Qdrant"):
+        read_index(f"qdrant:{tmp_path}/plain")
+    assert not list(tmp_path.iterdir())
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A server that knows no one."""
+
+    def do_GET(self):
+        self.send_response(401)
+        self.end_headers()
+        self.wfile.write(f"no entry for {self.headers.get('api-key')}".encode())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_server_that_refuses_or_is_not_there_in_one_line_without_the_key(monkeypatch):
+    monkeypatch.setenv("QDRANT_API_KEY", SECRET)
+    server = HTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.warns(UserWarning, match="insecure"), pytest.raises(ConnectionFailedError) as refused:
+            read_index(f"qdrant://me:{SECRET}@127.0.0.1:{server.server_port}/plain")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with pytest.warns(UserWarning, match="insecure"), pytest.raises(ConnectionFailedError) as absent:
+        read_index(f"qdrant://127.0.0.1:{server.server_port}/plain")
+    assert "401" in str(refused.value)
+    for error in (refused.value, absent.value):
+        assert SECRET not in str(error)
+        assert "\n" not in str(error)
+        assert "QDRANT_API_KEY" in str(error)
