@@ -30,7 +30,8 @@ class Named:
     `model` and `texts` are None where they have no name there (objects in memory, a pipe); `texts` is empty where none
     were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
     command, `settings` (trial, vectors, threshold) by another audit, and the thresholds by `length`, which judges by
-    them too. `clouds`: the model is a file of ready clouds, which can only be audited.
+    them too. `clouds`: the model is a file of ready clouds, which can only be audited. `python`: the audit was called
+    in Python, and so is what it suggests, where there is a call for it.
     """
 
     model: str | None = None
@@ -39,6 +40,7 @@ class Named:
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     clouds: bool = False
+    python: bool = False
 
     def command(self, verb: str, *, prompt: str = "", **more: Any) -> str | None:
         """A command about the same model and texts; a call in Python where they have no name; None for neither.
@@ -52,8 +54,9 @@ class Named:
             return None
         kept = {"audit": tuple(self.settings), "length": ("threshold",)}.get(verb, ())
         settings = {**{name: value for name, value in self.settings.items() if name in kept}, **more}
-        if self.model is None or self.texts is None:
-            return self._call(verb, settings)
+        call = self._call(verb, settings) if self.python or self.model is None or self.texts is None else None
+        if call is not None or self.model is None or self.texts is None:
+            return call
         reading = {name: self.reading[name] for name in _READING if name in self.reading}
         if verb == "audit" and self.reading.get("group"):
             reading["group"] = self.reading["group"]

@@ -295,12 +295,13 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
-    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+    """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     name = _name(model)
     name = without_secrets(name) if name is not None and vectors else name
-    return Named(name, "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+    called = "" if texts is None else _name(texts)
+    return Named(name, called, reading, options, settings, clouds=clouds, python=True)
 
 
 def _name(value: Any) -> str | None:
