@@ -62,7 +62,7 @@ class Subject:
     own runtime gave for the same texts. `trial_texts` are the
     texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
     `named` how all that is called on the command line. `collection`: there are vectors only, and a cloud is one of
-    them.
+    them; `reference` is the model that is said to have made them.
     """
 
     clouds: TokenClouds
@@ -76,6 +76,7 @@ class Subject:
     seed: int = 0
     named: Named = field(default_factory=Named, repr=False)
     collection: Collection | None = None
+    reference: TokenEncoder | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)

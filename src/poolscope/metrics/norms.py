@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
+from poolscope.numbers.histograms import histogram
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
@@ -66,7 +67,7 @@ class Norms(Result):
     def figure(self) -> Any:
         """Histogram of the lengths."""
         go = require("plotly.graph_objects", "report")
-        counts, edges = np.histogram(self.lengths, 60)
+        counts, edges = histogram(self.lengths, 60)
         figure = go.Figure(
             go.Bar(
                 x=(edges[:-1] + edges[1:]) / 2,
