@@ -29,6 +29,7 @@ STAGES = {
     "auditing": "Audit",
     "research": "Research",
     "integrations": "Integrations",
+    "verification": "Verification of files",
     "results": "Results, verdicts and errors",
 }
 MORE = {

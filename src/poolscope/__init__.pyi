@@ -52,6 +52,7 @@ from poolscope.research.zoo import zoo as zoo
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
 from poolscope.texts import read_texts as read_texts
+from poolscope.verification import verify as verify
 
 __version__: str
 __all__: list[str]

@@ -95,8 +95,6 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 
 # -- encode -----------------------------------------------------------------------------------------------------------
 
-INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
-
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
@@ -137,26 +135,22 @@ def encode(
 
     settings = EncoderOptions(**options)
     chosen = arguments.parse_layers(layers)
-    try:
-        corpus = _corpus(texts, reading, output)
-        encoder = as_encoder(model, **options)
-        with encoding_progress(len(corpus)) as progress:
-            store = encode_to_store(
-                encoder,
-                corpus,
-                output,
-                options=settings,
-                layers=chosen,
-                shard_texts=shard_texts,
-                keep=keep,
-                keep_tokens=keep_tokens,
-                part=arguments.parse_part(shard),
-                overwrite=overwrite,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"Interrupted. The same command goes on where this one stopped ({output}).", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    corpus = _corpus(texts, reading, output)
+    encoder = as_encoder(model, **options)
+    with encoding_progress(len(corpus)) as progress:
+        store = encode_to_store(
+            encoder,
+            corpus,
+            output,
+            options=settings,
+            layers=chosen,
+            shard_texts=shard_texts,
+            keep=keep,
+            keep_tokens=keep_tokens,
+            part=arguments.parse_part(shard),
+            overwrite=overwrite,
+            progress=progress,
+        )
     if not store.manifest.complete:
         stored = f"{store.stored():,} of {len(store):,} texts are stored"
         typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
@@ -215,3 +209,27 @@ def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
     size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
     screen.print(f"stored: {store.folder} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
     arguments.name_next(screen, f"poolscope profile {shlex.quote(str(store.folder))}")
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def verify(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="What poolscope wrote: a file or a folder.")],
+    json: arguments.Json = None,
+) -> None:
+    """Is every byte of PATH still as it was written? One line a file; exit code 1 if one is damaged or missing.
+
+    Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
+    what has none is `unchecked`.
+    """
+    from poolscope.verification import verify as verify_path
+
+    screen = arguments.open_screen(json, soft_wrap=True)
+    checked = verify_path(path)
+    for file in checked.files:
+        screen.print(f"{file.state:<9}  {file.name}  {file.words}")
+    if json is not None:
+        put_json(checked.to_dict(), json)
+    if not checked.is_right:
+        raise typer.Exit(1)
