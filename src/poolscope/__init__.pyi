@@ -51,6 +51,7 @@ from poolscope.research.transport import transport as transport
 from poolscope.research.zoo import zoo as zoo
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
+from poolscope.texts import read_queries as read_queries
 from poolscope.texts import read_texts as read_texts
 from poolscope.verification import verify as verify
 

@@ -237,6 +237,15 @@ Encoding = Annotated[
     typer.Option(metavar="NAME", help="Encoding of the files of texts, such as cp1252, not UTF-8."),
 ]
 
+Queries = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Queries with the ids of the texts that answer them, or a BEIR folder."),
+]
+QueryColumns = Annotated[
+    str | None,
+    typer.Option(metavar="A,B[,C]", help="Columns of the query, of the ids and of the grade, with other names."),
+]
+
 Json = Annotated[str | None, to_json("Write the result as JSON")]
 
 Quiet = Annotated[

@@ -98,6 +98,7 @@ def search_recall(
     setting: str = "",
     k: int = 10,
     queries: int = QUERIES,
+    until: float = 1.1,
     seed: int = 0,
 ) -> SearchRecall:
     """The recall of a search against looking at every vector, on some of the vectors as queries.
@@ -123,6 +124,8 @@ def search_recall(
         Names of the index and of its setting.
     k, queries, seed : int
         Neighbours, how many vectors are asked, and the seed of their draw.
+    until : float
+        No further values are asked once one reaches this recall.
 
     Returns
     -------
@@ -153,6 +156,8 @@ def search_recall(
         returned = find(table[asked], k + 1, value)
         found = np.array([shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)])
         rows.append(SettingRecall(value, share_estimate(found)))
+        if rows[-1].recall.known >= until:
+            break
     return SearchRecall(
         kind=kind,
         setting=setting,
@@ -223,6 +228,6 @@ def trial_indexes(vectors: ArrayLike, *, distance: str = "cosine", seed: int = 0
             return [[str(place) for place in row] for row in found.tolist()]
 
         kept = [value for value in values if hnsw or value <= cells_]
-        options: dict[str, Any] = {"kind": kind, "setting": setting, "values": kept, "seed": seed}
+        options: dict[str, Any] = {"kind": kind, "setting": setting, "values": kept, "until": TARGET, "seed": seed}
         results.append(search_recall(table, names, find, distance="l2" if distance == "l2" else "dot", **options))
     return results

@@ -38,7 +38,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
         "length_gain",
         0.01,
-        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out halves; without such a cure a "
+        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries; without such a cure a "
         "rise is watched, not repaired.",
     ),
     Threshold(
