@@ -31,17 +31,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
+import safetensors.numpy
 
 import poolscope as ps
 from audit_data import bag_of_words, topics
 from poolscope.auditing.result import Audit
+from poolscope.digests import KEY
 from poolscope.errors import PoolscopeError
 from poolscope.metrics.tokens.moments import load_state, save_state
 from poolscope.repairs.repair_file import Repair
-from poolscope.repairs.vectors import VECTOR_REPAIRS
+from poolscope.repairs.vectors import VECTOR_REPAIRS, open_arrays
 from poolscope.results import Result
 from poolscope.stores.store import Store
-from store_fakes import corpus, fill
+from store_fakes import corpus, edit_json, fill
 from tiny_models import declare, save_model, tiny_model, tiny_tokenizer
 
 TEXTS = [f"the {word} text of {number} words" for number, word in enumerate(["red", "blue", "", "größer", "a" * 40])]
@@ -157,7 +159,28 @@ def _words(folder: Path) -> None:
     (folder / "words.vec").write_text("3 2\ncat 1 0\ndog 0 1\nthe 1 1\n", encoding="utf-8")
 
 
-TARGETS = [
+def without_digests(folder: Path) -> None:
+    """The files of a folder as a version of poolscope wrote them that knew no digests."""
+    for path in folder.rglob("*.arrow"):
+        table, other = ps.TokenClouds.open(path).to_table(), path.with_suffix(".new")
+        with pa.ipc.new_file(str(other), table.schema) as writer:
+            writer.write_table(table)
+        other.replace(path)
+    for path in folder.rglob("*.json"):
+        edit_json(path, files=None) if path.name == "audit.json" else edit_json(path)
+    for path in folder.rglob("*.npz"):
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(bytes(arrays["header"]))
+        del header[KEY]
+        np.savez(path, **{**arrays, "header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    for path in folder.rglob("*.safetensors"):
+        content, arrays = open_arrays(path)
+        del content[KEY]
+        path.write_bytes(safetensors.numpy.save(arrays, metadata={"poolscope": json.dumps(content)}))
+
+
+WHOLE = [
     Target("texts arrow", _arrow, _read_columns),
     Target("texts arrow stream", lambda folder: _arrow(folder, stream=True), _read_columns),
     Target("texts arrow compressed", lambda folder: _arrow(folder, compression="lz4"), _read_columns),
@@ -179,6 +202,19 @@ TARGETS = [
     Target("model json", _model, _read_model, "*.json"),
     Target("word vectors", _words, lambda folder: ps.as_encoder(_only_file(folder)).encode(["cat dog"])),
 ]
+
+
+def _before(target: Target) -> Target:
+    def make(folder: Path) -> None:
+        target.make(folder)
+        without_digests(folder)
+
+    return Target(f"{target.name} of before", make, target.read, target.only)
+
+
+# Digests refuse most of what is damaged; the parsers behind them must stand on their own for files that have none.
+DIGESTED = ("clouds", "store", "store manifest", "state", "repair", "audit", "audit json", "result")
+TARGETS = [*WHOLE, *(_before(target) for target in WHOLE if target.name in DIGESTED)]
 
 # -- damage -----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import zlib
@@ -12,6 +13,7 @@ import numpy as np
 
 from poolscope import files
 from poolscope.clouds import TokenClouds
+from poolscope.digests import KEY
 from poolscope.encoders.base import ModelCard, Progress
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
@@ -70,6 +72,13 @@ def fill(folder: Path, *, encoder: FakeEncoder | None = None, texts: Texts | Non
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, hidden ones too."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    """Change a JSON file as a version of poolscope wrote it that knew no digests."""
+    content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    del content[KEY]
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def never(call: int) -> None:

@@ -17,7 +17,7 @@ from fuzzing import TARGETS, clouds, fuzz
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.metrics.tokens.moments import load_state
 from poolscope.stores.store import Store
-from store_fakes import fill
+from store_fakes import edit_json, fill
 
 TEXTS = ["one text", "another text", "the last text of all"]
 READERS = {
@@ -156,8 +156,7 @@ def test_a_header_that_promises_more_than_the_file_holds(tmp_path):
 )
 def test_a_manifest_whose_parts_are_of_another_kind(tmp_path, name, value):
     fill(tmp_path)
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), name: value}), encoding="utf-8")
+    edit_json(tmp_path / "manifest.json", **{name: value})
     with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
         Store.open(tmp_path).clouds(-1)
 
@@ -185,6 +184,7 @@ def test_tables_of_an_audit(tmp_path):
         with pytest.raises(StoreError, match="damaged, or not what its name says"):
             loaded.tables[path.stem]
     pq.write_table(pa.table({"other": [1]}), path)
+    edit_json(tmp_path / "audit.json", files=None)
     with pytest.raises(StoreError, match="has no column"):
         ps.Audit.load(tmp_path).column(path.stem, "missing")
 
@@ -193,9 +193,9 @@ def test_no_table_of_an_audit_is_read_from_elsewhere(tmp_path):
     folder = tmp_path / "audit"
     ps.audit(bag_of_words, topics(12)).save(folder, page=False)
     pq.write_table(pa.table({"secret": [1]}), tmp_path / "secret.parquet")
-    content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
-    content["answers"][0]["tables"] = ["../../secret"]
-    (folder / "audit.json").write_text(json.dumps(content), encoding="utf-8")
+    answers = json.loads((folder / "audit.json").read_text(encoding="utf-8"))["answers"]
+    answers[0]["tables"] = ["../../secret"]
+    edit_json(folder / "audit.json", answers=answers)
     with pytest.raises(StoreError, match="no name of one"):
         ps.Audit.load(folder)
 

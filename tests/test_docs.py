@@ -78,6 +78,15 @@ def run_commands(block):
             assert matches, f"{command}\nexpected:\n{expected}\nprinted:\n{result.output}"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_begins_with_what_it_is_when_it_is_needed_and_what_will_be_seen(page):
+    title, first, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert title.startswith("# ")
+    if page.stem not in ("index", "speed"):  # the first page of all, and one of plain measurements
+        assert "You need it when" in " ".join(first.split())
+        assert "You will see" in " ".join(first.split())
+
+
 def test_links_lead_somewhere():
     """To a file, or to a page of the reference, which is made with the site and checked there."""
     for page in PAGES:

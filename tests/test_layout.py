@@ -15,7 +15,7 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["errors", "extensions", "files", "lines", "locks", "sketch"],
+    ["digests", "errors", "extensions", "files", "interrupts", "lines", "locks", "sketch"],
     ["texts"],
     ["clouds"],
     ["numbers"],
@@ -26,11 +26,13 @@ STAGES = [
     ["capture"],
     ["charts"],
     ["metrics"],
+    ["engines"],
     ["evaluation"],
     ["repairs"],
     ["integrations"],
     ["report"],
     ["auditing"],
+    ["verification"],
     ["research"],
     ["cli"],
     ["__main__"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,8 @@ from poolscope import Audit, TokenClouds, audit
 from poolscope.errors import OutputError
 from poolscope.files import atomic_folder, atomic_path, current_file, replaced_files
 from poolscope.locks import LOCK
-from store_fakes import contents, corpus, fill
+from poolscope.stores.store import Store
+from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 
@@ -152,3 +155,31 @@ def test_a_store_killed_at_any_step_is_continued_to_the_same_bytes(tmp_path):
         if not killed:
             break
     assert step > 15
+
+
+def test_a_store_that_is_replaced_is_all_old_or_all_new_wherever_the_writer_dies(tmp_path):
+    other = FakeEncoder(replace(CARD, revision="r2"))
+    fill(tmp_path / "old", texts=corpus(7, labels=True))
+    fill(tmp_path / "new", encoder=other, texts=corpus(4))
+    old, new = (Store.open(tmp_path / name) for name in ("old", "new"))
+    after, seen = contents(new.folder), []
+    for step in range(300):
+        folder = tmp_path / str(step)
+        shutil.copytree(old.folder, folder)
+
+        def write(folder=folder):
+            fill(folder, encoder=other, texts=corpus(4), overwrite=True)
+
+        killed = killed_at(step, write)
+        store = Store.open(folder)
+        whole = old if len(store) == 7 else new
+        assert all(store.clouds(layer).to_table().equals(whole.clouds(layer).to_table()) for layer in LAYERS)
+        assert store.labels == whole.labels
+        seen.append(len(store))
+        write()
+        assert {name: data for name, data in contents(folder).items() if name != LOCK} == after
+        if not killed:
+            break
+    assert step > 20
+    assert seen == sorted(seen, reverse=True)
+    assert set(seen) == {7, 4}

@@ -24,19 +24,22 @@ STAGES = {
     "capture": "Capture",
     "charts": "Charts",
     "metrics": "Metrics",
+    "engines": "Engines",
     "evaluation": "Evaluation",
     "repairs": "Repairs",
     "auditing": "Audit",
     "research": "Research",
     "integrations": "Integrations",
+    "verification": "Verification of files",
     "results": "Results, verdicts and errors",
 }
 MORE = {
     "encoders": ["base", "capabilities", "door"],
     "connectors": ["base", "collection"],
-    "numbers": ["moments", "intervals", "pooling", "ranking", "correlation", "streaming"],
+    "numbers": ["moments", "intervals", "pooling", "ranking", "neighbours", "draws", "correlation", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],
+    "engines": ["base", "work"],
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [

@@ -40,6 +40,8 @@ from poolscope.metrics.windows.measure import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool
+from poolscope.repairs.adaptive import AdaptivePooling as AdaptivePooling
+from poolscope.repairs.adaptive import compare_storage as compare_storage
 from poolscope.repairs.repair_file import Repair as Repair
 from poolscope.repairs.temperature.tempscale import bake as bake
 from poolscope.repairs.temperature.tempscale import tempscale as tempscale
@@ -51,7 +53,9 @@ from poolscope.research.transport import transport as transport
 from poolscope.research.zoo import zoo as zoo
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
+from poolscope.texts import read_queries as read_queries
 from poolscope.texts import read_texts as read_texts
+from poolscope.verification import verify as verify
 
 __version__: str
 __all__: list[str]

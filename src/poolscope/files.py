@@ -81,24 +81,44 @@ def replaced_files(folder: str | os.PathLike[str], *, stale: Iterable[str] = ())
     target = check_folder(folder)
     with _in_plain_words(target):
         target.mkdir(parents=True, exist_ok=True)
-        _finish_replacing(target)
+        finish_replacing(target)
         written = _beside(target / "file")  # whose leftovers `check_folder` has removed
         try:
             written.mkdir()
             yield written
-            old = {path.relative_to(target) for pattern in stale for path in target.glob(pattern)}
-            gone = sorted(path.as_posix() for path in old if not (written / path).exists())
-            (written / _REMOVED).write_text(json.dumps(gone), encoding="utf-8")
-            _flush_all(written)
-            written.rename(target / _REPLACING)
+            _decide(target, written, stale)
         except BaseException:
             shutil.rmtree(written, ignore_errors=True)
             raise
-        _flush(target)
-        _finish_replacing(target)
+        finish_replacing(target)
 
 
-def _finish_replacing(folder: Path) -> None:
+def replace_files(folder: Path, written: Path, *, stale: Iterable[str] = ()) -> None:
+    """Let the files of `written`, a hidden folder in `folder` that the caller filled, take their places in one step.
+
+    For the rest it is like `replaced_files`; where it fails, `written` stays.
+    """
+    with _in_plain_words(folder):
+        _decide(folder, written, stale)
+        finish_replacing(folder)
+
+
+def _decide(folder: Path, written: Path, stale: Iterable[str]) -> None:
+    """The step: from here on readers see the files of `written`."""
+    old = {path.relative_to(folder) for pattern in stale for path in folder.glob(pattern)}
+    gone = sorted(path.as_posix() for path in old if not (written / path).exists())
+    (written / _REMOVED).write_text(json.dumps(gone), encoding="utf-8")
+    _flush_all(written)
+    written.rename(folder / _REPLACING)
+    _flush(folder)
+
+
+def is_replacing(folder: Path) -> bool:
+    """Whether a replacement was decided there, and is not finished."""
+    return (folder / _REPLACING).is_dir()
+
+
+def finish_replacing(folder: Path) -> None:
     """Move the files of a replacement that was decided, and not finished, to their places."""
     decided = folder / _REPLACING
     if not decided.is_dir():

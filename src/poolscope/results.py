@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
+from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, StoreError
 from poolscope.files import atomic_path, write_json
 from poolscope.numbers.intervals import Estimate, Interval
@@ -182,7 +183,7 @@ class Result:
         """Write the result, atomically: `.json` everything, to be loaded again; `.parquet` and `.csv` its table."""
         ending = Path(path).suffix.lower()
         if ending == ".json":
-            write_json(path, self.to_dict(arrays=True))
+            write_json(path, sealed(self.to_dict(arrays=True)))
             return
         if ending not in (".parquet", ".csv"):
             raise InputError(f"{path}: received the ending '{ending}'; allowed are .json, .parquet and .csv.")
@@ -214,7 +215,7 @@ class Result:
             raise StoreError(f"{path}: cannot be read as a result ({error}). Measure it again.") from error
         if not isinstance(content, dict):
             raise StoreError(f"{path}: holds {type(content).__name__}, no result. Name a .json file that `save` wrote.")
-        return cls.from_dict(content)
+        return cls.from_dict(check_seal(content, path, "Measure it again."))
 
     # -- figure ---------------------------------------------------------------------------------------------------
 

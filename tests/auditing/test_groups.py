@@ -9,11 +9,11 @@ import pytest
 
 from audit_data import bag_of_words
 from command_line import run
-from poolscope.auditing.groups import group_column, groups_of_ids
 from poolscope.auditing.run import audit
 from poolscope.errors import InputError
 from poolscope.metrics.scores import score_distribution
 from poolscope.texts import read_texts
+from poolscope.texts.groups import group_column, groups_of_ids
 
 
 def documents(count=30, chunks=4, dimension=64, seed=0, shared=0.5):

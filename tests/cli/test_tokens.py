@@ -16,6 +16,7 @@ from command_line import invoke
 from command_line import run as run_command
 from poolscope.cli import app
 from poolscope.errors import InputError, OutputError
+from poolscope.interrupts import what_is_kept
 from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.moments import load_state
@@ -243,7 +244,8 @@ def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(token_run.TokenRun, "_chunks", chunks)
     state = tmp_path / "run.npz"
-    assert "goes on where this one stopped" in run(folder, texts, "--column", "text", "--state", state, expect=130)
+    run(folder, texts, "--column", "text", "--state", state, expect=130)
+    assert f"kept in {state}: the same command goes on from there" in " ".join(what_is_kept())
     monkeypatch.undo()
     run(folder, texts, "--column", "text", "--state", state, "--json", tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["coverage"]["texts"] == 15

@@ -13,7 +13,7 @@ from command_line import run as run_command
 from planted import common_direction, sound, topic_texts
 from poolscope import as_encoder
 from poolscope.errors import InputError
-from poolscope.evaluation import compare_scores, evaluate, read_task, split_half_task
+from poolscope.evaluation import compare_scores, evaluate, query_task, read_task, split_half_task
 from poolscope.repairs.repair_file import Repair, RepairOptionsWarning
 from poolscope.repairs.tune import tune
 from poolscope.repairs.vectors import MeanRemoval
@@ -53,7 +53,7 @@ def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
         tmp_path / "r.safetensors",
     )
     result = tune(str(folder), split_half_task(lines), temperatures=[0.5, 1], limit=None)
-    assert f"{result.verdict.level}: {result.verdict.sentence}" in output.replace("\n", "")
+    assert f"{result.verdict.level} {result.verdict.sentence}" in " ".join(output.split())
     for row in result.rows():
         assert f"{row['difference']:+.4f}" in output
         assert row["candidate"] in output
@@ -205,3 +205,36 @@ def test_the_figure_shows_both_halves_and_claims_one():
     nothing = tune(sound, topic_texts(60), poolings=["cls"], repairs=[], reranked=0).figure()
     assert len(nothing.data) == 1
     assert "nothing to repair" in nothing.layout.title.text
+
+
+def test_tune_and_evaluate_ask_the_queries_of_a_file(folder, lines, tmp_path):
+    """The same task from the file as from `query_task`, with graded answers; a wrong combination is refused."""
+    corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "q.jsonl"
+    corpus.write_text("".join(json.dumps({"id": f"t{k}", "text": t}) + "\n" for k, t in enumerate(lines)))
+    rows = [{"query": " ".join(lines[k].split()[:4]), "relevant": {f"t{k}": 2, f"t{k + 1}": 1}} for k in range(24)]
+    queries.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ("--queries", queries, "--json", tmp_path / "r.json")
+    run("tune", folder, corpus, *asked, "--search", "vectors")
+    stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    task = query_task(corpus, queries)
+    assert task.grades.tolist() == [2.0, 1.0] * 24
+    assert stored["chosen_on"]["task"] == stored["reported_on"]["task"] == "your queries"
+    assert stored["chosen_on"]["queries"] + stored["reported_on"]["queries"] == 24
+    run("evaluate", folder, corpus, *asked)
+    stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    assert stored["before"]["value"] == pytest.approx(evaluate(str(folder), task).value, abs=1e-6)
+    with pytest.raises(InputError, match="--id-column go with --queries"):
+        run("tune", folder, corpus, "--id-column", "id")
+    with pytest.raises(InputError, match="Leave one out"):
+        run("tune", folder, corpus, *asked[:2], "--task", "retrieval")
+
+
+def test_a_draw_of_queries_keeps_their_answers(lines):
+    texts, queries = {"text": lines}, {f"q {k}": [str(k)] for k in range(30)}
+    task = query_task(texts, queries, limit=6)
+    assert task.units == 6
+    assert len(task.documents) == 12
+    assert all(task.queries[q] == f"q {lines.index(task.documents[d])}" for q, d in task.relevant)
+    assert "6 queries among 12 of 40 texts" in task.notes[-1]
+    with pytest.raises(InputError, match="together with the task"):
+        tune(sound, split_half_task(lines), queries=queries)

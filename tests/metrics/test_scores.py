@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
+from poolscope.charts.files import equal_bins
 from poolscope.errors import InputError
 from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
 
@@ -108,3 +109,10 @@ def test_a_share_of_less_than_one_pair_gives_the_highest_score_and_says_so(vecto
 def test_few_pairs_give_no_interval_of_a_rare_share(texts, known):
     vectors = np.random.default_rng(0).normal(size=(texts, 8))
     assert (score_distribution(vectors, false_hits=0.01).cut_off.interval is not None) == known
+
+
+def test_bins_of_values_that_differ_in_their_last_digit():
+    values = np.array([1 - 2**-53, 1.0] * 5)
+    with pytest.raises(ValueError, match="Too many bins"):
+        np.histogram(values, 60)
+    assert equal_bins(values, 60)[0].sum() == 10

@@ -7,7 +7,7 @@ import pytest
 
 from poolscope.errors import InputError
 from poolscope.numbers import ranking
-from poolscope.numbers.ranking import Ranking, nearest_neighbours, rank_documents
+from poolscope.numbers.ranking import Ranking, nearest_neighbours, rank_documents, rank_scores
 
 
 @pytest.fixture
@@ -103,3 +103,12 @@ def test_neighbours_among_other_vectors(task):
 def test_neighbours_need_other_vectors(k):
     with pytest.raises(InputError, match=f"received {k}; allowed is 1 to 2"):
         nearest_neighbours(np.eye(3), k)
+
+
+def test_grades_weigh_what_is_found():
+    """By hand, linear gains: grades 3, 1 and 2 at ranks 2, 1 and beyond k."""
+    ranking = rank_scores([[0.5, 0.9, 0.1, 0.4]], [(0, 0), (0, 1), (0, 2)], k=2)
+    gained = 1 / np.log2(2) + 3 / np.log2(3)
+    best = 3 / np.log2(2) + 2 / np.log2(3)
+    assert ranking.ndcg(2, grades=[3, 1, 2])[0] == pytest.approx(gained / best)
+    assert ranking.ndcg(2, grades=[2, 2, 2])[0] == pytest.approx(ranking.ndcg(2)[0])

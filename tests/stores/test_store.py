@@ -14,7 +14,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, StoreError
 from poolscope.stores.store import LABELS, MANIFEST, Store, is_store, open_clouds, open_store
 from poolscope.stores.writer import encode_to_store
-from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, fill, never
+from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, edit_json, fill, never
 
 
 def test_a_store_gives_back_the_clouds_ids_texts_and_labels(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_a_store_gives_back_the_clouds_ids_texts_and_labels(tmp_path: Path) -> N
 def test_a_store_written_before_cards_counted_parameters_is_read_and_reused(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     encode_to_store(FakeEncoder(), corpus(), folder)
-    manifest = json.loads((folder / MANIFEST).read_text())
-    del manifest["model"]["parameters"]
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    model = json.loads((folder / MANIFEST).read_text())["model"]
+    del model["parameters"]
+    edit_json(folder / MANIFEST, model=model)
     assert Store.open(folder).card == CARD
     again = encode_to_store(FakeEncoder(replace(CARD, parameters=12), before=never), corpus(), folder)
     assert again.reused == len(again)
@@ -140,10 +140,9 @@ def test_clouds_of_a_store_say_of_which_texts_they_are(tmp_path: Path) -> None:
     store = fill(tmp_path / "store", texts=corpus(labels=True))
     assert store.clouds(0).provenance["texts"] == corpus().origin()
     path = tmp_path / "store" / MANIFEST
-    manifest = json.loads(path.read_text())
+    texts = json.loads(path.read_text())["texts"]
     old = ("source", "digest", "labels", "count", "notes")  # what a manifest said of its texts at first
-    manifest["texts"] = {name: manifest["texts"][name] for name in old}
-    path.write_text(json.dumps(manifest))
+    edit_json(path, texts={name: texts[name] for name in old})
     assert open_store(tmp_path / "store").provenance["texts"]["source"] == "my texts.txt"
     encoder = FakeEncoder(before=never)
     assert fill(tmp_path / "store", encoder=encoder, texts=corpus(labels=True)).reused == 10

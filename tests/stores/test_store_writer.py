@@ -295,18 +295,38 @@ def test_overwrite_continues_a_store_of_the_same_choices(tmp_path: Path) -> None
     assert fill(tmp_path, encoder=FakeEncoder(before=never), overwrite=True).reused == 10
 
 
-def test_a_replacement_that_dies_never_mixes_two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_leaves_the_old_store_until_the_new_one_is_whole(tmp_path: Path) -> None:
     fill(tmp_path / "a")
-    monkeypatch.setattr(store_writer.Manifest, "write", lambda manifest, folder: never(0))
-    other = FakeEncoder(replace(CARD, revision="r2"))
+    old = contents(tmp_path / "a")
+    card = replace(CARD, revision="r2")
+    doomed = FakeEncoder(card, before=lambda call: never(call) if call == 2 else None)
     with pytest.raises(AssertionError):
-        fill(tmp_path / "a", encoder=other, overwrite=True)
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match="missing or damaged"):
-        open_store(tmp_path / "a")
-    fill(tmp_path / "a", encoder=other, overwrite=True)
+        fill(tmp_path / "a", encoder=doomed, overwrite=True)
+    assert {name: data for name, data in contents(tmp_path / "a").items() if not name.startswith(".next")} == old
+    assert fill(tmp_path / "a", encoder=FakeEncoder(card), overwrite=True).reused == 6
+    fill(tmp_path / "b", encoder=FakeEncoder(card))
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_replacement_of_yet_other_choices_begins_anew(tmp_path: Path) -> None:
+    fill(tmp_path / "a")
+    for revision in ("r2", "r3"):
+        doomed = FakeEncoder(replace(CARD, revision=revision), before=lambda call: never(call) if call == 2 else None)
+        with pytest.raises(AssertionError):
+            fill(tmp_path / "a", encoder=doomed, overwrite=True)
+    assert fill(tmp_path / "a", encoder=FakeEncoder(replace(CARD, revision="r2")), overwrite=True).reused == 0
     fill(tmp_path / "b", encoder=FakeEncoder(replace(CARD, revision="r2")))
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_replacement_that_is_given_up_takes_no_room(tmp_path: Path) -> None:
+    fill(tmp_path)
+    doomed = FakeEncoder(replace(CARD, revision="r2"), before=lambda call: never(call) if call == 2 else None)
+    with pytest.raises(AssertionError):
+        fill(tmp_path, encoder=doomed, overwrite=True)
+    (tmp_path / "layer-0" / "shard-00000.arrow").unlink()
+    fill(tmp_path)
+    assert not [name for name in contents(tmp_path) if name.startswith(".")]
 
 
 def test_files_of_others_are_never_touched(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,16 @@ _CALLS = {
 }
 
 
+# Commands that ask the user's queries.
+_ASKING = ("audit", "tune")
+
+
+class _Written(str):
+    """A name that stands in a call as it is, without quotes."""
+
+    __repr__ = str.__str__
+
+
 @dataclass(frozen=True)
 class Named:
     """What an audit was told, in the words of the command line.
@@ -30,7 +40,9 @@ class Named:
     `model` and `texts` are None where they have no name there (objects in memory, a pipe); `texts` is empty where none
     were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
     command, `settings` (trial, vectors, threshold) by another audit, and the thresholds by `length`, which judges by
-    them too. `clouds`: the model is a file of ready clouds, which can only be audited.
+    them too. `clouds`: the model is a file of ready clouds, which can only be audited. `queries` is their file, empty
+    without any and None for those in memory; `asking` (query_columns, query_prompt) is kept with it. `python`: the
+    audit was called in Python, and so is what it suggests, where there is a call for it.
     """
 
     model: str | None = None
@@ -39,6 +51,9 @@ class Named:
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     clouds: bool = False
+    queries: str | None = ""
+    asking: Mapping[str, Any] = field(default_factory=dict)
+    python: bool = False
 
     def command(self, verb: str, *, prompt: str = "", **more: Any) -> str | None:
         """A command about the same model and texts; a call in Python where they have no name; None for neither.
@@ -52,13 +67,20 @@ class Named:
             return None
         kept = {"audit": tuple(self.settings), "length": ("threshold",)}.get(verb, ())
         settings = {**{name: value for name, value in self.settings.items() if name in kept}, **more}
-        if self.model is None or self.texts is None:
-            return self._call(verb, settings)
+        asks = verb in _ASKING and self.queries != ""
+        if verb == "tune" and self.asking.get("query_prompt") is not None:
+            return None  # it knows the prompts that a model declares, and one for all texts
+        nameless = self.model is None or self.texts is None or (asks and self.queries is None)
+        call = self._call(verb, settings) if nameless or (self.python and not asks) else None
+        if call is not None or self.model is None or self.texts is None or nameless:
+            return call
         reading = {name: self.reading[name] for name in _READING if name in self.reading}
         if verb == "audit" and self.reading.get("group"):
             reading["group"] = self.reading["group"]
-        if verb == "tune":
+        if verb == "tune" and not asks:
             reading.pop("id_column", None)
+        if asks:
+            reading |= {"queries": self.queries, **{k: v for k, v in self.asking.items() if v is not None}}
         options = dict(self.options)
         if verb == "tune" and options.pop("role", None) is not None:
             options["prompt"] = prompt
@@ -70,7 +92,8 @@ class Named:
             return None
         output = chunk_file(self.texts)
         reading = {"id_column": "id", "seed": self.reading.get("seed")}  # chunks are read whole, and in UTF-8
-        chunks = Named(self.model, output, reading, self.options, {**self.settings, "vectors": None})
+        settings = {**self.settings, "vectors": None}
+        chunks = replace(self, texts=output, reading=reading, settings=settings)
         return f"{self.command('chunk', output=output, **more)} && {chunks.command('audit')}"
 
     def _call(self, verb: str, settings: Mapping[str, Any]) -> str | None:
@@ -78,6 +101,8 @@ class Named:
             return None
         parts = ["model" if self.model is None else repr(self.model), *self._texts_in_python(verb)]
         arguments = {"seed": self.reading.get("seed") or None, **self.options, "role": settings.get("role")}
+        asked = _Written("queries") if self.queries is None else self.queries or None
+        arguments |= {"queries": asked if verb in _ASKING else None}
         arguments["trial_texts"] = settings.get("trial")
         thresholds = dict(settings.get("threshold") or {})
         if verb == "audit" and thresholds:

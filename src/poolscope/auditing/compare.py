@@ -15,8 +15,9 @@ from typing import Any, Self
 import numpy as np
 
 from poolscope.auditing.question import QUESTIONS, Answer, Number
-from poolscope.auditing.result import Audit, audit_folder
+from poolscope.auditing.result import FILES, Audit, audit_folder
 from poolscope.charts.files import short_name
+from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.numbers.intervals import Interval
@@ -94,7 +95,7 @@ class Comparison(Result):
         with replaced_files(target, stale=(COMPARISON, COMPARISON_PAGE)) as written:
             if content is not None:
                 (written / COMPARISON_PAGE).write_text(content, encoding="utf-8")
-            write_json(written / COMPARISON, self.to_dict())
+            write_json(written / COMPARISON, sealed({**self.to_dict(), FILES: digests_of_files(written)}))
         return target
 
     @classmethod

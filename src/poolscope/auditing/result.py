@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from poolscope import __version__
 from poolscope.auditing.question import Answer
+from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, replaced_files, write_json
 from poolscope.results import Result, cells, plain
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
 
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
+FILES = "files"  # of the digests of all other files, in the JSON
 _TABLE_NAME = re.compile(r"\w[\w.-]*")  # so that none leads out of the folder
 
 
@@ -148,7 +150,7 @@ class Audit(Result):
                 pq.write_table(table, written / TABLES / f"{name}.parquet")
             if content is not None:
                 (written / PAGE).write_text(content, encoding="utf-8")
-            write_json(written / JSON, self.to_dict())
+            write_json(written / JSON, sealed({**self.to_dict(), FILES: digests_of_files(written)}))
         return target
 
     @classmethod
@@ -161,7 +163,7 @@ class Audit(Result):
         path = current_file(folder, JSON)
         try:
             with reading(path, "Run the audit again.", is_not="an audit"):
-                content = json.loads(path.read_text(encoding="utf-8"))
+                content = check_seal(json.loads(path.read_text(encoding="utf-8")), path, "Run the audit again.")
                 str(content["model"]["name"])
         except FileNotFoundError:
             raise InputError(
@@ -174,7 +176,8 @@ class Audit(Result):
             audit = cls.from_dict(content)
             # Only tables of this audit: an earlier one may have left others in the folder.
             named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
-            answers = tuple(replace(answer, tables=_Stored(folder, tables)) for answer, tables in named)
+            digests = content.get(FILES)
+            answers = tuple(replace(answer, tables=_Stored(folder, tables, digests)) for answer, tables in named)
             return replace(audit, answers=answers)
 
     # -- what is shown --------------------------------------------------------------------------------------------
@@ -238,8 +241,9 @@ class _Tables(Mapping[str, pa.Table]):
 class _Stored(Mapping[str, pa.Table]):
     """Tables of a folder by name, each read when it is asked for."""
 
-    def __init__(self, folder: Path, names: Any) -> None:
+    def __init__(self, folder: Path, names: Any, digests: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._digests = digests  # by file; None in an audit of an earlier version
         self._names = [str(name) for name in names]
         if wrong := [name for name in self._names if not _TABLE_NAME.fullmatch(name)]:
             raise StoreError(f"{folder / JSON}: it names the table {wrong[0]!r}, which is no name of one. Audit again.")
@@ -247,7 +251,10 @@ class _Stored(Mapping[str, pa.Table]):
     def __getitem__(self, name: str) -> pa.Table:
         path = self._path(name)
         with reading(path, "Run the audit again."):
-            table = pq.read_table(path)
+            data = path.read_bytes()
+            if self._digests is not None and self._digests.get(f"{TABLES}/{path.name}") != digest_of(data):
+                raise ValueError("it is not what was written, since its digest differs")
+            table = pq.read_table(pa.BufferReader(data))
             table.validate(full=True)
         return table
 

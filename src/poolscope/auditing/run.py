@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.asking import query_notes
 from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.groups import checked_groups, groups_of_ids, tells
 from poolscope.auditing.progress import ENCODING, Pace, Watch, as_watch
 from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
@@ -31,7 +31,10 @@ from poolscope.results import provenance
 from poolscope.stores.answers import server_vectors
 from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_store, open_clouds
-from poolscope.texts import Texts, read_texts
+from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
+from poolscope.texts.benchmarks import open_benchmark
+from poolscope.texts.groups import checked_groups, groups_of_ids, tells
+from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 
 MODEL = "builtin:minilm"
@@ -45,8 +48,11 @@ def audit(
     *,
     thresholds: Mapping[str, float] | None = None,
     groups: Sequence[Any] | None = None,
+    queries: Any = None,
+    query_prompt: str | None = None,
     vectors: Any = None,
     distance: Distance | None = None,
+    reference: Any = None,
     trial_texts: int | None = None,
     seed: int = 0,
     cache: bool = False,
@@ -73,10 +79,18 @@ def audit(
     groups
         The document of each text, one name a text: texts of one document are not taken as unrelated. By default those
         of ids like `doc#3`, where there are such.
+    queries
+        Queries with the ids of the texts that answer them, as `read_queries` takes them: a table, a benchmark folder
+        (whose corpus then is the default of `texts`), a dict of queries to ids. Trials and answers use them; without
+        any, trials ask for halves of texts with the other halves.
+    query_prompt
+        What stands before each query; by default the prompt that the model declares for queries.
     vectors
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
     distance
         With vectors alone: what you search by, "cosine", "dot" or "l2", where the source does not say so.
+    reference
+        With vectors alone and their texts: the model that is said to have made them. A sample is encoded again.
     trial_texts
         How many texts trials encode anew; by default a sixth, 60 to 400 (of a static table half, up to 1,000). 0: no
         trials.
@@ -113,14 +127,15 @@ def audit(
     runtime = None if vectors is None else _runtime(vectors)
     watch = as_watch(progress, asked, answered)
     encoding: dict[str, float] = {}
+    corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
     with watch if is_vector_source(model) else nullcontext():
-        collection = _collection(model, texts, options, distance, runtime, cache=cache, watch=watch)
+        collection = _collection(model, texts, options, distance, reference, runtime, cache=cache, watch=watch)
     if collection is not None:
         encoder, clouds, source, notes = _vectors_alone(collection)
         groups = groups or _telling(collection.groups)
     else:
         with watch:
-            encoder, clouds, source, notes, encoding = _material(model, texts, options, seed, cache, watch)
+            encoder, clouds, source, notes, encoding = _material(model, corpus, options, seed, cache, watch)
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
     subject = Subject(
@@ -131,12 +146,17 @@ def audit(
         source=source,
         notes=(*notes, *_group_notes(documents, column, ids=groups is None)),
         runtime=runtime,
+        queries=judged,
+        query_prompt=query_prompt,
         trial_texts=trial_texts,
         seed=seed,
         collection=collection,
+        reference=None if reference is None else as_encoder(reference, **options),
         named=named
-        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}),
+        or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}, queries),
     )
+    if subject.queries is not None:
+        subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
     try:
         with watch:
             result = ask(subject, seconds=encoding, watch=watch)
@@ -147,6 +167,27 @@ def audit(
         characters = sum(map(len, subject.texts))
         Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
     return result
+
+
+def _judged(
+    model: Any, texts: Any, queries: Any, groups: Sequence[Any] | None, seed: int
+) -> tuple[Texts, JudgedQueries]:
+    """The texts, read with the ids that the queries name, and the queries about them: before anything is encoded."""
+    only_vectors = is_index(model) or is_vector_source(model)
+    if only_vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))):
+        raise InputError(
+            "queries: received some together with ready clouds or vectors, and no model to encode the queries with. "
+            "Name the model and its texts."
+        )
+    asked = read_queries(queries)
+    benchmark = open_benchmark(queries) if texts is None and isinstance(queries, str | os.PathLike) else None
+    texts = texts if benchmark is None else benchmark.folder
+    if texts is None:
+        texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=asked.named)
+    if not isinstance(texts, Texts):
+        texts = read_texts(texts, id_column=id_column_for(texts, asked))
+    documents = groups_of_ids(texts.ids) if groups is None else checked_groups(groups, len(texts))
+    return texts, asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
@@ -171,6 +212,8 @@ def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: 
         times[question.key] = time.perf_counter() - began
         watch.answered(answers[-1])
     settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    if subject.queries is not None:
+        settings |= {"queries": subject.queries.digest, "query_prompt": subject.query_prompt}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
     return Audit(
         model=subject.card.to_dict(),
@@ -210,6 +253,7 @@ def _collection(
     texts: Any,
     options: Mapping[str, Any],
     distance: Distance | None,
+    reference: Any,
     runtime: Any,
     *,
     cache: bool,
@@ -218,10 +262,11 @@ def _collection(
     """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
     asked = is_vector_source(model)
     if not asked and not is_index(model):
-        if distance is not None:
-            raise InputError(f"distance: received {distance!r} with a model; it is for vectors alone. Leave it out.")
+        for name, value in {"distance": distance, "reference": reference}.items():
+            if value is not None:
+                raise InputError(f"{name}: received {value!r} with a model; it is for vectors alone. Leave it out.")
         return None
-    useless = sorted(options) + ([] if runtime is None else ["vectors"])
+    useless = (sorted(options) if reference is None else []) + ([] if runtime is None else ["vectors"])
     if useless:
         raise InputError(
             f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
@@ -295,13 +340,15 @@ def _stored(clouds: TokenClouds) -> StoredEncoder:
 _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
-def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any) -> Named:
-    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
+    """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     name = _name(model)
     name = without_secrets(name) if name is not None and vectors else name
-    return Named(name, "" if texts is None else _name(texts), reading, options, settings, clouds=clouds)
+    asked = "" if queries is None else _name(queries)
+    source = "" if texts is None else _name(texts)
+    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked, python=True)
 
 
 def _name(value: Any) -> str | None:

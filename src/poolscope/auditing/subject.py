@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.asking import AskedTask, Mistakes, asked_task, mistakes, on_trial
 from poolscope.auditing.commands import Named
 from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import HalvesTask, Trial, cut_halves, mean_removal_trial
+from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
@@ -33,7 +34,7 @@ from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.texts import Texts
+from poolscope.texts import JudgedQueries, Texts
 
 Array = NDArray[np.float64]
 
@@ -59,10 +60,11 @@ class Subject:
 
     `encoder` made the clouds; where `can_encode` is false it only hands them out, and no other text can be encoded.
     `documents` names the document of each text, None where it is not known. `runtime` are the vectors that the user's
-    own runtime gave for the same texts. `trial_texts` are the
-    texts that a trial encodes anew (None: a share of them all), `source` and `notes` say where the texts came from,
-    `named` how all that is called on the command line. `collection`: there are vectors only, and a cloud is one of
-    them.
+    own runtime gave for the same texts. `queries` are those of the user, which trials and answers then use, and
+    `query_prompt` what stands before each (None: what the model declares). `trial_texts` are the texts that a trial
+    encodes anew (None: a share of them all), `source` and `notes` say where the texts came from, `named` how all that
+    is called on the command line. `collection`: there are vectors only, and a cloud is one of them;
+    `reference` is the model that is said to have made them.
     """
 
     clouds: TokenClouds
@@ -72,10 +74,13 @@ class Subject:
     notes: tuple[str, ...] = ()
     documents: tuple[str, ...] | None = None
     runtime: Array | None = None
+    queries: JudgedQueries | None = None
+    query_prompt: str | None = None
     trial_texts: int | None = None
     seed: int = 0
     named: Named = field(default_factory=Named, repr=False)
     collection: Collection | None = None
+    reference: TokenEncoder | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -119,9 +124,14 @@ class Subject:
         return "tokens" if self.collection is None else WORDS
 
     @cached_property
+    def first_equal(self) -> NDArray[np.int64]:
+        """For each text the position of the first one that it equals, often its own."""
+        return np.arange(len(self)) if self.texts is None else first_of_equal(self.texts)
+
+    @cached_property
     def distinct(self) -> NDArray[np.int64]:
         """Positions of the texts that equal no earlier one: what repeats another is no draw of its own."""
-        return np.arange(len(self)) if self.texts is None else first_of_equal(self.texts)
+        return np.unique(self.first_equal)
 
     def repeats(self) -> tuple[str, ...]:
         """A sentence about the texts that `distinct` leaves out, where there are any."""
@@ -162,6 +172,8 @@ class Subject:
     @cached_property
     def raw_vectors(self) -> Array:
         """The vector of each text as the model pools, at its own length (texts × d)."""
+        if self.collection is not None:
+            return np.asarray(self.collection.vectors, dtype=np.float64)
         return self.pooled(self.clouds)
 
     @cached_property
@@ -179,8 +191,29 @@ class Subject:
 
     @cached_property
     def halves(self) -> HalvesTask | str:
-        """The halves of some texts for all trials, or why there are none."""
+        """The halves of some texts for trials without queries, or why there are none."""
         return cut_halves(self)
+
+    @cached_property
+    def asked(self) -> AskedTask | None:
+        """The user's queries over all different texts; None without any."""
+        return None if self.queries is None else asked_task(self, self.queries)
+
+    @cached_property
+    def search(self) -> SearchTask | str:
+        """What trials search that encode no text anew: the user's queries, or halves of texts; or why there is none."""
+        if self.queries is None:
+            return self.halves
+        if self.trial_texts == 0:
+            return "trials were switched off"
+        if len(self.queries) < MIN_QUERIES:
+            return f"{len(self.queries)} of your queries have a relevant text, and {MIN_QUERIES} are needed"
+        return self.asked or "there are no queries"
+
+    @cached_property
+    def anew(self) -> SearchTask | str:
+        """The same for trials that encode texts anew: some of the queries, with few texts."""
+        return on_trial(self, self.search) if isinstance(self.search, AskedTask) else self.search
 
     @cached_property
     def mean_removal(self) -> Trial:
@@ -222,10 +255,23 @@ class Subject:
         )
 
     @cached_property
+    def mistakes(self) -> Mistakes | None:
+        """Where the user's queries rank a wrong text before a relevant one; None without queries."""
+        if self.asked is None:
+            return None
+        groups = None if self.groups is None else self.groups[self.asked.texts]
+        return mistakes(self.asked, groups, most=_CONFUSED, seed=self.seed)
+
+    @cached_property
     def confusable(self) -> SocmResult | None:
-        """SOCM of texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or
-        above: those that a search would confuse. At most so many, drawn; None for fewer than three.
+        """SOCM of the texts that a search would confuse: with queries, the relevant and the wrong one of each mistake;
+        without, texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or
+        above. At most so many, drawn; None for fewer than three.
         """
+        if self.mistakes is not None:
+            pairs = np.unique(self.mistakes.pairs, axis=0)
+            kind = "relevant and wrong texts that queries confuse"
+            return None if len(pairs) < 3 else self.pairs_of(pairs, kind)
         texts = self.distinct[self.scores.positions]
         groups = None if self.groups is None else self.groups[texts]
         pairs = confusable_pairs(
@@ -251,20 +297,33 @@ class Subject:
 
     def command(self, verb: str, **more: Any) -> str | None:
         """What to run about this model and these texts, with further options; None where it could not run."""
-        if verb == "tune" and self.trial_texts != 0 and isinstance(self.halves, str):
-            return None  # it tries repairs on halves too
+        if verb == "tune" and self.trial_texts != 0 and isinstance(self.search, str):
+            return None  # it tries repairs in the same way
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
 
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
         needed = max(change.count * (change.smallest_gain() / least) ** 2 for change in short)
+        if self.queries is not None:
+            return self._more_queries(needed)
         if not np.isfinite(needed) or needed > len(self.distinct) / 2:
             size = f", {2 * needed:,.0f} or so" if np.isfinite(needed) else ""
             return Action("undecided", f"audit more texts{size}: too few are on trial to tell", None, "another audit")
         trial = int(np.ceil(needed / 10)) * 10
         step = f"put {trial:,} texts on trial: those were too few to tell"
         return Action("undecided", step, self.command("audit", trial=trial), "another audit, from the cache")
+
+    def _more_queries(self, needed: float) -> Action:
+        """More of the queries on trial, where there are enough; otherwise a longer list of them."""
+        count = len(self.queries or ())
+        if needed <= count and isinstance(self.anew, AskedTask):
+            texts = self.anew.task.documents
+            trial = int(np.ceil(needed * len(texts) / self.anew.task.units / 10)) * 10
+            step = f"put {trial:,} texts on trial: too few of your queries ask for the present {len(texts):,}"
+            return Action("undecided", step, self.command("audit", trial=trial), "another audit, from the cache")
+        size = f", {needed:,.0f} or so" if np.isfinite(needed) else ""
+        return Action("undecided", f"ask with more queries{size}: {count:,} are too few to tell", None, "another audit")
 
     def rechunk_command(self, **more: Any) -> str | None:
         """What to run to cut the texts to fit this model and audit them again."""
@@ -277,8 +336,14 @@ class Subject:
             "texts": len(self),
             "tokens": int(self.clouds.lengths.sum()) if self.collection is None else None,
             "digest": self._digest(),
+            "queries": None if self.queries is None else self._query_facts(self.queries),
             "notes": list(self.notes),
         }
+
+    @staticmethod
+    def _query_facts(queries: JudgedQueries) -> dict[str, Any]:
+        judged = {"queries": len(queries), "judgements": len(queries.relevant), "graded": queries.graded}
+        return {"source": queries.source, **judged, "digest": queries.digest}
 
     def _digest(self) -> str | None:
         if self.texts is None:

@@ -1,8 +1,8 @@
 """Small held-out trials: does a repair help on these texts, before anyone pays for it?
 
-The task is split-half self-retrieval: each half of a text shall find the other one among such halves of the other texts
-on trial and, for a repair of the vectors, all texts that are not on trial; it is fitted on those only.
-How a trial is made stands in `poolscope.repairs.trials`.
+The task is that of the user's queries (`asking.py`). Without any it is split-half self-retrieval: each half of a text
+shall find the other one among such halves of the other texts on trial and, for a repair of the vectors, all texts that
+are not on trial; it is fitted on those only. How a trial is made stands in `poolscope.repairs.trials`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HalvesTask",
     "Pieces",
+    "SearchTask",
     "Trial",
     "chunk_trial",
     "cloud_trial",
@@ -50,26 +51,32 @@ MIN_QUERIES = 10
 # what the encoding cost; one way and a twentieth of the texts showed 0.03 and 0.06.
 _SHARE, _FEWEST, _MOST = 1 / 6, 60, 400
 _SHARE_OF_A_TABLE, _MOST_OF_A_TABLE = 1 / 2, 1000
-_K = 10
+# Whole texts that are encoded anew for the user's queries.
+MOST_TEXTS = 200
+K = 10
 # Of the intervals of differences: an audit makes up to four trials, of which none shall pass by chance.
-_LEVEL = 0.99
+LEVEL = 0.99
 # Of BW² beside the squared distance of the means, which is smaller in most models: a whole one would drown it.
-_CLOUD_WEIGHT = 0.25
+CLOUD_WEIGHT = 0.25
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HalvesTask(Bench):
-    """The halves of some texts, encoded once, and the vectors of all other texts as further documents."""
+class SearchTask(Bench):
+    """Queries, their documents, the vectors of `others` as further documents, and those that a repair learns from."""
 
     task: RetrievalTask
-    halves: Halves
     others: NDArray[Any]
     other_lengths: NDArray[np.int64]
+    learnt_from: NDArray[Any]
 
     @property
     def clouds(self) -> tuple[TokenClouds, TokenClouds]:
-        """The clouds of first and second halves, as the model is."""
+        """The clouds of queries and documents, as the model is."""
         return self.sides[0][-1], self.sides[1][-1]
+
+
+class HalvesTask(SearchTask):
+    """First halves of some texts as queries for their second halves, and all other texts as further documents."""
 
 
 def cut_halves(subject: Subject) -> HalvesTask | str:
@@ -89,12 +96,12 @@ def cut_halves(subject: Subject) -> HalvesTask | str:
     others = np.setdiff1d(distinct, chosen)
     return HalvesTask(
         encoder=subject.encoder,
-        task=RetrievalTask(*halves, name="split-half self-retrieval", k=_K, roles=(None, None), both_ways=True),
+        task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
         pooling=make_pooling(subject.pooling),
-        level=_LEVEL,
+        level=LEVEL,
         units="held-out texts, whose halves ask for each other",
-        halves=halves,
         others=subject.vectors[others],
+        learnt_from=subject.vectors[others],
         other_lengths=subject.clouds.lengths[others],
     )
 
@@ -112,7 +119,8 @@ class Pieces:
     """Pieces of some texts as queries, the same texts without them, and all other texts as further documents.
 
     Every fifth of the lengths is asked for by as many queries, all of one length in words, so that what differs between
-    the fifths is the document. `lengths` are those of the whole texts.
+    the fifths is the document. `lengths` are those of the whole texts. `words`: of a piece; 0 where the queries are the
+    user's own.
     """
 
     queries: NDArray[Any]
@@ -190,16 +198,17 @@ def decided_by(trial: Trial, least: float) -> Verdict:
 
 
 def mean_removal_trial(subject: Subject) -> Trial:
-    """Before and after the mean is projected out; fitted on texts that are not on trial."""
-    name, task = "mean removal", subject.halves
+    """Before and after the mean is projected out; fitted on texts, none of which is a query."""
+    name, task = "mean removal", subject.search
     if isinstance(task, str):
         return Trial(name, f"whether removing the mean helps was not tried: {task}.")
-    return task.try_vectors(Repair(vectors=MeanRemoval()), task.others, name=name, doing="removing the mean")
+    repair = Repair(vectors=MeanRemoval())
+    return task.try_vectors(repair, task.others, learnt_from=task.learnt_from, name=name, doing="removing the mean")
 
 
 def temperature_trial(subject: Subject) -> Trial:
     """Before and after the attention logits are divided by the published τ."""
-    name, task = f"temperature {PUBLISHED_TAU:g}", subject.halves
+    name, task = f"temperature {PUBLISHED_TAU:g}", subject.anew
     if isinstance(task, str):
         return Trial(name, f"whether a temperature helps was not tried: {task}.")
     if not has_attention(subject.encoder):
@@ -209,21 +218,23 @@ def temperature_trial(subject: Subject) -> Trial:
 
 def chunk_trial(subject: Subject) -> Trial:
     """Before and after every document is cut in two, of which the better chunk counts."""
-    name, task = "smaller chunks", subject.halves
+    name, task = "smaller chunks", subject.anew
     if isinstance(task, str):
         return Trial(name, f"whether smaller chunks help was not tried: {task}.")
-    halves = task.task.ways(*zip(task.vectors, (task.halves.queries, task.halves.documents), strict=True))
-    after = task.task.mean_of([_chunked(subject, task, asking[0], sought[1]) for asking, sought in halves])
+    sides = zip(task.vectors, (task.task.queries, task.task.documents), strict=True)
+    after = task.task.mean_of(
+        [_chunked(subject, task, asking[0], sought[1]) for asking, sought in task.task.ways(*sides)]
+    )
     return task.compare(name, task.before, after, doing="halving the chunks")
 
 
-def _chunked(subject: Subject, task: HalvesTask, asking: NDArray[Any], documents: Sequence[str]) -> Evaluation:
+def _chunked(subject: Subject, task: SearchTask, asking: NDArray[Any], documents: Sequence[str]) -> Evaluation:
     """The search among documents that are cut in two."""
     parts = [_cut_in_two(document) for document in documents]
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     chunks = unit_rows(subject.encoded([chunk for part in parts for chunk in part]), "chunks")
     best = np.maximum.reduceat(asking @ chunks.T, np.flatnonzero(np.diff(owner, prepend=-1)), axis=1)
-    return task.task.evaluation(rank_scores(best, task.halves.relevant, k=_K))
+    return task.task.evaluation(rank_scores(best, task.task.relevant, k=K))
 
 
 def _cut_in_two(text: str) -> list[str]:
@@ -237,8 +248,8 @@ def cloud_trial(subject: Subject) -> Trial:
 
     If what averaging hides told right from wrong, this would find it.
     """
-    name, task = "re-ranking", subject.halves
+    name, task = "re-ranking", subject.search
     if isinstance(task, str):
         return Trial(name, f"whether that matters was not tried: {task}.")
     doing = "looking at the clouds of the first hits"
-    return task.try_reranking(_K, weight=_CLOUD_WEIGHT, name=name, doing=doing)
+    return task.try_reranking(K, weight=CLOUD_WEIGHT, name=name, doing=doing)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from poolscope.errors import InputError, MissingExtraError, require
 from poolscope.files import atomic_path
 from poolscope.numbers.intervals import Estimate
@@ -102,3 +104,17 @@ def short_name(model: str) -> str:
     ('all-MiniLM-L6-v2', 'mine')
     """
     return model.rstrip("/").rpartition("/")[2]
+
+
+def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
+    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
+
+    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
+    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
+    (2, True)
+    """
+    values = np.asarray(values, dtype=np.float64)
+    low, high = float(values.min()), float(values.max())
+    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
+    middle = (low + high) / 2
+    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))

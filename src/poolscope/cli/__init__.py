@@ -13,10 +13,11 @@ import typer
 from typer.core import TyperGroup
 
 from poolscope import __version__
+from poolscope.cli.interrupts import end_interrupted, was_interrupted, watch
 from poolscope.cli.needs import CheckedCommand
 from poolscope.errors import InputError, PoolscopeError
 
-FAILED, INTERRUPTED = 2, 130
+FAILED = 2
 
 START, LOOK, PREPARE, MORE, HIDDEN = "Start here", "Look closer", "Prepare", "More", ""
 
@@ -46,6 +47,7 @@ COMMANDS = (
     Row("runtime", "runtime", "Does a server give the vectors of the model that it is said to run?", START),
     Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
+    Row("verify", "prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
     Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
@@ -53,6 +55,7 @@ COMMANDS = (
     Row("windows", "windows", "What is lost when tokens are replaced by means of windows.", LOOK),
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
+    Row("mcp", "mcp", "Tools for assistants: audit a file, check a runtime, explain a pair.", MORE),
     Row("research", "", "The papers' experiments: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
     *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH if row.name in EARLIER),
 )
@@ -202,11 +205,13 @@ def _research_options() -> None:
 
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
+    watch()
     try:
         app(prog_name="poolscope")
-    except PoolscopeError as error:
+    except BaseException as error:
+        if was_interrupted(error):
+            end_interrupted()
+        if not isinstance(error, PoolscopeError):
+            raise
         typer.echo(f"poolscope: {error}", err=True)
         sys.exit(FAILED)
-    except KeyboardInterrupt:
-        typer.echo("poolscope: interrupted", err=True)
-        sys.exit(INTERRUPTED)

@@ -237,7 +237,22 @@ Encoding = Annotated[
     typer.Option(metavar="NAME", help="Encoding of the files of texts, such as cp1252, not UTF-8."),
 ]
 
+Queries = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Queries with the ids of the texts that answer them, or a BEIR folder."),
+]
+QueryColumns = Annotated[
+    str | None,
+    typer.Option(metavar="A,B[,C]", help="Columns of the query, of the ids and of the grade, with other names."),
+]
+
 Json = Annotated[str | None, to_json("Write the result as JSON")]
+
+EngineName = Annotated[
+    str | None, typer.Option("--engine", metavar="local|processes|ray", help="Where the shards are computed.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes, or actors of Ray.")]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The Ray cluster; without it, one made here.")]
 
 Quiet = Annotated[
     bool,

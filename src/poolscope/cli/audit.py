@@ -48,6 +48,9 @@ def audit(
     distance: Annotated[
         str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Vectors alone: the model that made them; some are made again.")
+    ] = None,
     server_model: Annotated[
         str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
     ] = None,
@@ -57,6 +60,11 @@ def audit(
     vectors: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
+    ] = None,
+    queries: arguments.Queries = None,
+    query_columns: arguments.QueryColumns = None,
+    query_prompt: Annotated[
+        str | None, typer.Option(help="Prefix of every query (by default what the model declares for queries).")
     ] = None,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
@@ -79,14 +87,14 @@ def audit(
     store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named
-    from poolscope.auditing.groups import group_column
     from poolscope.auditing.screen import print_screen
     from poolscope.auditing.thresholds import read_thresholds
-    from poolscope.cli.inputs import is_clouds
+    from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
+    from poolscope.texts.groups import group_column
     from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):
@@ -95,12 +103,15 @@ def audit(
         check_folder(output)
     screen = arguments.open_screen(json)
     limits = read_thresholds(thresholds, threshold or ())
+    asked, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
+    reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
+    settings |= {"queries": asked, "query_prompt": query_prompt}
     again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
-    again |= {"vector_column": vector_column, "distance": distance}
+    again |= {"vector_column": vector_column, "distance": distance, "reference": reference}
     named = Named(
         without_secrets(model),
         None if texts == PIPE else texts or "",
@@ -108,6 +119,8 @@ def audit(
         options,
         {name: value for name, value in again.items() if value is not None},
         clouds=is_index(model) or is_endpoint(model) or is_clouds(model),
+        queries=queries or "",
+        asking={"query_columns": query_columns, "query_prompt": query_prompt},
     )
     if not is_endpoint(model) and (server_model or key_variable):
         raise InputError(
@@ -115,11 +128,13 @@ def audit(
         )
     if is_index(model):
         chosen = {"vector_column": vector_column, "distance": distance}
-        result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
+        of_model = {**settings, "named": named, "reference": reference}
+        result = _of_vectors(model, texts, {**reading, **chosen}, options, of_model)
     else:
-        _refuse_for_models(vector_column=vector_column, distance=None if is_endpoint(model) else distance)
+        only = {} if is_endpoint(model) else {"distance": distance, "reference": reference}
+        _refuse_for_models(vector_column=vector_column, **only)
         source = _server(model, server_model, key_variable) if is_endpoint(model) else model
-        settings = {**settings, "distance": distance} if is_endpoint(model) else settings
+        settings = {**settings, "distance": distance, "reference": reference} if is_endpoint(model) else settings
         result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
@@ -204,7 +219,9 @@ def _run(
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], progress=watch, **settings)
     labelled = {**reading, "label_column": reading["group"]}
-    corpus = replace(read_corpus(texts, labelled, default=DEFAULT_TEXTS), source=texts or arguments.TEXTS)
+    keep = () if settings["queries"] is None else settings["queries"].named
+    corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
+    corpus = replace(corpus, source=texts or arguments.TEXTS)
     groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
     return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
 

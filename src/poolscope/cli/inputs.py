@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.encoders.base import Progress
-    from poolscope.texts import Texts
+    from poolscope.texts import Queries, Texts
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
 DEFAULT_LIMIT = 500
@@ -62,19 +62,43 @@ def refuse_with_clouds(source: str, texts: str | None, reading: Mapping[str, Any
         )
 
 
+def read_asked(
+    queries: str | None, columns: str | None, texts: str | None, id_column: str | None
+) -> tuple[Queries | None, str | None, str | None]:
+    """The queries, the texts that they are about (of their benchmark, where none were named) and the column of ids."""
+    from poolscope.texts import read_queries
+    from poolscope.texts.benchmarks import open_benchmark
+    from poolscope.texts.queries import id_column_for
+
+    if queries is None:
+        if columns is not None:
+            raise InputError(f"--query-columns: received {columns!r} without --queries. Name the file of the queries.")
+        return None, texts, id_column
+    asked = read_queries(queries, columns=tuple(columns.split(",")) if columns else ())
+    benchmark = open_benchmark(queries) if texts is None else None
+    texts = texts if benchmark is None else benchmark.folder
+    return asked, texts, id_column or (None if texts is None else id_column_for(texts, asked))
+
+
 def read_corpus(
-    texts: str | None, reading: Mapping[str, Any], *, default: int = DEFAULT_LIMIT, screen: Console | None = None
+    texts: str | None,
+    reading: Mapping[str, Any],
+    *,
+    default: int = DEFAULT_LIMIT,
+    keep: Collection[str] = (),
+    screen: Console | None = None,
 ) -> Texts:
     """The texts that the user named, or `default` of the embedded corpus; `screen` is told what reading met.
 
-    reading: column, id_column, label_column, limit (0: all) and seed, those that the command has.
+    reading: column, id_column, label_column, limit (0: all) and seed, those that the command has. Texts of the ids in
+    `keep` are in every draw.
     """
     from poolscope.texts import read_texts
 
     limit = reading.get("limit")
     drawn = default if texts is None and limit is None else limit
     columns = {name: reading.get(name) for name in ("column", "id_column", "label_column")}
-    corpus = read_texts(texts or TEXTS, **columns, limit=drawn or None, seed=reading.get("seed", 0))
+    corpus = read_texts(texts or TEXTS, **columns, limit=drawn or None, seed=reading.get("seed", 0), keep=keep)
     if screen is not None:
         print_notes(corpus.report.notes(), screen)
     return corpus

@@ -198,9 +198,9 @@ def _of_model(
     options: Mapping[str, Any],
     screen: Console,
 ) -> LengthReport:
-    from poolscope.auditing.groups import groups_of_ids
     from poolscope.cli.inputs import counting_progress
     from poolscope.metrics.length.report import length_report
+    from poolscope.texts.groups import groups_of_ids
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")

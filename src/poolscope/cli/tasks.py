@@ -59,6 +59,23 @@ def load_task(
     return task
 
 
+def _loaded(name: str, texts: str | None, asked: tuple[str | None, str | None, str | None], **reading: Any) -> Task:
+    """The task of the user's queries (their file, its columns, the column of ids), or the one that was named."""
+    from poolscope.cli.inputs import read_asked
+    from poolscope.evaluation import query_task
+
+    queries, query_columns, id_column = asked
+    if queries is None:
+        if query_columns is not None or id_column is not None:
+            raise InputError("--query-columns and --id-column go with --queries. Name the file of the queries.")
+        return load_task(name, texts, **reading)
+    if name != "split-half":
+        raise InputError(f"--queries: received --task {name} too; the queries are the task. Leave one out.")
+    read, source, id_column = read_asked(queries, query_columns, texts, id_column)
+    columns, limit, seed = (reading[part] for part in ("columns", "limit", "seed"))
+    return query_task(source or TEXTS, read, limit=limit, seed=seed, column=columns, id_column=id_column)
+
+
 # -- tune -------------------------------------------------------------------------------------------------------------
 
 # Units drawn from the built-in corpus, and from texts of the user; both halves together.
@@ -72,6 +89,9 @@ def tune(
     texts: arguments.Texts = None,
     task: TaskName = "split-half",
     columns: Columns = None,
+    queries: arguments.Queries = None,
+    query_columns: arguments.QueryColumns = None,
+    id_column: arguments.IdColumn = None,
     temperatures: Annotated[
         str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
     ] = None,
@@ -98,7 +118,9 @@ def tune(
     _check_output(output, force=force)
     search = _search(families, temperatures)
     drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
-    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
+    loaded = _loaded(
+        task, texts, (queries, query_columns, id_column), columns=columns, limit=drawn, seed=seed, screen=screen
+    )
     result = _run(model, loaded, search, limit=drawn, seed=seed, options=options)
     print_result(result, screen)
     _write(result, output=output, json=json, figure=figure, screen=screen)
@@ -211,6 +233,9 @@ def evaluate(
     texts: arguments.Texts = None,
     task: TaskName = "split-half",
     columns: Columns = None,
+    queries: arguments.Queries = None,
+    query_columns: arguments.QueryColumns = None,
+    id_column: arguments.IdColumn = None,
     repair: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A repair that `poolscope tune -o` wrote, to compare with.")
     ] = None,
@@ -232,7 +257,9 @@ def evaluate(
     screen = arguments.open_screen(json)
     chosen = _repair(repair, temperature, pooling)
     drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
-    loaded = load_task(task, texts, columns=columns, limit=drawn, seed=seed, screen=screen)
+    loaded = _loaded(
+        task, texts, (queries, query_columns, id_column), columns=columns, limit=drawn, seed=seed, screen=screen
+    )
     content = _before_and_after(model, loaded, chosen, options=options, screen=screen)
     content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
     if json is not None:

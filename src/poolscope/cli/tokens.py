@@ -16,6 +16,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
+from poolscope.interrupts import keeping
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
-INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 _MODEL, _CLOUDS, _STATE = "a model", "clouds", "a state"
 LABEL, TYPE = "label", "type"
 GROUPINGS = (TYPE, LABEL)
@@ -239,17 +239,18 @@ class Request:
         title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
         self.screen.print(title)
         print_notes(corpus.report.notes(), self.screen)
-        try:
-            with encoding_progress(len(corpus)) as progress:
-                result = token_statistics(
-                    encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
-                )
-        except KeyboardInterrupt:
-            if state is None:
-                raise
-            typer.echo(f"Interrupted. The same command goes on where this one stopped ({state}).", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+        with keeping(lambda: _kept_in(state)), encoding_progress(len(corpus)) as progress:
+            result = token_statistics(
+                encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
+            )
         return result, layout
+
+
+def _kept_in(state: Path | None) -> str:
+    """What is kept of a measurement that is interrupted."""
+    if state is None or not state.exists():
+        return ""
+    return f"What was measured is kept in {state}: the same command goes on from there."
 
 
 def kind_of(source: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.clouds.file import Guard, Guards
 from poolscope.errors import InputError, StoreError
 from poolscope.texts.records import ArrowStrings as ArrowStrings
 from poolscope.texts.tables import is_table
@@ -28,14 +29,30 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`."""
+    """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`.
+
+    Vectors of a file are compared with their digests when they are asked for.
+    """
 
     start: int
-    tokens: NDArray[Any]
+    matrix: NDArray[Any]
     offsets: NDArray[np.int64]
+    guard: Guard | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def tokens(self) -> NDArray[Any]:
+        """All vectors."""
+        return self.rows(0, len(self))
+
+    def rows(self, first: int, last: int) -> NDArray[Any]:
+        """The vectors of the texts from `first` to before `last`, counted from the start of the block."""
+        rows: NDArray[Any] = self.matrix[self.offsets[first] : self.offsets[last]]
+        if self.guard is not None:
+            self.guard.check(rows)
+        return rows
 
 
 def column_of(name: str, values: Any, count: int) -> pa.Array:
@@ -122,7 +139,7 @@ _FITS = {
 }
 
 
-def blocks_of(column: pa.ChunkedArray) -> Iterator[Block]:
+def blocks_of(column: pa.ChunkedArray, guards: Guards) -> Iterator[Block]:
     """The chunks of the column `tokens`, each as one matrix (no copy)."""
     start = 0
     for chunk in column.chunks:
@@ -131,7 +148,7 @@ def blocks_of(column: pa.ChunkedArray) -> Iterator[Block]:
         offsets = chunk.offsets.to_numpy()
         flat = chunk.values.flatten().to_numpy(zero_copy_only=True)
         matrix = flat.reshape(-1, chunk.values.type.list_size)[offsets[0] : offsets[-1]]
-        yield Block(start, matrix, offsets - offsets[0])
+        yield Block(start, matrix, offsets - offsets[0], guards.of(matrix))
         start += len(chunk)
 
 

@@ -27,8 +27,10 @@ from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from poolscope.clouds.file import DigestedFile, Guards, read_digested
 from poolscope.clouds.table import (
     ArrowStrings,
     Block,
@@ -40,7 +42,7 @@ from poolscope.clouds.table import (
     read_provenance,
     write_provenance,
 )
-from poolscope.errors import InputError, StoreError, reading
+from poolscope.errors import InputError, reading
 from poolscope.files import atomic_path
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
@@ -110,12 +112,13 @@ class TokenClouds:
 
     """
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, *, _guards: Guards | None = None) -> None:
         self._table = checked_table(table)
+        self._guards = _guards or Guards()
         self.provenance: Mapping[str, Any] = read_provenance(table)
-        self._blocks = tuple(blocks_of(table.column("tokens")))
+        self._blocks = tuple(blocks_of(table.column("tokens"), self._guards))
         self.dimension: int = table.schema.field("tokens").type.value_type.list_size
-        self.dtype: np.dtype[Any] = self._blocks[0].tokens.dtype
+        self.dtype: np.dtype[Any] = self._blocks[0].matrix.dtype
         lengths = [np.diff(block.offsets) for block in self._blocks]
         self.lengths: NDArray[np.int64] = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
         self._starts = np.array([block.start for block in self._blocks], dtype=np.int64)
@@ -238,7 +241,9 @@ class TokenClouds:
         if first and all(counts.keys() == first.keys() for counts in unknown):
             provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in first}
         metadata = write_provenance(provenance)
-        return cls(pa.concat_tables([part._table.replace_schema_metadata(metadata) for part in parts]))
+        tables = [part._table.replace_schema_metadata(metadata) for part in parts]
+        guards = Guards(guard for part in parts for guard in part._guards.all)
+        return cls(pa.concat_tables(tables), _guards=guards)
 
     # -- reading ------------------------------------------------------------------------------------------
 
@@ -266,12 +271,12 @@ class TokenClouds:
         position %= len(self)
         block = self._blocks[int(np.searchsorted(self._starts, position, side="right")) - 1]
         local = position - block.start
-        return block.tokens[block.offsets[local] : block.offsets[local + 1]]
+        return block.rows(local, local + 1)
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
         for block in self._blocks:
             for k in range(len(block)):
-                yield block.tokens[block.offsets[k] : block.offsets[k + 1]]
+                yield block.rows(k, k + 1)
 
     def __repr__(self) -> str:
         return (
@@ -298,8 +303,11 @@ class TokenClouds:
         """How many tokens of each text were cut off before encoding."""
         return np.asarray(self._table.column("truncated").to_numpy(), dtype=np.int32)
 
-    def token_ids(self, index: int) -> NDArray[np.int32] | None:
-        """Vocabulary ids of the tokens of one text, or None if they were not kept."""
+    def token_ids(self, index: int | slice) -> NDArray[np.int32] | None:
+        """Vocabulary ids of the tokens of one text, or of several end to end; None if they were not kept."""
+        if isinstance(index, slice):
+            column = self._table.column("token_ids")[index]
+            return None if column.null_count else np.asarray(pc.list_flatten(column).to_numpy(), dtype=np.int32)
         value = self._table.column("token_ids")[int(index)]
         return None if not value.is_valid else np.asarray(value.values.to_numpy(), dtype=np.int32)
 
@@ -335,46 +343,50 @@ class TokenClouds:
             if values is not None:
                 position = table.schema.get_field_index(name)
                 table = table.set_column(position, table.schema.field(position), column_of(name, values, len(self)))
-        return TokenClouds(table.replace_schema_metadata(write_provenance({**self.provenance, **(provenance or {})})))
+        metadata = write_provenance({**self.provenance, **(provenance or {})})
+        return TokenClouds(table.replace_schema_metadata(metadata), _guards=self._guards)
 
     def _slice(self, positions: range) -> TokenClouds:
         if positions.step != 1 or not len(positions):
             return self.select(np.asarray(positions, dtype=np.int64))
         if len(positions) == len(self):
-            return TokenClouds(self._table)
+            return TokenClouds(self._table, _guards=self._guards)
         part = self._table.slice(positions.start, len(positions))
-        return TokenClouds(part.replace_schema_metadata(write_provenance(_of_a_part(self.provenance))))
+        metadata = write_provenance(_of_a_part(self.provenance))
+        return TokenClouds(part.replace_schema_metadata(metadata), _guards=self._guards)
 
     def to_table(self) -> pa.Table:
-        """The Arrow table behind this object (no copy)."""
+        """The Arrow table behind this object (no copy); vectors of a file are compared with their digests first."""
+        self.check()
         return self._table
+
+    @property
+    def has_digests(self) -> bool:
+        """Whether all vectors come from files that have digests of them."""
+        return all(block.guard is not None for block in self._blocks)
+
+    def check(self) -> None:
+        """Compare all vectors that come from a file with their digests, which otherwise happens when they are used."""
+        for block in self._blocks:
+            block.rows(0, len(block))
 
     # -- files --------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one Arrow IPC file, atomically."""
-        with (
-            atomic_path(path) as temporary,
-            pa.ipc.new_file(os.fspath(temporary), self._table.schema) as writer,
-        ):
-            writer.write_table(self._table)
+        table = self.to_table()
+        with atomic_path(path) as temporary, DigestedFile(temporary, table.schema) as file:
+            file.write(table)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> TokenClouds:
-        """Open a file written by `save` or a `CloudWriter`, memory-mapped: no vector is read until it is used."""
-        try:
-            with (
-                reading(path, "Encode the texts again.", is_not="a readable Arrow IPC file"),
-                pa.memory_map(os.fspath(path)) as source,
-            ):
-                table = pa.ipc.open_file(source).read_all()
-                # Every offset and string: a wrong one would end the process, or show memory from outside the file.
-                table.validate(full=True)
-                return cls(table)
-        except FileNotFoundError:
-            raise StoreError(
-                f"{path}: no such cloud file. Write one with TokenClouds.save or `poolscope encode`."
-            ) from None
+        """Open a file written by `save` or a `CloudWriter`, memory-mapped: no vector is read until it is used.
+
+        Then it is compared with the digest that the file has of it; an error says that the file is damaged.
+        """
+        table, guards = read_digested(path)
+        with reading(path, "Encode the texts again.", is_not="a file of token clouds"):
+            return cls(table, _guards=guards)
 
 
 def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -417,8 +429,7 @@ class CloudWriter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._target = Path(path)
         self._atomic = atomic_path(self._target)
-        self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._schema: pa.Schema | None = None
+        self._file: DigestedFile | None = None
 
     def __enter__(self) -> CloudWriter:
         self._temporary = self._atomic.__enter__()
@@ -427,23 +438,22 @@ class CloudWriter:
     def write(self, clouds: TokenClouds) -> None:
         """Append the texts of `clouds`; all parts must share dimension and type."""
         table = clouds.to_table()
-        if self._writer is None:
-            self._schema = table.schema
-            self._writer = pa.ipc.new_file(os.fspath(self._temporary), self._schema)
-        if table.schema != self._schema:
+        if self._file is None:
+            self._file = DigestedFile(self._temporary, table.schema)
+        if table.schema != self._file.schema:
             raise InputError(f"{self._target}: received clouds of another dimension or type than those before.")
-        self._writer.write_table(table)
+        self._file.write(table)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer is None and error is None:
+        if self._file is None and error is None:
             error = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
             self._atomic.__exit__(type(error), error, None)
             raise error
         try:
-            if self._writer is not None:
-                self._writer.close()
+            if self._file is not None:
+                self._file.__exit__(kind, error, trace)
         except BaseException as problem:  # a full disk shows here at the latest
             self._atomic.__exit__(type(problem), problem, problem.__traceback__)
             raise

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import atomic_path
 from poolscope.texts.records import is_missing
@@ -275,18 +276,16 @@ def save_vectors(held: Vectors, path: str | os.PathLike[str]) -> None:
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     table = pa.table(columns)
-    with atomic_path(path) as temporary, pa.ipc.new_file(os.fspath(temporary), table.schema) as writer:
-        writer.write_table(table)
+    with atomic_path(path) as temporary, DigestedFile(temporary, table.schema, bulk="vector") as file:
+        file.write(table)
 
 
 def open_vectors(path: str | os.PathLike[str]) -> Vectors:
-    """Read a file that `save_vectors` wrote; the vectors are memory-mapped."""
-    with (
-        reading(path, "Encode the texts again.", kind=StoreError, is_not="a readable Arrow IPC file"),
-        pa.memory_map(os.fspath(path)) as source,
-    ):
-        table = pa.ipc.open_file(source).read_all()
-        table.validate(full=True)
+    """Read a file that `save_vectors` wrote; the vectors are memory-mapped, and compared with their digests."""
+    table, guards = read_digested(path, bulk="vector")
+    for guard in guards.all:
+        guard.check()
+    with reading(path, "Encode the texts again.", kind=StoreError, is_not="a file of vectors"):
         column = table.column("vector").combine_chunks()
         vectors = column.values.to_numpy().reshape(len(table), column.type.list_size)
         numbers = {name: table.column(name).to_numpy().astype(np.int64) for name in ("length", "truncated")}

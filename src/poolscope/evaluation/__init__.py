@@ -4,14 +4,14 @@
 |--------------|------------------------------------------------------------------------------------------|
 | `scores.py`  | `Evaluation` and `Difference`: a score with its interval, two of them compared           |
 | `tasks.py`   | retrieval, similarity, classification, clustering: from vectors to an `Evaluation`       |
-| `reading.py` | tasks from files with labels, and from texts alone (split-half, summary-body)            |
+| `reading.py` | tasks from files with labels, from queries, and from texts alone                         |
 | `run.py`     | `evaluate(model, task)`, and a model as it pools: texts in a role to vectors             |
 | `trials.py`  | `Trial`: a task before and after something was done, and what the difference says        |
 """
 
 from __future__ import annotations
 
-from poolscope.evaluation.reading import Halves, read_task, split_half, split_half_task, summary_body_task
+from poolscope.evaluation.reading import Halves, query_task, read_task, split_half, split_half_task, summary_body_task
 from poolscope.evaluation.run import evaluate
 from poolscope.evaluation.scores import Difference, Evaluation, compare_scores
 from poolscope.evaluation.tasks import (
@@ -37,6 +37,7 @@ __all__ = [
     "Trial",
     "compare_scores",
     "evaluate",
+    "query_task",
     "read_task",
     "split_half",
     "split_half_task",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
-from poolscope.texts import Texts, as_texts, read_pairs, read_texts
+from poolscope.texts import Texts, as_texts, read_pairs, read_queries, read_texts
+from poolscope.texts.groups import groups_of_ids
+from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN, MANUALS
 from poolscope.texts.sources import open_table
 
@@ -115,6 +118,41 @@ KINDS: Mapping[str, Callable[[object, tuple[str, ...], Mapping[str, Any]], Task]
     "classification": _classification,
     "clustering": _clustering,
 }
+
+
+def query_task(
+    texts: object, queries: object, *, limit: int | None = None, seed: int = 0, k: int = 10, **reading: Any
+) -> RetrievalTask:
+    """The task of queries that name the texts which answer them; both as `read_texts` and `read_queries` take them.
+
+    `limit` draws that many queries, and as many texts that answer none of them, to search among; `reading` are the
+    arguments of `read_texts`.
+
+    >>> query_task({"id": ["a", "b"], "text": ["It purrs.", "It barks."]}, {"what is a cat?": ["a"]}).relevant.tolist()
+    [[0, 0]]
+    """
+    asked = read_queries(queries)
+    if not isinstance(texts, Texts):
+        reading["id_column"] = reading.get("id_column") or id_column_for(texts, asked)
+        texts = read_texts(texts, **reading)
+    documents = groups_of_ids(texts.ids)
+    judged = asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
+    task = RetrievalTask(
+        judged.texts,
+        texts.texts,
+        judged.relevant,
+        name="your queries",
+        k=k,
+        notes=(*texts.report.notes(), *judged.notes),
+        grades=judged.grades if judged.graded else None,
+    )
+    if limit is None or max(task.units, len(task.idle)) <= limit:
+        return task
+    random = np.random.default_rng(seed)
+    drawn = (np.sort(random.permutation(part)[:limit]) for part in (np.arange(task.units), task.idle))
+    task = task.part(*drawn)
+    note = f"{task.units:,} queries among {len(task.documents):,} of {len(texts):,} texts are looked at."
+    return replace(task, notes=(*task.notes, note))
 
 
 # -- from texts alone --------------------------------------------------------------------------------------------------

@@ -113,9 +113,10 @@ def _dealt(shuffled: Index) -> tuple[Index, Index]:
 class RetrievalTask:
     """Find the relevant documents of each query among all documents, by cosine; the score is nDCG@k.
 
-    relevant: judgements (query, document), positions from 0, relevance yes or no. `roles` are those of queries and
-    documents; (None, None) where both are texts of one kind. MRR@k and recall@k come along. `both_ways`: query k and
-    document k, which then belong to each other alone, change places too, and the score of k is the mean of both.
+    relevant: judgements (query, document), positions from 0, relevance yes or no unless `grades` has a number above 0
+    for each. `roles` are those of queries and documents; (None, None) where both are texts of one kind. MRR@k and
+    recall@k come along. `both_ways`: query k and document k, which then belong to each other alone, change places too,
+    and the score of k is the mean of both.
     """
 
     queries: Sequence[str]
@@ -125,6 +126,7 @@ class RetrievalTask:
     k: int = 10
     roles: tuple[str | None, str | None] = ("query", "document")
     notes: tuple[str, ...] = ()
+    grades: Array | None = field(default=None, repr=False)
     both_ways: bool = False
 
     def __post_init__(self) -> None:
@@ -144,6 +146,11 @@ class RetrievalTask:
                 f"{len(self.documents)} documents."
             )
         object.__setattr__(self, "relevant", judgements.astype(np.int64))
+        if self.grades is not None and (self.grades.shape != (len(judgements),) or not (self.grades > 0).all()):
+            raise InputError(
+                f"{self.name}: received grades of shape {self.grades.shape} for {len(judgements)} judgements; needed: "
+                f"a number above 0 for each. Leave out what is not relevant."
+            )
         judged = np.unique(self.relevant[:, 0])
         if len(judged) != len(self.queries):
             raise InputError(
@@ -187,7 +194,7 @@ class RetrievalTask:
     def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
         """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""
         others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
-        scores = ranking.ndcg(self.k)[:, None]
+        scores = ranking.ndcg(self.k, grades=self.grades)[:, None]
         return Evaluation(
             self.name,
             f"nDCG@{self.k}",
@@ -208,7 +215,9 @@ class RetrievalTask:
     @cached_property
     def digest(self) -> str:
         """Of queries, documents and judgements."""
-        return digest_of([self.queries, self.documents], np.unique(self.relevant, axis=0))
+        judged, order = np.unique(self.relevant, axis=0, return_index=True)
+        graded = () if self.grades is None else (self.grades[order],)
+        return digest_of([self.queries, self.documents], judged, *graded)
 
     @property
     def idle(self) -> Index:
@@ -232,6 +241,7 @@ class RetrievalTask:
             queries=[self.queries[k] for k in positions],
             documents=[self.documents[k] for k in documents],
             relevant=relevant,
+            grades=None if self.grades is None else self.grades[kept],
         )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
-from poolscope.numbers.ranking import drawn_units, nearest_neighbours
+from poolscope.numbers.ranking import drawn_units, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -33,7 +33,8 @@ class HubResult(Result):
     `antihubs` the share of texts that are nobody's neighbour. The floors of these estimates, and `floor_occurrences`,
     are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
     `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
-    for letter case and blanks. Positions count within the corpus.
+    for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
+    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of.
     """
 
     k: int
@@ -48,6 +49,7 @@ class HubResult(Result):
     floor_occurrences: Index = bulk(required=True)
     nearest: Index = bulk(required=True)
     nearest_cosine: Array = bulk(required=True)
+    asked: int | None = None
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -84,13 +86,15 @@ class HubResult(Result):
     def figure(self) -> Any:
         """How often texts come back, beside Gaussian vectors of the same shape."""
         floor = "Gaussian vectors of the same shape"
-        return hubs_figure({"these texts": self.occurrences, floor: self.floor_occurrences}, k=self.k, floor=floor)
+        counts = {"these texts": self.occurrences, floor: self.floor_occurrences}
+        return hubs_figure(counts, k=self.k, floor=floor, of="a query" if self.asked else "another")
 
 
 def hubs(
     vectors: ArrayLike,
     *,
     k: int = 10,
+    queries: ArrayLike | None = None,
     texts: Sequence[str] | None = None,
     duplicate_cosine: float = 0.99,
     seed: int = 0,
@@ -105,6 +109,8 @@ def hubs(
     k : int
         Neighbours of a text. With fewer than k + 2 texts every text is everyone's neighbour, so k is lowered to N − 2,
         at least 1; the result names the k that was used.
+    queries : matrix, optional
+        Count the queries (m × d) that a text is near, not the other texts.
     texts : list of str, optional
         The texts, to find those that are equal but for letter case and blanks.
     duplicate_cosine : float
@@ -132,8 +138,13 @@ def hubs(
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
     k = max(1, min(k, len(unit) - 2))
     top, cosines = nearest_neighbours(unit, k)
-    occurrences = np.bincount(top.ravel(), minlength=len(unit))
-    floors = [_occurrences(_gaussian_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
+    asked = None if queries is None else unit_rows(queries, "queries")
+    occurrences = _occurrences(unit, k, asked)
+    floors = [
+        _occurrences(_gaussian_like(unit, random), k, None if asked is None else _gaussian_like(asked, random))
+        for _ in range(_FLOOR_DRAWS)
+    ]
+    most_times = len(unit) - 1 if asked is None else len(asked)
     return HubResult(
         k=k,
         positions=positions,
@@ -144,8 +155,8 @@ def hubs(
             floor=float(np.mean([skewness(floor) for floor in floors])),
         ),
         largest=Estimate(
-            float(occurrences.max() / (len(unit) - 1)),
-            floor=float(np.mean([floor.max() for floor in floors]) / (len(unit) - 1)),
+            float(occurrences.max() / most_times),
+            floor=float(np.mean([floor.max() for floor in floors]) / most_times),
         ),
         antihubs=Estimate(
             float((occurrences == 0).mean()), floor=float(np.mean([(floor == 0).mean() for floor in floors]))
@@ -156,6 +167,7 @@ def hubs(
         duplicate_cosine=duplicate_cosine,
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _twins(texts),
+        asked=None if asked is None else len(asked),
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
 
@@ -172,8 +184,10 @@ def skewness(values: ArrayLike) -> float:
     return float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0
 
 
-def _occurrences(unit: NDArray[np.float32], k: int) -> Index:
-    return np.bincount(nearest_neighbours(unit, k)[0].ravel(), minlength=len(unit))
+def _occurrences(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
+    """How often each text is among the k nearest of the other texts, or of queries."""
+    top = nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)
+    return np.bincount(top[0].ravel(), minlength=len(unit))
 
 
 def _gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
@@ -215,15 +229,14 @@ def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
 
 
 def first_of_equal(texts: Sequence[str]) -> Index:
-    """Positions of the texts that equal no earlier one but for letter case and blanks.
+    """For each text the position of the first one that it equals but for letter case and blanks.
 
     >>> first_of_equal(["One two", "three", "one  two"]).tolist()
-    [0, 1]
+    [0, 1, 0]
     """
     seen: dict[str, int] = {}
-    for position, text in enumerate(texts):
-        seen.setdefault(plain_text(text), position)
-    return np.array(list(seen.values()), dtype=np.int64)
+    firsts = [seen.setdefault(plain_text(text), position) for position, text in enumerate(texts)]
+    return np.array(firsts, dtype=np.int64)
 
 
 def plain_text(text: str) -> str:
@@ -241,14 +254,14 @@ def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], 
 # -- the figure ---------------------------------------------------------------------------------------------------
 
 
-def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = None) -> Any:
+def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = None, of: str = "another") -> Any:
     """Share of texts that come back at least x times (log scales), one curve a name; that of `floor` is dashed."""
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for number, (name, counts) in enumerate(occurrences.items()):
         dash = "dash" if name == floor else "solid"
         figure.add_trace(_curve(go, counts, name, COLOURS[number % len(COLOURS)], dash))
-    figure = style(figure, title=f"How often a text is among the {k} nearest of another", width=860, height=420)
+    figure = style(figure, title=f"How often a text is among the {k} nearest of {of}", width=860, height=420)
     figure.update_xaxes(title_text="times found (+ 1)", type="log")
     figure.update_yaxes(title_text="share of texts found so often or more", type="log", tickformat=".3~%", dtick="D2")
     return figure

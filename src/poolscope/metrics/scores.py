@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts.files import COLOURS, GREY, equal_bins, short_name, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
@@ -101,7 +101,7 @@ def cone(vectors: ArrayLike) -> Cone:
 def cone_figure(shared: Cone, *, note: str = "") -> Any:
     """Mean cosine of each text with all others, as a histogram; `note` goes on in the title."""
     go = require("plotly.graph_objects", "report")
-    counts, edges = np.histogram(shared.per_text, 60)
+    counts, edges = equal_bins(shared.per_text, 60)
     figure = go.Figure(
         go.Bar(
             x=(edges[:-1] + edges[1:]) / 2,
@@ -231,7 +231,7 @@ def score_distribution(
     cut_off = float(np.quantile(scores, 1 - false_hits) if _enough(len(scores), false_hits) else scores.max())
     nearest = cosines.copy()
     np.fill_diagonal(nearest, -np.inf)
-    counts, edges = np.histogram(scores, _BINS)
+    counts, edges = equal_bins(scores, _BINS)
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),

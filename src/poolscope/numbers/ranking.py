@@ -40,11 +40,17 @@ class Ranking:
         """How many queries were asked."""
         return len(self.top)
 
-    def ndcg(self, k: int = 10) -> Array:
-        """nDCG@k of each query, relevance 0 or 1; NaN for a query without a relevant document."""
-        gains = np.where(self.rank <= k, 1 / np.log2(1 + self.rank), 0.0)
-        ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(2, k + 2)))])
-        best = ideal[np.minimum(self._judged(), k)]
+    def ndcg(self, k: int = 10, *, grades: ArrayLike | None = None) -> Array:
+        """nDCG@k of each query, relevance 0 or 1, or a grade a judgement; NaN for a query without a relevant document.
+
+        A document gains its grade, as in trec_eval.
+        """
+        worth = np.ones(len(self.rank)) if grades is None else np.asarray(grades, dtype=np.float64)
+        gains = np.where(self.rank <= k, worth / np.log2(1 + self.rank), 0.0)
+        order = np.lexsort((-worth, self.query))
+        place = np.arange(len(order)) - np.searchsorted(self.query[order], self.query[order])
+        ideal = np.where(place < k, worth[order] / np.log2(2 + place), 0.0)
+        best = np.bincount(self.query[order], ideal, self.queries)
         return _divided(np.bincount(self.query, gains, self.queries), best)
 
     def mrr(self, k: int = 10) -> Array:

@@ -139,12 +139,14 @@ class Bench:
         after = self.task.score(*(fitted.pooled(side, self.pooling) for side in sides))
         return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
 
-    def try_vectors(self, repair: Repair, others: Array, *, name: str = "", doing: str = "") -> Trial:
-        """A repair of the vectors alone, learnt from vectors of `others` only: texts that no query asks for.
+    def try_vectors(
+        self, repair: Repair, others: Array, *, learnt_from: Array | None = None, name: str = "", doing: str = ""
+    ) -> Trial:
+        """A repair of the vectors alone, learnt from vectors of `others` (texts that no query asks for), or of these.
 
-        They are searched among too, so that the repair is judged on as many documents as there are.
+        The others are searched among too, so that the repair is judged on as many documents as there are.
         """
-        fitted = replace(repair, vectors=repair.vectors.fit(others))
+        fitted = replace(repair, vectors=repair.vectors.fit(others if learnt_from is None else learnt_from))
         queries, documents = self.vectors
         held = np.concatenate([documents, others])
         before, after = self.task.score(queries, held), self.task.score(fitted.finish(queries), fitted.finish(held))

@@ -18,7 +18,16 @@ from poolscope.encoders.base import Progress, TokenEncoder, check_texts
 from poolscope.encoders.capabilities import has_attention
 from poolscope.encoders.pooling import declared_pooling
 from poolscope.errors import InputError, ModelError, refuse_renamed, require
-from poolscope.evaluation import Difference, Evaluation, RetrievalTask, Task, Trial, compare_scores, split_half_task
+from poolscope.evaluation import (
+    Difference,
+    Evaluation,
+    RetrievalTask,
+    Task,
+    Trial,
+    compare_scores,
+    query_task,
+    split_half_task,
+)
 from poolscope.evaluation.tasks import halve, shared_texts
 from poolscope.numbers.pooling import Pooling
 from poolscope.repairs.registry import candidates, make_part, make_rules
@@ -229,6 +238,7 @@ def tune(
     model: Any,
     texts: Sequence[str] | Task,
     *,
+    queries: Any = None,
     temperatures: Iterable[float | TemperatureRule] | None = None,
     poolings: Iterable[str | Pooling] | None = None,
     repairs: Iterable[str | VectorRepair] | None = None,
@@ -249,6 +259,8 @@ def tune(
         A model as `as_encoder` takes it.
     texts
         Plain texts, judged by split-half self-retrieval, or a task of `poolscope.evaluation`, with labels too.
+    queries
+        Queries with the ids of the texts that answer them, as `read_queries` takes them: then these judge.
     temperatures
         Numbers or rules of the length (None: the published grid). From the numbers a step rule by length is fitted
         too, and tried if a bin gains beyond chance.
@@ -286,7 +298,7 @@ def tune(
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
-    task = _limited(_as_task(texts), limit, seed)
+    task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
     search = Search(encoder, choosing, progress)
@@ -454,7 +466,13 @@ def _report(
     return scores[0], scores[1] if len(scores) > 1 else None
 
 
-def _as_task(texts: Sequence[str] | Task) -> Task:
+def _as_task(texts: Any, queries: Any, limit: int | None, seed: int) -> Task:
+    if queries is not None:
+        if isinstance(texts, Task):
+            raise InputError(
+                f"queries: received some together with the task {texts.name}; pass texts, or leave them out."
+            )
+        return query_task(texts, queries, limit=limit, seed=seed)
     return texts if isinstance(texts, Task) else split_half_task(check_texts(texts))
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope import __version__
+from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, StoreError, reading, require
@@ -61,8 +62,9 @@ def rebuild(content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], kind
 def write_arrays(path: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write one safetensors file, atomically: arrays as tensors, `content` as JSON in its metadata."""
     safetensors = require("safetensors.numpy", "repairs")
-    text = json.dumps({"format": FORMAT, "version": __version__, **plain(content)}, allow_nan=False)
     tensors = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
+    described = {"format": FORMAT, "version": __version__, **plain(content)}
+    text = json.dumps(sealed(described, beside=digest_of_arrays(tensors)), allow_nan=False)
     data = safetensors.save(tensors, metadata={_KEY: text})
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
@@ -70,6 +72,18 @@ def write_arrays(path: str | os.PathLike[str], content: Mapping[str, Any], array
 
 def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], Arrays]:
     """The content and the arrays of a file of that kind; an error says what it is instead."""
+    content, arrays = open_arrays(path)
+    if content.get("kind") != kind or content.get("format") != FORMAT:
+        received = content.get("kind") or "no poolscope file"
+        raise StoreError(
+            f"{Path(path).name}: received {received} of format {content.get('format')}; expected {kind} of format "
+            f"{FORMAT}. Load it with what wrote it."
+        )
+    return check_seal(content, path, "Write it again.", beside=digest_of_arrays(arrays)), arrays
+
+
+def open_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
+    """The content and the arrays of a safetensors file of any kind, as they stand there."""
     safetensors = require("safetensors", "repairs")
     try:
         with (
@@ -80,14 +94,7 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
     except FileNotFoundError:
         raise StoreError(f"{path}: there is no such file. Write one with save, or `poolscope tune -o`.") from None
-    content = content if isinstance(content, dict) else {}
-    if content.get("kind") != kind or content.get("format") != FORMAT:
-        received = content.get("kind") or "no poolscope file"
-        raise StoreError(
-            f"{Path(path).name}: received {received} of format {content.get('format')}; expected {kind} of format "
-            f"{FORMAT}. Load it with what wrote it."
-        )
-    return content, arrays
+    return content if isinstance(content, dict) else {}, arrays
 
 
 # -- the repairs ------------------------------------------------------------------------------------------------------
@@ -359,8 +366,8 @@ class EmbedFilter(VectorRepair):
     coordinates along them. Made for decoders that were not trained to embed; `prepared` takes W_U from the model.
 
     >>> table = np.diag([4.0, 3.0, 2.0, 1.0])
-    >>> EmbedFilter(0.25, 0.75).with_table(table).fit(np.eye(4)).transform([[9.0, 3.0, 4.0, 9.0]]).round(2).tolist()
-    [[0.6, 0.8]]
+    >>> EmbedFilter(0.25, 0.75).with_table(table).fit(np.eye(4)).transform([[9.0, 3.0, 4.0, 9.0]]).round(2)
+    array([[0.6, 0.8]], dtype=float32)
     """
 
     name: ClassVar[str] = "embed filter"

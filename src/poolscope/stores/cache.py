@@ -26,6 +26,7 @@ from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, StoreError
 from poolscope.files import user_cache_folder
+from poolscope.interrupts import keep
 from poolscope.locks import folder_lock
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
@@ -86,6 +87,7 @@ def cached_clouds(
             if store.reused < len(store):
                 _keep_private(folder)
             _note_use(store, limit)
+            keep("cache", "Texts that were encoded are kept in the cache: the same command does not encode them again.")
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}
             for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
                 _LOG.warning(note)  # what the encoder says when it encodes, and here did not

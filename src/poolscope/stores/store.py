@@ -11,6 +11,7 @@ read here and written by `poolscope.stores.writer`; nothing in it depends on whe
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,11 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors, open_vectors
+from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import write_json
+from poolscope.files import current_file, write_json
 from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
 
@@ -107,18 +109,19 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json`, atomically."""
-        write_json(folder / MANIFEST, asdict(self))
+        write_json(folder / MANIFEST, sealed(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read `manifest.json`, or say why it is none of ours."""
-        path = folder / MANIFEST
+        path = current_file(folder, MANIFEST)
         remedy = "Remove the folder if it was one, and encode the texts again."
         try:
             with reading(path, remedy, is_not="the manifest of a cloud store"):
-                values = json.loads(path.read_text(encoding="utf-8"))
-                version = values.pop("format")
+                content = json.loads(path.read_text(encoding="utf-8"))
+                version = content["format"]
                 if version == FORMAT:
+                    values = check_seal(content, path, remedy)
                     manifest = cls(**values)
                     manifest.check()
                     return manifest
@@ -167,20 +170,24 @@ class Store:
             return None
         from pyarrow import parquet  # not at start-up: most commands never need it
 
+        path = current_file(self.folder, LABELS)
         try:
-            with reading(self.folder / LABELS, self._remedy("Repair")):
-                labels: list[Any] = parquet.read_table(self.folder / LABELS).column("label").to_pylist()
-                return labels
+            with reading(path, self.remedy("Repair")):
+                labels: list[Any] = parquet.read_table(path).column("label").to_pylist()
+                digest = labels_digest(labels)
         except FileNotFoundError as error:
-            raise self._damaged(self.folder / LABELS, error) from error
+            raise self._damaged(path, error) from error
+        if digest != self.manifest.texts["labels"]:
+            raise self._damaged(path, "the labels are not those that were written")
+        return labels
 
     def shard_path(self, layer: int, shard: int) -> Path:
         """Where the clouds of one shard and layer are."""
-        return self.folder / f"layer-{_layer_name(layer)}" / f"shard-{shard:05d}.arrow"
+        return current_file(self.folder, f"layer-{_layer_name(layer)}/shard-{shard:05d}.arrow")
 
     def vectors_path(self, layer: int, shard: int) -> Path:
         """Where the vectors of one shard and layer are, in a store that keeps these."""
-        return self.folder / f"moments-{_layer_name(layer)}" / f"shard-{shard:05d}.arrow"
+        return current_file(self.folder, f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow")
 
     def files_of(self, shard: int, ids: Sequence[str]) -> dict[Path, Sequence[str]]:
         """The files of a shard of these texts, each with the ids that it holds."""
@@ -203,7 +210,7 @@ class Store:
             return False
 
     def is_whole(self, shard: int, ids: Sequence[str]) -> bool:
-        """Whether all layers of a shard are there, can be read and hold exactly these texts."""
+        """Whether all layers of a shard are there, hold exactly these texts, and agree with all their digests."""
         return all(_holds(path, held) for path, held in self.files_of(shard, ids).items())
 
     def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
@@ -222,7 +229,7 @@ class Store:
         """
         key = self._key(layer)
         if not self.manifest.complete and not allow_partial:
-            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Finish')}")
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
         if self.manifest.keep != "tokens" and self.manifest.sample is None:
             raise StoreError(
                 f"{self.folder}: keeps {self.manifest.keep} and no tokens, and token clouds were asked for. Encode "
@@ -230,7 +237,7 @@ class Store:
             )
         parts = list(self._parts(key, allow_partial=allow_partial))
         if not parts:
-            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Begin')}")
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Begin')}")
         texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
         clouds = TokenClouds.concatenate(parts)
         if self.manifest.keep != "tokens":
@@ -243,7 +250,7 @@ class Store:
         pooled: vectors in any case, as the model pools.
         """
         if not self.manifest.complete:
-            raise StoreError(f"{self.folder}: {self._progress()} {self._remedy('Finish')}")
+            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
         yield from (self.shard(k, layer, pooled=pooled) for k in range(len(self.manifest.shard_sizes)))
 
     def shard(self, number: int, layer: int | None = None, *, pooled: bool = False) -> TokenClouds | Vectors:
@@ -331,14 +338,15 @@ class Store:
         sizes = self.manifest.shard_sizes
         return sum(size for shard, size in enumerate(sizes) if self.is_there(shard))
 
-    def _remedy(self, verb: str) -> str:
+    def remedy(self, verb: str) -> str:
+        """The command that mends, finishes or begins the store."""
         return (
             f"{verb} it with the command that began it, `poolscope encode MODEL TEXTS -o {self.folder}` "
             f"(model {self.manifest.model['name']}, texts {self.manifest.texts['source']})."
         )
 
     def _damaged(self, path: Path, reason: object) -> StoreError:
-        return StoreError(f"{path}: missing or damaged ({reason}). {self._remedy('Repair')}")
+        return StoreError(f"{path}: missing or damaged ({reason}). {self.remedy('Repair')}")
 
 
 def card_of(model: Mapping[str, Any]) -> ModelCard:
@@ -346,6 +354,11 @@ def card_of(model: Mapping[str, Any]) -> ModelCard:
     known = {field.name for field in fields(ModelCard)}
     values = {name: value for name, value in model.items() if name in known}
     return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
+
+
+def labels_digest(labels: Sequence[str]) -> str:
+    """SHA-256 of the labels; each is quoted, so that no two lists share their bytes."""
+    return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
 
 
 def _layer_name(layer: int) -> str:
@@ -360,7 +373,7 @@ def _holds(path: Path, ids: Sequence[str]) -> bool:
             return False
     try:
         clouds = TokenClouds.open(path)
-        clouds.to_table().validate(full=True)  # offsets and strings; the vectors are not read
+        clouds.check()
         return list(clouds.ids) == list(ids)
     except (PoolscopeError, pa.ArrowException, ValueError):
         return False

@@ -8,12 +8,12 @@ have made, and the files come out byte for byte the same. So do those of several
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -27,10 +27,22 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.files import atomic_path, remove_leftovers
+from poolscope.files import atomic_path, finish_replacing, is_replacing, remove_leftovers, replace_files
+from poolscope.interrupts import keeping
 from poolscope.locks import StoreBusyError, folder_lock, writing
 from poolscope.numbers.draws import marks_of
-from poolscope.stores.store import KEEP, LABELS, MANIFEST, POOLED, SHARDS, Manifest, Store, condensed
+from poolscope.stores.store import (
+    KEEP,
+    LABELS,
+    MANIFEST,
+    POOLED,
+    SHARDS,
+    Manifest,
+    Store,
+    condensed,
+    is_store,
+    labels_digest,
+)
 from poolscope.texts import Texts, read_texts
 from poolscope.texts.plain import is_packed
 from poolscope.texts.sources import STREAM, exists, table_files
@@ -41,6 +53,7 @@ SHARD_TEXTS = 4096
 SHARD_BYTES = 256 * 2**20  # of vectors, all layers together: what one run holds in memory, and loses if killed
 _WAIT = 600.0  # seconds for another process to begin or to finish a store, which it does in a moment
 _PAUSE = 0.5  # seconds between two looks at what other processes are writing
+NEXT = ".next"  # the folder in which a store is made that will replace the one around it
 _CLAIM = ".shard-{:05d}.lock"  # held while a process writes a shard, so that no two encode the same texts
 _USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
 
@@ -62,9 +75,10 @@ def encode_to_store(
     """Encode the texts into a store, going on where an earlier run of the same call stopped.
 
     A finished store of the same model, options, layers and texts is returned as it is, without encoding; one
-    of others is refused with the differences, or replaced if `overwrite`. `shard_texts` is the largest number
-    of texts in a shard (4,096; fewer where the texts are long, to bound memory). `progress` is called first
-    with the texts that are stored already and 0 tokens, then after every batch.
+    of others is refused with the differences, or replaced if `overwrite`: in one step, when the new one is whole, and
+    until then the old one stands. `shard_texts` is the largest number of texts in a shard (4,096; fewer where the
+    texts are long, to bound memory). `progress` is called first with the texts that are stored already and 0 tokens,
+    then after every batch.
 
     `keep`: "tokens", or one vector a text: "moments" (the mean of the tokens and their spread) or "vectors" (as the
     model pools); then the tokens of `keep_tokens` texts are kept too, drawn by their ids. `part` (k, n) does the k-th
@@ -85,7 +99,8 @@ def encode_to_store(
     )
     if begun.reused == len(begun):
         return begun
-    filled = _fill(begun, encoder, texts, part=part, progress=progress)
+    with keeping(lambda: _kept(begun)):
+        filled = _fill(begun, encoder, texts, part=part, progress=progress)
     return replace(finish_store(filled), reused=filled.reused, damaged=filled.damaged)
 
 
@@ -105,7 +120,8 @@ def begin_store(
     """The store that these choices ask for, ready to be written: its manifest, with the shards, and its labels.
 
     Under a lock, for which it waits `wait` seconds; the shards are then written without. Where the store is finished
-    already, `reused` is the number of its texts.
+    already, `reused` is the number of its texts. One that will replace another is made in a hidden folder inside it, to
+    which `finish_store` gives its place.
     """
     target = Path(folder)
     wanted = describe(
@@ -113,16 +129,19 @@ def begin_store(
     )
     explicit = shard_texts is not None
     stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
-    if stored is not None and stored.complete:
+    if stored is not None and stored.complete and not is_replacing(target):
         store = Store(target, stored)
         # only reading: this works on a store that nobody may write, and needs no lock
-        if store.has_labels(texts.labels) and not _absent(store, texts.ids):
+        if store.has_labels(texts.labels) and not absent_shards(store, texts.ids):
             return replace(store, reused=len(store))
-    with folder_lock(target, wait=wait):
+    with folder_lock(target, wait=wait), writing(target):
+        finish_replacing(target)
         # read again: another process may have written between the first look and the lock
         stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
-        with writing(target):
-            return _begin(target, stored or wanted, texts, replaces=stored is None)
+        if stored is None and any(_shard_files(target)):
+            return _begin_beside(target / NEXT, wanted, texts)
+        _remove_given_up(target / NEXT)
+        return _begin(target, stored or wanted, texts, begins=stored is None)
 
 
 def write_shard(
@@ -146,7 +165,27 @@ def write_shard(
 
 
 def finish_store(store: Store) -> Store:
-    """The store, marked as complete if every shard is there; otherwise as it is, for other writers to go on."""
+    """The store, marked as complete if every shard is there; otherwise as it is, for other writers to go on.
+
+    One that replaces another is then put in its place.
+    """
+    if store.folder.name != NEXT:
+        return _marked(store)
+    folder = store.folder.parent
+    with folder_lock(folder, wait=_WAIT), writing(folder, kept="All texts are stored. "):
+        if is_store(store.folder):  # no other process was faster
+            store = _marked(store)
+            if not store.manifest.complete:
+                return store
+            replace_files(folder, store.folder, stale=(MANIFEST, LABELS, *SHARDS))
+            for emptied in [*folder.glob("layer-*"), *folder.glob("moments-*")]:
+                if emptied.is_dir() and not any(emptied.iterdir()):
+                    emptied.rmdir()
+            remove_spooled(folder)
+    return Store.open(folder)
+
+
+def _marked(store: Store) -> Store:
     if not all(store.is_there(shard) for shard in range(len(store.manifest.shard_sizes))):
         return store
     with folder_lock(store.folder, wait=_WAIT), writing(store.folder, kept="All texts are stored. "):
@@ -182,7 +221,7 @@ def describe(
         "model": card.to_dict(),
         "options": choices.content(),
         "layers": None if layers is None else [int(layer) for layer in layers],
-        "texts": {**texts.origin(), "labels": None if texts.labels is None else _labels_digest(texts.labels)},
+        "texts": {**texts.origin(), "labels": None if texts.labels is None else labels_digest(texts.labels)},
         "shard_texts": shard_texts or SHARD_TEXTS,
         "shard_sizes": shard_sizes(
             texts.texts,
@@ -259,11 +298,6 @@ def encode_shard(
     return {layer: clouds.described(ids=texts.ids, texts=texts.texts) for layer, clouds in encoded.items()}
 
 
-def _labels_digest(labels: Sequence[str]) -> str:
-    """SHA-256 of the labels; each is quoted, so that no two lists share their bytes."""
-    return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
-
-
 def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrite: bool) -> Manifest | None:
     """The manifest that is there if it is of the same choices; None if a new store shall be begun."""
     if not (folder / MANIFEST).exists():
@@ -301,18 +335,31 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _begin(folder: Path, manifest: Manifest, texts: Texts, *, replaces: bool) -> Store:
+def _begin_beside(beside: Path, wanted: Manifest, texts: Texts) -> Store:
+    """A store that will replace the one around it; a run of the same choices that was stopped there goes on."""
+    stored = Manifest.read(beside) if is_store(beside) else None
+    if stored is not None and (stored.differences(wanted) or stored.shard_texts != wanted.shard_texts):
+        stored = None
+    if stored is None:
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+    return _begin(beside, stored or wanted, texts, begins=stored is None)
+
+
+def _remove_given_up(beside: Path) -> None:
+    """Remove a replacement that nobody is writing."""
+    if beside.is_dir():
+        with suppress(StoreBusyError):
+            _remove_claims(beside, busy_too=False)
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> Store:
     """A store ready to be filled: left-overs of killed writers removed, manifest and labels in place."""
     for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*", "moments-*/.shard-*"):
         remove_leftovers(folder, name)  # of dead processes: others may be writing shards
-    if replaces:
-        # The manifest goes last: until then the folder counts as the old store with shards missing, never as
-        # the new one with shards of the old.
-        for old in [*_shard_files(folder), *folder.glob(LABELS)]:
-            old.unlink()
-        for emptied in [*folder.glob("layer-*"), *folder.glob("moments-*")]:
-            if emptied.is_dir() and not any(emptied.iterdir()):
-                emptied.rmdir()
+    if begins:
+        (folder / LABELS).unlink(missing_ok=True)
         manifest.write(folder)
     store = Store(folder, manifest)
     if not store.has_labels(texts.labels):
@@ -323,10 +370,21 @@ def _begin(folder: Path, manifest: Manifest, texts: Texts, *, replaces: bool) ->
     return store
 
 
-def _absent(store: Store, ids: Sequence[str]) -> list[int]:
+def absent_shards(store: Store, ids: Sequence[str]) -> list[int]:
     """The shards that are missing or damaged."""
     parts = spans(store.manifest.shard_sizes)
     return [shard for shard, span in enumerate(parts) if not store.is_whole(shard, ids[span])]
+
+
+def _kept(store: Store) -> str:
+    """What is kept of a store whose filling is interrupted."""
+    beside = store.folder.name == NEXT
+    folder = store.folder.parent if beside else store.folder
+    before = " The store before it stands until the new one is whole." if beside else ""
+    return (
+        f"{store.stored():,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
+        f"(texts are stored {max(store.manifest.shard_sizes):,} at a time).{before}"
+    )
 
 
 def _fill(
@@ -350,6 +408,8 @@ def _fill(
         busy = []
         for shard in absent:
             own = texts[spans_of[shard]]
+            if not is_store(store.folder):  # a replacement that another process has finished and put in its place
+                return replace(store, reused=reused, damaged=repaired)
             try:
                 with folder_lock(store.folder, _CLAIM.format(shard)):
                     if shard in damaged or not store.is_whole(shard, own.ids):
@@ -376,10 +436,10 @@ def shards_of_part(count: int, part: tuple[int, int] | None) -> list[int]:
     return list(range(number - 1, count, of))
 
 
-def _remove_claims(folder: Path) -> None:
-    """Remove the lock files that killed writers of shards left behind."""
+def _remove_claims(folder: Path, *, busy_too: bool = True) -> None:
+    """Remove the lock files that killed writers of shards left behind; one in use is left, or else an error."""
     for path in folder.glob(_CLAIM.replace("{:05d}", "*")):
-        with suppress(StoreBusyError), folder_lock(folder, path.name):
+        with suppress(StoreBusyError) if busy_too else nullcontext(), folder_lock(folder, path.name):
             pass
 
 

@@ -7,10 +7,24 @@
 | `tables.py`  | what a table is: CSV, JSON lines, Parquet, Arrow, Feather, data frames and data sets    |
 | `sources.py` | the one door to every table; data sets of the Hugging Face hub                          |
 | `corpus.py`  | the built-in corpus                                                                     |
+| `benchmarks.py` | folders of BEIR and mteb: corpus, queries, qrels                                    |
+| `queries.py` | `read_queries`: queries and the ids of the texts that answer them                       |
 | `reading.py` | `read_texts`, `as_texts`, `read_pairs`, `read_index_pairs`                              |
 """
 
+from poolscope.texts.queries import JudgedQueries, Queries, read_queries
 from poolscope.texts.reading import as_texts, read_index_pairs, read_pairs, read_texts
 from poolscope.texts.records import Pairs, ReadReport, Texts
 
-__all__ = ["Pairs", "ReadReport", "Texts", "as_texts", "read_index_pairs", "read_pairs", "read_texts"]
+__all__ = [
+    "JudgedQueries",
+    "Pairs",
+    "Queries",
+    "ReadReport",
+    "Texts",
+    "as_texts",
+    "read_index_pairs",
+    "read_pairs",
+    "read_queries",
+    "read_texts",
+]

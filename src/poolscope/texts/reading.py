@@ -6,7 +6,7 @@ import io
 import math
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from numbers import Integral
@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, refuse_arguments
+from poolscope.texts.benchmarks import Benchmark, open_benchmark
 from poolscope.texts.corpus import docstrings, summary_body_pairs
+from poolscope.texts.documents import documents_table, is_documents
 from poolscope.texts.manuals import heading_pairs, manuals
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -73,6 +75,7 @@ def read_texts(
     label_column: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    keep: Collection[str] = (),
     encoding: str | None = None,
     **renamed: Any,
 ) -> Texts:
@@ -84,10 +87,11 @@ def read_texts(
     ----------
     source
         A path (`.txt`: a line a text; `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, `.parquet`, `.arrow`, `.feather`: a
-        row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, or tables), a pattern
-        such as `"data/*.parquet"`, `"-"` (lines of standard input), `"builtin:docstrings"`, `"builtin:manuals"`,
-        `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"` (`"stream:…"`: row by row, nothing kept), a table in memory (data
-        frame, Arrow table, data set, dict of lists) or any iterable of strings.
+        row a text; text formats also packed as `.gz`; a folder: a `.txt` or `.md` file a text, tables, or a benchmark
+        of BEIR or mteb with its corpus), a pattern such as `"data/*.parquet"`, `"-"` (lines of standard input),
+        `"builtin:docstrings"`, `"builtin:manuals"`, `"hub:ORGANISATION/NAME[/CONFIG][:SPLIT]"` (`"stream:…"`: row by
+        row, nothing kept), a table in memory (data frame, Arrow table, data set, dict of lists) or any iterable of
+        strings.
     column
         The column of the texts; needed where it is not clear which one holds them.
     id_column
@@ -99,6 +103,8 @@ def read_texts(
         Draw that many texts, as `Texts.sample` does, without holding the rest.
     seed
         The seed of the draw.
+    keep
+        Ids of texts that are in every draw, such as those that queries ask for.
     encoding
         That of the files, UTF-8 unless another one is named.
     **renamed
@@ -122,11 +128,16 @@ def read_texts(
         source = _builtin(source)
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
-        return source if limit is None else source.sample(limit, seed)
+        return source if limit is None else source.sample(limit, seed, keep=keep)
+    if is_documents(source):
+        table = documents_table(source)  # type: ignore[arg-type]
+        source, column = table, column or "text"
+        id_column = id_column or ("id" if "id" in table else None)
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
     admitted = admit(feed, tally)
-    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
+    wanted = frozenset(keep)
+    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed, sure=lambda row: row[0] in wanted)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
         ids=tuple(id_ for id_, _, _ in kept),
@@ -162,7 +173,8 @@ def as_texts(source: Any) -> Sequence[str]:
     """
     if isinstance(source, Texts):
         return source
-    if isinstance(source, os.PathLike) or is_table(source) or (isinstance(source, str) and _is_name(source)):
+    named = isinstance(source, str) and _is_name(source)
+    if isinstance(source, os.PathLike) or is_table(source) or named or is_documents(source):
         return read_texts(source)
     if isinstance(source, str):
         raise InputError(
@@ -215,7 +227,8 @@ def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
             return Feed("stdin", _numbered(standard_input(encoding)))
         path = Path(source)
         if exists(path) and path.is_dir():
-            return _folder_feed(path, encoding)
+            benchmark = open_benchmark(path, encoding=encoding)
+            return _folder_feed(path, encoding) if benchmark is None else _benchmark_feed(benchmark)
         files = matching_files(source) if is_pattern(source) else [path] * exists(path)
         if files and all(kind_of_file(file) == ".txt" for file in files):
             return Feed(path.name, _numbered(chain.from_iterable(lines(file, encoding) for file in files)))
@@ -237,6 +250,11 @@ def _folder_feed(folder: Path, encoding: str | None) -> Feed | None:
         return None
     rows = (_Row(scrub(path.relative_to(folder).as_posix()), whole_file(path, encoding)) for path in documents)
     return Feed(folder.resolve().name, rows, other_files=others)
+
+
+def _benchmark_feed(benchmark: Benchmark) -> Feed:
+    rows = (_Row(str(number), text, name) for number, (name, text) in enumerate(benchmark.texts()))
+    return Feed(benchmark.corpus.name, rows, has_ids=True)
 
 
 def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> Feed:

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -213,26 +213,29 @@ class Texts(Sequence[str]):
             seed=None,
         )
 
-    def sample(self, n: int, seed: int = 0) -> Texts:
+    def sample(self, n: int, seed: int = 0, *, keep: Collection[str] = ()) -> Texts:
         """`n` texts drawn without replacement, in the order of the corpus; all of them if `n` >= len.
 
         The draw depends on `n`, `seed` and the number of texts only; a smaller sample of the same seed is
-        part of a larger one.
+        part of a larger one. Texts whose ids are in `keep` come before all others.
         """
-        positions = draw(range(len(self)), n, seed=seed)
+        wanted = frozenset(keep)
+        positions = draw(range(len(self)), n, seed=seed, sure=lambda position: self.ids[position] in wanted)
         return self if len(positions) == len(self) else replace(self.take(positions), seed=seed)
 
 
-def draw(items: Iterable[_Item], n: int, *, seed: int) -> list[_Item]:
+def draw(
+    items: Iterable[_Item], n: int, *, seed: int, sure: Callable[[_Item], bool] = lambda item: False
+) -> list[_Item]:
     """`n` of the items without replacement, in their order, holding no more than `n` in memory.
 
-    Every item gets a random number and the `n` smallest win. The numbers are those of
-    `random.Random.random`, the one generator whose sequence Python promises to keep for a seed.
+    Every item gets a random number and the `n` smallest win; those that are `sure` come before all others. The numbers
+    are those of `random.Random.random`, the one generator whose sequence Python promises to keep for a seed.
     """
     if not isinstance(n, Integral) or n < 1:
         raise InputError(f"received a sample size of {n!r}; it is a whole number of at least 1. Ask for one.")
     generator = random.Random(seed)
-    tickets = ((generator.random(), position, item) for position, item in enumerate(items))
+    tickets = ((generator.random() - sure(item), position, item) for position, item in enumerate(items))
     winners = heapq.nsmallest(n, tickets)  # equal numbers are decided by position, never by the item
     return [item for _, _, item in sorted(winners, key=lambda winner: winner[1])]
 

@@ -84,11 +84,12 @@ def table_files(source: str | os.PathLike[str]) -> list[Path] | None:
     path = Path(source)
     if not (exists(path) and path.is_dir()):
         return None
-    files = sorted(file for file in path.rglob("*") if file.is_file() and _is_table_file(file))
+    files = sorted(file for file in path.rglob("*") if file.is_file() and is_table_file(file))
     return [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)] or None
 
 
-def _is_table_file(path: Path) -> bool:
+def is_table_file(path: Path) -> bool:
+    """Whether its name is that of a table, packed or not."""
     return path.suffix.lower() in _SUFFIXES or (path.suffix.lower() == ".gz" and kind_of_file(path) in _PACKED)
 
 

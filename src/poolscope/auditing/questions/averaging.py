@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.auditing.asking import Mistakes
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
@@ -88,7 +90,9 @@ def answer(subject: Subject) -> Answer:
         return unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
     alike, trial = confusion(subject), cloud_trial(subject)
-    verdict = judge(None if alike is None else alike.share, subject.thresholds, trial)
+    verdict = judge(
+        None if alike is None else alike.share, subject.thresholds, trial, asked=subject.mistakes is not None
+    )
     tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(subject, alike)}
     draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
     if (curves := layer_curves(subject)) is not None:
@@ -97,7 +101,12 @@ def answer(subject: Subject) -> Answer:
     return Answer(
         "averaging",
         replace(verdict, evidence=_evidence(subject, every, near, alike, trial)),
-        {**_numbers(subject, every, near, floor), **_confused(alike), **trial.numbers("cloud_reranking")},
+        {
+            **_numbers(subject, every, near, floor),
+            **_confused(alike),
+            **_mistaken(subject.mistakes),
+            **trial.numbers("cloud_reranking"),
+        },
         Action(
             "repair",
             "put the first hits in order by their clouds, which won on trial",
@@ -137,6 +146,12 @@ def _confused(alike: Confusion | None) -> dict[str, Any]:
     }
 
 
+def _mistaken(mistakes: Mistakes | None) -> dict[str, Any]:
+    if mistakes is None:
+        return {}
+    return {"mistakes": len(mistakes), "mistakes_mended": float(mistakes.mended.mean()) if len(mistakes) else None}
+
+
 def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float | None) -> dict[str, Any]:
     return {
         "socm": every.mean,
@@ -154,14 +169,23 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float
     }
 
 
-def judge(hidden: Estimate | None, limits: Thresholds, trial: Trial) -> Verdict:
-    """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is."""
+def judge(hidden: Estimate | None, limits: Thresholds, trial: Trial, *, asked: bool = False) -> Verdict:
+    """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is.
+
+    `asked`: the pairs are the relevant and the wrong text of queries.
+    """
     judged = decided_by(trial, limits["socm_gain"])
     if hidden is None or hidden.value is None:
         head = "Hardly two texts are near enough to be confused by their averages"
+        head = "Your queries rank hardly a wrong text before a relevant one" if asked else head
     else:
         share = f"{hidden.value:.0%}"
-        head = f"Averages do not see up to {share} of the difference between two texts that a search would confuse"
+        of = (
+            "a relevant text and a wrong one that your queries rank before it"
+            if asked
+            else ("two texts that a search would confuse")
+        )
+        head = f"Averages do not see up to {share} of the difference between {of}"
     wins = "and using it wins nothing here: " if judged.level == "ok" else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
     estimate = Estimate(None) if hidden is None else hidden
@@ -209,12 +233,18 @@ def _evidence(
     interval = "" if every.interval is None else f" {every.interval}"
     documents = "" if subject.groups is None else " of different documents"
     notes = list(trial.evidence)
+    if subject.mistakes is not None:
+        notes.append(_mistake_note(subject.mistakes))
     if alike is not None:
+        kind = (
+            f"with a cosine of {subject.scores.cut_off.value:.2f} or more, the cut-off of unrelated pairs"
+            if subject.mistakes is None
+            else "of a relevant and a wrong text that a query confuses"
+        )
         notes.append(
-            f"{len(alike.hidden):,} pairs{documents} with a cosine of {subject.scores.cut_off.value:.2f} or more, the "
-            f"cut-off of question 1: hidden share {alike.share.value:.2f} {alike.share.interval or ''}, the sampling "
-            f"floor of both texts taken off (an upper bound: of few tokens it takes off too little); d_Σ on the scale "
-            f"from 0 to 1 {alike.bounded.mean():.2f}."
+            f"{len(alike.hidden):,} pairs{documents} {kind}: hidden share {alike.share.value:.2f} "
+            f"{alike.share.interval or ''}, after what one text gives against itself is taken off (an upper bound: of "
+            f"few tokens that takes off too little); d_Σ on the scale from 0 to 1 {alike.bounded.mean():.2f}."
         )
     notes += [
         f"On the published scale: SOCM {near.mean:.3f} over {near.count:,} pairs of neighbours, {every.mean:.3f}"
@@ -229,6 +259,17 @@ def _evidence(
     if subject.pooling != "mean":
         notes.append(f"The model pools by {subject.pooling}: this is what averaging would hide if it were used.")
     return (*notes, *subject.repeats())
+
+
+def _mistake_note(mistakes: Mistakes) -> str:
+    """How many mistakes there are, and how many of them the clouds would put right."""
+    if not len(mistakes):
+        return "No query has a wrong text before its best relevant one."
+    return (
+        f"{len(np.unique(mistakes.query)):,} queries have a wrong text among their first ten before the best relevant "
+        f"one. Of {len(mistakes):,} such pairs the clouds would put {mistakes.mended.mean():.0%} right; what they put "
+        f"wrong instead is in the trial."
+    )
 
 
 def _few_texts(subject: Subject, every: SocmResult) -> list[str]:
@@ -258,11 +299,28 @@ def _worst_table(subject: Subject, alike: Confusion | None) -> pa.Table:
     numbers = ("cosine", "d_sigma_bounded", "hidden", "d_mu", "d_sigma", "socm")
     table = {name: pa.array(columns.get(name, []), pa.float64()) for name in numbers}
     pairs = np.zeros((0, 2), np.int64) if alike is None else alike.pairs[rows]
+    if subject.mistakes is not None and subject.asked is not None:
+        table |= _mistake_columns(subject.mistakes, subject.asked.task.queries, pairs)
     for side, positions in zip(("i", "j"), pairs.T.tolist(), strict=True):
         table[f"id_{side}"] = pa.array([subject.ids[k] for k in positions], pa.string())
         texts = [None if subject.texts is None else subject.texts[k] for k in positions]
         table[f"text_{side}"] = pa.array(texts, pa.large_string())
     return pa.table(table)
+
+
+def _mistake_columns(mistakes: Mistakes, queries: Sequence[str], pairs: NDArray[np.int64]) -> dict[str, Any]:
+    """Of each pair (relevant, wrong) the query that confuses them most, its cosines, and whether the clouds mend it."""
+    worst = np.argsort(mistakes.relevant_cosine - mistakes.wrong_cosine, kind="stable")
+    first: dict[tuple[int, ...], int] = {}
+    for row in worst.tolist():
+        first.setdefault(tuple(mistakes.pairs[row].tolist()), row)
+    rows = [first[tuple(pair)] for pair in pairs.tolist()]
+    return {
+        "query": pa.array([queries[mistakes.query[row]] for row in rows], pa.large_string()),
+        "relevant_cosine": pa.array(mistakes.relevant_cosine[rows], pa.float64()),
+        "wrong_cosine": pa.array(mistakes.wrong_cosine[rows], pa.float64()),
+        "mended": pa.array(mistakes.mended[rows].tolist(), pa.bool_()),
+    }
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------
@@ -325,7 +383,7 @@ QUESTION = Question(
         Threshold(
             "socm_gain",
             0.03,
-            "Points of nDCG@10 that using the clouds must win on held-out halves. It takes the tokens of all texts, a "
+            "Points of nDCG@10 that using the clouds must win on held-out queries. It takes the tokens of all texts, a "
             "hundred vectors instead of one, so that less is not worth it. An audit of 1,000 texts sees 0.022.",
         ),
     ],
@@ -341,10 +399,12 @@ QUESTION = Question(
             "Pairs that a search would confuse, and whose tokens differ most",
             WORST,
             {
+                "query": "Query that has B before A",
                 "cosine": "Cosine",
                 "d_sigma_bounded": "d_Σ, from 0 to 1",
                 "hidden": "Hidden share",
                 "socm": "SOCM",
+                "mended": "Clouds put A first",
                 "text_i": "Text A",
                 "text_j": "Text B",
             },

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from poolscope.auditing.asking import AskedTask
 from poolscope.auditing.question import (
     Action,
     Answer,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
 _LEAST_TEXTS = 30
+_LEAST_QUERIES = 30
 _K = 10
 
 
@@ -40,7 +42,14 @@ def answer(subject: Subject) -> Answer:
     if len(subject) < 2:
         return unchecked("hubs", "one text has no neighbours")
     limits = subject.thresholds
-    counted = hubs(subject.vectors, texts=subject.texts, duplicate_cosine=limits["duplicate_cosine"], seed=subject.seed)
+    asked = subject.asked if len(subject.queries or ()) >= _LEAST_QUERIES else None
+    counted = hubs(
+        subject.vectors,
+        queries=None if asked is None else asked.vectors[0],
+        texts=subject.texts,
+        duplicate_cosine=limits["duplicate_cosine"],
+        seed=subject.seed,
+    )
     tables = {"hubs": _hub_table(subject, counted), "duplicates": _group_table(subject, counted)}
     # Equal texts are looked for among all, hubs perhaps in a draw of them.
     equal = _texts_in(counted.twins) / len(subject)
@@ -50,9 +59,14 @@ def answer(subject: Subject) -> Answer:
         return unchecked("hubs", few, numbers=numbers, tables=tables)
     _, merge = _most_serious(counted, limits, equal)
     verdict = judge(counted, limits, equal=equal)
+    verdict = replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted)))
+    if subject.asked is not None:
+        missed = _never_found(subject, subject.asked)
+        tables["never_found"], numbers["never_found"] = missed, len(missed)
+        verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
-        replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted))),
+        verdict,
         numbers,
         _merge_duplicates(counted) if merge else _look_at_hubs(counted),
         tables=tables,
@@ -62,14 +76,16 @@ def answer(subject: Subject) -> Answer:
 
 def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verdict:
     """The most serious of hubs, antihubs and duplicates; `equal` is the share of all texts that equal another."""
+    askers, never = ("texts", "are") if counted.asked is None else ("queries", "of the texts are")
     sentence = (
-        f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the texts "
-        f"(by chance {counted.largest.floor:.1%}); {counted.antihubs.value:.0%} are never found "
+        f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the {askers} "
+        f"(by chance {counted.largest.floor:.1%}); {counted.antihubs.value:.0%} {never} never found "
         f"(by chance {counted.antihubs.floor:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
     )
     twins, skewness = _texts_in(counted.twins), counted.skewness
+    asked = "" if counted.asked is None else f" asked for by {counted.asked:,} queries"
     evidence = (
-        f"{counted.texts:,} texts; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
+        f"{counted.texts:,} texts{asked}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
         f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {len(counted.duplicates):,} groups.",
         f"Equal but for letter case and blanks: {twins:,} texts in {len(counted.twins):,} groups.",
@@ -88,13 +104,47 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
     hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
+    # Texts that no query finds may be texts that nobody asks for.
+    antihub = limits.judge("antihub", counted.antihubs.excess) if counted.asked is None else Verdict("ok")
     each = (
         Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near,
         hub,
-        limits.judge("antihub", counted.antihubs.excess),
+        antihub,
     )
     worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
     return worst, worst is each[0]
+
+
+def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
+    """The relevant texts that no query of theirs has among its first ten, with the best of these queries."""
+    ranking = asked.ranking
+    order = np.lexsort((ranking.rank, ranking.document))
+    _, first = np.unique(ranking.document[order], return_index=True)
+    best = order[first]  # of each relevant text the judgement with the best rank
+    missed = best[ranking.rank[best] > asked.ranking.top.shape[1]]
+    missed = missed[np.argsort(-ranking.rank[missed], kind="stable")]
+    positions = asked.texts[ranking.document[missed]]
+    return pa.table(
+        {
+            "id": pa.array([subject.ids[k] for k in positions], pa.string()),
+            "best_rank": pa.array(ranking.rank[missed], pa.float64()),
+            "query": pa.array([asked.task.queries[q] for q in ranking.query[missed]], pa.large_string()),
+            "text": _texts(subject, positions),
+            "instead": pa.array(
+                [subject.ids[asked.texts[ranking.top[q, 0]]] for q in ranking.query[missed]], pa.string()
+            ),
+        }
+    )
+
+
+def _asked_notes(asked: AskedTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
+    relevant = len(np.unique(asked.task.relevant[:, 1]))
+    found = (
+        f"{len(missed):,} of {relevant:,} relevant texts are among the first {asked.ranking.top.shape[1]} of no query "
+        f"that asks for them (table never_found)."
+    )
+    few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs: those are counted among the texts themselves."
+    return (found,) if counted.asked is not None else (found, few)
 
 
 def _texts_in(groups: Any) -> int:
@@ -193,6 +243,8 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
         sides.append(table.sort_by("id"))
     if not sides[0]["id"].equals(sides[1]["id"]) or len(sides[0]) < 3:
         return None
+    if len({(audit.corpus.get("queries") or {}).get("digest") for audit in (first, second)}) > 1:
+        return None, "no interval: counted over different queries"
     draws = [skewness_draws(side["times_found"].to_numpy()) for side in sides]
     return percentile_interval(draws[1] - draws[0]), "paired over texts (bootstrap)"
 
@@ -248,6 +300,13 @@ QUESTION = Question(
                 "nearest": "Its nearest text",
                 "nearest_cosine": "Cosine with it",
             },
+            searchable=True,
+            below={"text": "id"},
+        ),
+        "never_found": TableView(
+            "Relevant texts that their queries do not find",
+            50,
+            {"best_rank": "Best rank", "query": "Query", "text": "Relevant text", "instead": "First instead"},
             searchable=True,
             below={"text": "id"},
         ),

@@ -38,7 +38,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
         "length_gain",
         0.02,
-        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out halves, as all texts are encoded "
+        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries, as all texts are encoded "
         "anew for them; without such a cure a rise is watched, not repaired.",
     ),
     Threshold(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from poolscope.auditing.asking import AskedTask
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
@@ -64,18 +66,17 @@ def answer(subject: Subject) -> Answer:
             if static
             else "no transformer is at hand that takes tokens, so that no segment can be moved",
         )
-    long = None if subject.texts is None else _long_pairs(subject)
-    if long is None:
+    probed = _probe(subject)
+    if probed is None:
         return unchecked("position", "there are too few texts long enough to be cut into a question and an answer")
-    pairs, segment = long
-    result = position_probe(
-        subject.encoder, pairs, positions=(0.0, 1.0), queries=_PROBE_QUERIES, segment=segment, seed=subject.seed
-    )
+    result, note = probed
     start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
         return unchecked("position", "the answers are not similar to their questions even at the start")
-    notes = () if subject.pooling == "mean" else ("Measured on the mean of the tokens, which this model does not use.",)
+    notes: tuple[str, ...] = (note,)
+    if subject.pooling != "mean":
+        notes = (*notes, "Measured on the mean of the tokens, which this model does not use.")
     numbers = {
         "position_drop": verdict.value,
         "position_drop_interval": verdict.interval,
@@ -136,20 +137,59 @@ def _place(position: float) -> str:
     return {0.0: "start", 0.5: "middle", 1.0: "end"}.get(position, f"point {position:.0%}")
 
 
+def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
+    """The probe with the user's queries, else with halves of the longest texts, and who was asked; None for neither."""
+    settings: dict[str, Any] = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
+    if subject.asked is not None and (asked := _asked_pairs(subject, subject.asked)) is not None:
+        pairs, segment = asked
+        try:
+            probe = position_probe(
+                subject.encoder, pairs, segment=segment, query_encoder=subject.asked.asking, **settings
+            )
+            return probe, f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
+        except InputError:  # the answers to most queries are too short
+            pass
+    long = None if subject.texts is None else _long_pairs(subject)
+    if long is None:
+        return None
+    probe = position_probe(subject.encoder, long[0], segment=long[1], **settings)
+    if subject.asked is not None:
+        short = f"Too few texts that answer your queries have {_LEAST_SEGMENT} tokens or more"
+        return probe, f"{short}: asked with halves of the longest texts instead."
+    return probe, f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
+
+
+def _asked_pairs(subject: Subject, asked: AskedTask) -> tuple[Pairs, int] | None:
+    """The user's queries with their relevant texts and some others around, and a segment that enough answers fill."""
+    idle = np.random.default_rng(subject.seed).permutation(asked.task.idle)[:_PROBE_TEXTS]
+    task = asked.task.part(np.arange(asked.task.units), np.sort(idle))
+    segment = _segment(subject, [task.documents[k] for k in np.unique(task.relevant[:, 1])])
+    if segment is None:
+        return None
+    return Pairs(read_texts(list(task.queries)), read_texts(list(task.documents)), task.relevant), segment
+
+
+def _segment(subject: Subject, documents: Sequence[str]) -> int | None:
+    """So many tokens that enough of the documents have as many, a quarter of what the model takes at most."""
+    inputs = TokenInputs(subject.encoder)
+    sizes = np.sort([len(row) for row in inputs.content(list(documents))])[::-1]
+    room = min(inputs.limit or 512, 512) - inputs.added
+    wanted = min(_PROBE_QUERIES, len(sizes))
+    segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
+    # The others fill the document around each segment.
+    return None if segment < _LEAST_SEGMENT or sizes[1:].sum() < room else segment
+
+
 def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
     """Halves of the longest texts, and a segment that enough of their second halves can fill."""
     texts, lengths = subject.texts or [], subject.clouds.lengths + subject.clouds.truncated
     longest = np.sort(np.argsort(-lengths, kind="stable")[:_PROBE_TEXTS])
     try:
         halves = split_half([texts[k] for k in longest])
-        inputs = TokenInputs(subject.encoder)
     except InputError:
         return None
-    sizes = np.sort([len(row) for row in inputs.content(halves.documents)])[::-1]
-    room = min(inputs.limit or 512, 512) - inputs.added
-    wanted = min(_PROBE_QUERIES, len(sizes))
-    segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
-    if segment < _LEAST_SEGMENT or sizes[1:].sum() < room:  # the others fill the document around each segment
+    segment = _segment(subject, halves.documents)
+    if segment is None:
         return None
     sides = [read_texts(side) for side in (halves.queries, halves.documents)]
     return Pairs(sides[0], sides[1], halves.relevant), segment

@@ -12,6 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
+from poolscope.metrics.query_scores import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict
@@ -33,9 +34,13 @@ def answer(subject: Subject) -> Answer:
     limits = subject.thresholds
     if subject.groups is not None and np.ptp(subject.groups[subject.distinct]) == 0:
         return unchecked("scores", "all texts come from one document, so that no two are unrelated")
-    scores = subject.scores
-    verdict = judge(scores, limits)
-    action = _action(subject, scores) if verdict.at_least("watch") else None
+    scores, asked = subject.scores, _asked(subject)
+    verdict = judge(scores, limits) if asked is None else judge_queries(asked, scores, limits)
+    tables = {"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})}
+    draw = {"scores": scores.figure}
+    if asked is not None:
+        tables["query_scores"] = asked.to_table()
+        draw = {"scores": asked.figure, "unrelated pairs": scores.figure}
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
@@ -48,19 +53,47 @@ def answer(subject: Subject) -> Answer:
             "isotropic_cut_off": scores.cut_off.floor,
             "nearest_score": scores.nearest,
             "score_pairs": scores.pairs,
+            **({} if asked is None else _query_numbers(asked)),
         },
-        action,
-        number_name=scores.cut_off_name,
-        tables={"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})},
-        draw={"scores": scores.figure},
+        _action(subject, scores, asked, verdict) if verdict.at_least("watch") else None,
+        number_name=scores.cut_off_name if asked is None else f"cut-off for {asked.share} false hits of your queries",
+        tables=tables,
+        draw=draw,
     )
 
 
-def _action(subject: Subject, scores: ScoreDistribution) -> Action:
+def _asked(subject: Subject) -> QueryScores | None:
+    """What the user's queries score; None without any."""
+    task = subject.asked
+    if task is None:
+        return None
+    groups = None if subject.groups is None else subject.groups[task.texts]
+    return query_scores(
+        task.vectors[0],
+        task.vectors[1],
+        task.task.relevant,
+        groups=groups,
+        false_hits=subject.thresholds["false_hits"],
+        seed=subject.seed,
+    )
+
+
+def _query_numbers(asked: QueryScores) -> dict[str, Any]:
+    names = {"relevant_score": asked.relevant, "wrong_score": asked.wrong, "query_cut_off": asked.cut_off}
+    names |= {"query_recall": asked.recall, "query_precision": asked.precision}
+    numbers: dict[str, Any] = {name: estimate.value for name, estimate in names.items()}
+    numbers |= {f"{name}_interval": estimate.interval for name, estimate in names.items()}
+    return {**numbers, "query_passing": asked.passing}
+
+
+def _action(subject: Subject, scores: ScoreDistribution, asked: QueryScores | None, verdict: Verdict) -> Action:
     """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
-    if not scores.placed:
+    if not (scores.placed if asked is None else asked.placed):
         return Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
-    step = f"set the cut-off of your search to {scores.cut_off.value:.2f}"
+    step = f"set the cut-off of your search to {verdict.value:.2f}"
+    if asked is not None and verdict.basis == "lost":
+        step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
+        return Action("repair", step, None, "a setting of your search; nothing is encoded again")
     trial = subject.mean_removal
     if trial.difference is not None and trial.gain == 0:
         return Action("repair", step, None, "a setting of your search; nothing is encoded again")
@@ -93,6 +126,51 @@ def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
         f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )
     return replace(verdict, sentence=sentence, floor=scores.cut_off.floor, evidence=evidence)
+
+
+def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresholds) -> Verdict:
+    """The cut-off of queries against the thresholds of cut-offs, and what it loses of the relevant texts."""
+    verdict = limits.judge("cut_off", asked.cut_off.known, asked.cut_off.interval)
+    if asked.cut_off.interval is None:
+        verdict = verdict.at_most_watch("no interval")
+    recall = asked.recall.interval
+    lost = recall is not None and 1 - recall.high >= limits["lost_watch"]
+    if lost and verdict.level == "ok":
+        verdict = replace(verdict, level="watch", basis="lost")
+    where = (
+        f"Your queries score {asked.relevant.value:.2f} on average with the texts that answer them, "
+        f"{asked.wrong.value:.2f} with others"
+    )
+    if asked.placed:
+        sentence = (
+            f"{where}; cut at {asked.cut_off.value:.2f}, and {asked.share} of the others still pass, with "
+            f"{asked.recall.value:.0%} of the relevant ones."
+        )
+    else:
+        sentence = f"{where}; {asked.wrong_pairs:,} pairs are too few to place a cut-off for {asked.share} of them."
+    if verdict.basis == "lost":
+        sentence += " No cut-off parts right from wrong here."
+    elif verdict.level != "ok":
+        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here."
+    evidence = (*_at_the_cut_off(asked), *judge(scores, limits).evidence)
+    return replace(verdict, sentence=sentence, floor=asked.cut_off.floor, evidence=evidence)
+
+
+def _at_the_cut_off(asked: QueryScores) -> tuple[str, ...]:
+    """Recall, precision and what passes, with intervals; and what counts as wrong."""
+    notes = [
+        f"{asked.queries:,} queries, {asked.relevant_pairs:,} relevant and {asked.wrong_pairs:,} other pairs; mean "
+        f"score {asked.relevant} and {asked.wrong}.",
+    ]
+    if asked.precision.value is not None:
+        notes.append(
+            f"At the cut-off {asked.cut_off.value:.3f} {asked.cut_off.interval or ''}: recall {asked.recall}, "
+            f"precision {asked.precision}; a query gets {asked.passing:.1f} texts on average. A text that the queries "
+            f"do not name counts as wrong."
+        )
+    if asked.left_out:
+        notes.append(f"Left out: {asked.left_out:,} pairs of a query with another text of a document that answers it.")
+    return tuple(notes)
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------
@@ -153,8 +231,18 @@ QUESTION = Question(
             "Less than a tenth of the scale is left for everything that is related: thresholds set by hand do not "
             "hold.",
         ),
+        Threshold(
+            "lost_watch",
+            0.2,
+            "Share of the relevant texts that the cut-off of your queries loses: every fifth answer is thrown away.",
+        ),
     ],
-    numbers=[Number("cut_off", "cut-off for unrelated pairs", headline=True, pair=_pair)],
+    numbers=[
+        Number("cut_off", "cut-off for unrelated pairs", headline=True, pair=_pair),
+        Number("query_cut_off", "cut-off of the queries", pair=_pair),
+        Number("query_recall", "relevant texts that pass the cut-off of the queries"),
+        Number("query_precision", "relevant texts among those that pass it"),
+    ],
     judged_on="cut_off",
     overlay=_overlay,
 )

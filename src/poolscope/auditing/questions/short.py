@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from poolscope.auditing.asking import asked_pieces
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
-from poolscope.auditing.trials import cut_pieces
+from poolscope.auditing.trials import Pieces, cut_pieces
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict
@@ -61,8 +62,8 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
 
 
 def answer(subject: Subject) -> Answer:
-    """A search for texts of every length by pieces of them, in which every other text is in the way."""
-    task = cut_pieces(subject)
+    """The user's queries, or pieces of texts of every length that ask for the rest, with all others in the way."""
+    task = cut_pieces(subject) if subject.asked is None else asked_pieces(subject, subject.asked)
     if isinstance(task, str):
         return unchecked("short", f"it takes queries, made of pieces of the texts, and {task}")
     if len(task.documents) <= _K or np.ptp(task.lengths) == 0:
@@ -73,8 +74,7 @@ def answer(subject: Subject) -> Answer:
     if result.unjudged:
         return unchecked("short", result.unjudged)
     verdict = judge(result, subject.thresholds)
-    made = f"Queries are {task.words} words in a row of {result.queries} texts, as many of every fifth of the lengths; "
-    evidence = (*verdict.evidence, f"{made}they search among all texts, their own without these words.")
+    evidence = (*verdict.evidence, _asked_with(subject, task, result))
     numbers = {
         "short_share": result.shortest.ratio.value,
         "short_share_interval": result.shortest.ratio.interval,
@@ -100,6 +100,16 @@ def answer(subject: Subject) -> Answer:
         number_name=f"{side} fifth among wrong answers, over its share",
         tables={"retrieval_by_length": result.to_table()},
         draw={"short": result.figure},
+    )
+
+
+def _asked_with(subject: Subject, task: Pieces, result: LengthRetrieval) -> str:
+    """Who asked: the user's queries, or pieces of the texts."""
+    if subject.asked is not None:
+        return f"Asked with your {result.queries:,} queries, among all texts."
+    return (
+        f"Self-made queries (--queries takes your own): {task.words} words in a row of {result.queries} texts, as many "
+        f"of every fifth of the lengths; they search among all texts, their own without these words."
     )
 
 

@@ -6,7 +6,6 @@ length collapse by Zhou et al. (ACL 2025).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -17,12 +16,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import check_texts
 from poolscope.errors import DegenerateCloudError, InputError
@@ -280,7 +279,7 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, DigestedFile] = {}
         self._lock = Lock()
 
     def __enter__(self) -> StateClouds:
@@ -302,8 +301,8 @@ class StateClouds:
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         with self._lock:  # batches come from several threads
             if state not in self._writers:
-                self._writers[state] = pa.ipc.new_file(os.fspath(self._path(state)), table.schema)
-            self._writers[state].write_table(table)
+                self._writers[state] = DigestedFile(self._path(state), table.schema)
+            self._writers[state].write(table)
 
     def socm(self, states: Sequence[str], sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
         """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too."""

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
@@ -351,10 +350,8 @@ def _extended(digest: str, chunk: Sequence[Item]) -> str:
 
 def token_ids(clouds: TokenClouds, start: int, stop: int) -> Index | None:
     """Vocabulary ids of all tokens of the texts `start` to `stop`, end to end; None if a text lacks them."""
-    column = clouds.to_table().column("token_ids").slice(start, stop - start)
-    if column.null_count:
-        return None
-    return np.asarray(pc.list_flatten(column).to_numpy(), dtype=np.int64)
+    ids = clouds.token_ids(slice(start, stop))
+    return None if ids is None else ids.astype(np.int64)
 
 
 def pieces(layers: Mapping[int, TokenClouds]) -> Iterator[tuple[int, int, dict[int, NDArray[Any]]]]:

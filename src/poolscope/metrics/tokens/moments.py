@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.errors import DegenerateCloudError, InputError, StoreError, reading, whole_number
 from poolscope.files import atomic_path
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, Index, measure
@@ -362,6 +363,7 @@ def source_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> l
 
 
 _PLAIN = ("source", "max_types", "texts", "truncated_texts", "truncated_tokens", "digest")
+_HEADER = "header"
 _MOMENTS = ("counts", "means", "scatters", "squares")
 
 
@@ -370,8 +372,9 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
     directions = {layer: (state.directions.count, state.directions.zeros) for layer, state in moments.layers.items()}
     header = {name: getattr(moments, name) for name in _PLAIN}
     header |= {"format": FORMAT, "names": moments.names, "layers": directions}
-    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
-    arrays |= {f"table.{name}": getattr(moments.table, name) for name in ("keys", "counts", "slots")}
+    arrays: dict[str, NDArray[Any]] = {
+        f"table.{name}": getattr(moments.table, name) for name in ("keys", "counts", "slots")
+    }
     if moments.allowed is not None:
         arrays["allowed"] = moments.allowed
     sample = moments.sample.items()
@@ -387,6 +390,8 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
         for name in _MOMENTS:
             arrays[f"{layer}.groups.{name}"] = getattr(state.groups, name)[:used]
             arrays[f"{layer}.pool.{name}"] = getattr(state.pool, name)
+    text = json.dumps(sealed(header, beside=digest_of_arrays(arrays)))
+    arrays[_HEADER] = np.frombuffer(text.encode(), np.uint8)
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]  # no array is named allow_pickle
 
@@ -398,17 +403,23 @@ def load_state(path: str | os.PathLike[str]) -> TokenMoments:
         with (
             reading(path, remedy, is_not="a file of token moments"),
             Path(path).open("rb") as stream,
-            np.load(stream, allow_pickle=False) as arrays,
+            np.load(stream, allow_pickle=False) as file,
         ):
-            header = json.loads(bytes(arrays["header"]))
-            written = header.get("format")
+            content, arrays = read_header(file), {name: file[name] for name in file.files if name != _HEADER}
+            written = content.get("format")
             if written == FORMAT:
-                return _read(header, arrays)
+                return _read(check_seal(content, path, remedy, beside=digest_of_arrays(arrays)), arrays)
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file; needed: token moments that poolscope saved. Check the name.") from None
     raise StoreError(
         f"{path}: written in the format {written!r}, and this version of poolscope reads {FORMAT!r}. Measure again."
     )
+
+
+def read_header(file: Any) -> dict[str, Any]:
+    """What an opened file of moments says of itself."""
+    content = json.loads(bytes(file[_HEADER]))
+    return dict(content)
 
 
 def _read(header: dict[str, Any], arrays: Any) -> TokenMoments:

@@ -1,0 +1,237 @@
+"""The file of token clouds: plain Arrow IPC, with digests that are compared when a part of it is read.
+
+Each record batch carries, in its own metadata, one digest of everything but the vectors (ids, texts, token ids, where
+texts begin, and the provenance of the file) and one of every megabyte of vectors. The first is compared when the file
+is opened, which reads these columns anyway; the others when the vectors are used, each once. The last batch has no rows
+and says how many there are before it. A file without digests, of an earlier version or of another program, is read
+without these checks, and that is said once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from poolscope.digests import PIECE, digest_of, digest_of_numbers, pieces_of
+from poolscope.errors import StoreError, reading
+
+_LOG = logging.getLogger(__name__)
+_KEY = b"poolscope digests"  # in the metadata of the schema: that there are some; in that of a batch: its own
+_REMEDY = "Encode the texts again."
+
+
+class Guard:
+    """The digests of the vectors of one record batch, each compared when its piece is used for the first time."""
+
+    def __init__(self, path: object, raw: NDArray[np.uint8], digests: Sequence[str]) -> None:
+        self.path = path
+        self._raw = raw
+        self._digests = digests
+        self.begin = address_of(raw)
+        self._unchecked = np.ones(len(digests), bool)
+        self._left = len(digests)
+
+    def holds(self, rows: NDArray[Any]) -> bool:
+        """Whether these rows lie in its batch."""
+        return 0 <= address_of(rows) - self.begin <= len(self._raw) - rows.nbytes
+
+    def check(self, rows: NDArray[Any] | None = None) -> None:
+        """Compare the pieces in which these rows lie, or all; an error names the file."""
+        rows = self._raw if rows is None else rows
+        if not self._left or not rows.nbytes:
+            return
+        first = address_of(rows) - self.begin
+        span = slice(first // PIECE, (first + rows.nbytes - 1) // PIECE + 1)
+        for piece in (np.flatnonzero(self._unchecked[span]) + span.start).tolist():
+            if digest_of_numbers(self._raw[piece * PIECE : (piece + 1) * PIECE]) != self._digests[piece]:
+                raise StoreError(
+                    f"{self.path}: damaged: its vectors are not those that were written (the digest of megabyte "
+                    f"{piece} differs). {_REMEDY}"
+                )
+            self._unchecked[piece] = False
+        self._left = int(self._unchecked.sum())
+
+
+class Guards:
+    """The guards of several batches, found by where vectors lie in memory."""
+
+    def __init__(self, guards: Iterable[Guard] = ()) -> None:
+        self.all = sorted(guards, key=lambda guard: guard.begin)
+        self._begins = [guard.begin for guard in self.all]
+
+    def of(self, rows: NDArray[Any]) -> Guard | None:
+        """The guard of the file from which these rows come; None for those that come from memory."""
+        place = bisect_right(self._begins, address_of(rows)) - 1
+        return self.all[place] if place >= 0 and self.all[place].holds(rows) else None
+
+
+def address_of(rows: NDArray[Any]) -> int:
+    """Where an array begins in memory."""
+    return int(rows.__array_interface__["data"][0])
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class DigestedFile:
+    """An Arrow IPC file that is written batch by batch, each with its digests; `with` closes it."""
+
+    def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, *, bulk: str = "tokens") -> None:
+        self._bulk = bulk
+        self.schema = schema.with_metadata({**(schema.metadata or {}), _KEY: b"1"})
+        self._writer = pa.ipc.new_file(os.fspath(path), self.schema)
+        self._written: list[bytes] = []
+        self._rows = 0
+
+    def __enter__(self) -> DigestedFile:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of a table, a record batch a chunk."""
+        for batch in table.to_batches():
+            rest = _rest_digest(batch, self.schema, self._rows, self._bulk)
+            self._put(batch, {"rest": rest, "tokens": pieces_of(_raw(batch, self._bulk))})
+            self._rows += batch.num_rows
+
+    def close(self) -> None:
+        """Write the last batch, which has no rows, and the end of the file."""
+        empty = pa.record_batch([pa.array([], field.type) for field in self.schema], schema=self.schema)
+        self._put(empty, _end(self._written))
+        self._writer.close()
+
+    def _put(self, batch: pa.RecordBatch, digests: dict[str, Any]) -> None:
+        own = json.dumps(digests).encode()
+        self._writer.write_batch(batch, custom_metadata={_KEY: own})
+        self._written.append(own)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._writer.close()
+
+
+def _end(written: Sequence[bytes]) -> dict[str, Any]:
+    return {"batches": len(written), "all": digest_of(b"\n".join(written))}
+
+
+def _raw(batch: pa.RecordBatch, bulk: str) -> NDArray[np.uint8]:
+    """The vectors of a batch as bytes, without a copy: those of tokens, or one a text."""
+    column = batch.column(bulk)
+    if pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=True)).view(np.uint8)
+    ends = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    size = column.type.value_type.list_size
+    numbers = column.values.flatten().to_numpy(zero_copy_only=True)
+    return np.asarray(numbers[ends[0] * size : ends[1] * size]).view(np.uint8)
+
+
+def _rest_digest(batch: pa.RecordBatch, schema: pa.Schema, start: int, bulk: str) -> str:
+    """The digest of everything in a batch but its vectors, of its place in the file and of what the schema says."""
+    kinds = [f"{field.name} {field.type}" for field in schema]
+    parts = [f"{start} {batch.num_rows} {kinds} {sorted((schema.metadata or {}).items())}".encode()]
+    for field in schema:
+        column = batch.column(field.name)
+        parts += _content(column) if field.name != bulk else _lengths(column) if bulk == "tokens" else []
+    return digest_of(*parts)
+
+
+def _content(column: pa.Array) -> list[Any]:
+    """The bytes of a column, the same however it was cut out of a larger one."""
+    parts: list[Any] = [] if not column.null_count else [np.packbits(column.is_valid().to_numpy(False)).tobytes()]
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [*parts, *_lengths(column), *_content(column.flatten())]
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return [*parts, *_lengths(column), _letters(column)]
+    return [*parts, (column.fill_null(0) if column.null_count else column).to_numpy(False).tobytes()]
+
+
+def _letters(column: pa.Array) -> Any:
+    """All bytes of a column of strings, end to end."""
+    _, offsets, letters = column.buffers()
+    if not len(column) or letters is None:
+        return b""
+    numbers = np.frombuffer(offsets, np.int32 if pa.types.is_string(column.type) else np.int64)
+    first, last = numbers[[column.offset, column.offset + len(column)]].tolist()
+    return letters[first:last]
+
+
+def _lengths(column: pa.Array) -> list[bytes]:
+    strings = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    lengths = pc.binary_length(column) if strings else pc.list_value_length(column)
+    return [lengths.cast(pa.int64()).fill_null(-1).to_numpy(False).tobytes()]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_digested(path: str | os.PathLike[str], *, bulk: str = "tokens") -> tuple[pa.Table, Guards]:
+    """The table of a file, memory-mapped, and the guards of its vectors (none for a file without digests)."""
+    try:
+        with (
+            reading(path, _REMEDY, is_not="a readable Arrow IPC file"),
+            pa.memory_map(os.fspath(path)) as source,
+        ):
+            reader = pa.ipc.open_file(source)
+            parts = [reader.get_batch_with_custom_metadata(k) for k in range(reader.num_record_batches)]
+            table = pa.Table.from_batches([batch for batch, _ in parts], reader.schema)
+            # Every offset and string: a wrong one would end the process, or show memory from outside the file.
+            table.validate(full=True)
+            digests = [None if metadata is None else metadata.get(_KEY) for _, metadata in parts]
+            if _KEY not in (table.schema.metadata or {}) and not any(digests):
+                say_without_digests()
+                return table, Guards()
+            guards = Guards(_guards(path, reader.schema, [batch for batch, _ in parts], digests, bulk))
+    except FileNotFoundError:
+        raise StoreError(
+            f"{path}: no such cloud file. Write one with TokenClouds.save or `poolscope encode`."
+        ) from None
+    metadata = {name: value for name, value in table.schema.metadata.items() if name != _KEY}
+    return table.replace_schema_metadata(metadata), guards
+
+
+def has_digests(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it has digests; whether they agree, reading tells."""
+    with reading(path, _REMEDY, is_not="a readable Arrow IPC file"), pa.memory_map(os.fspath(path)) as source:
+        return _KEY in (pa.ipc.open_file(source).schema.metadata or {})
+
+
+def _guards(
+    path: object, schema: pa.Schema, batches: Sequence[pa.RecordBatch], digests: Sequence[bytes | None], bulk: str
+) -> Iterator[Guard]:
+    """Compare all digests but those of vectors, which the guards do that this gives."""
+    own = [digest or b"{}" for digest in digests]
+    if not own or json.loads(own[-1]) != _end(own[:-1]):
+        raise ValueError("parts of it, or their digests, are missing")
+    start = 0
+    for batch, digest in zip(batches[:-1], own[:-1], strict=True):
+        content, raw = json.loads(digest), _raw(batch, bulk)
+        if content["rest"] != _rest_digest(batch, schema, start, bulk):
+            raise ValueError(f"ids, texts or lengths from text {start} on are not those that were written")
+        if len(content["tokens"]) != -(-len(raw) // PIECE):
+            raise ValueError(f"it has more or fewer vectors than were written, from text {start} on")
+        start += batch.num_rows
+        yield Guard(path, raw, content["tokens"])
+
+
+@cache
+def say_without_digests() -> None:
+    """Say once that files are read which nothing guards."""
+    _LOG.warning(
+        "Clouds are read from a file without digests (of an earlier version, or of another program): a byte "
+        "that changed in it goes unnoticed."
+    )

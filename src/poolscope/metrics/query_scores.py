@@ -1,0 +1,287 @@
+"""What queries score with the texts that answer them and with all others, and the cut-off between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.errors import InputError, require
+from poolscope.metrics.scores import isotropic_quantile
+from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_estimate
+from poolscope.numbers.ranking import unit_rows
+from poolscope.results import Result, origin, provenance
+
+Array = NDArray[np.float64]
+Counts = NDArray[Any]
+
+# Beyond this many queries a draw of them is looked at.
+MOST_QUERIES = 2000
+# Queries that an interval needs: of fewer, a bootstrap knows too little.
+FEWEST_QUERIES = 10
+_BINS, _SHOWN, _DRAWS, _BLOCK = 2048, 128, 400, 2**24
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class QueryScores(Result):
+    """The cosines of queries with the texts that answer them (relevant) and with all other texts (wrong).
+
+    `cut_off` is the lowest score that at most a share `false_hits` of the wrong pairs reaches: of all such cut-offs it
+    keeps the most relevant ones. `recall` is the share of a query's relevant texts that reach it, the mean over
+    queries; `precision` the share of relevant ones among all pairs that do; `passing` how many texts a query then
+    gets. Intervals are for other queries about these texts. What nobody named relevant counts as wrong, except texts of
+    the document of a relevant one (`left_out` pairs), which are neither.
+    """
+
+    queries: int
+    texts: int
+    relevant_pairs: int
+    wrong_pairs: int
+    left_out: int
+    false_hits: float
+    relevant: Estimate
+    wrong: Estimate
+    cut_off: Estimate
+    recall: Estimate
+    precision: Estimate
+    passing: float
+    edges: Array = field(repr=False)
+    relevant_counts: Counts = field(repr=False)
+    wrong_counts: Counts = field(repr=False)
+    provenance: Mapping[str, Any] = origin()
+
+    @property
+    def placed(self) -> bool:
+        """Are there wrong pairs enough for the share? If not, the cut-off lies above all of them, and no more."""
+        return self.wrong_pairs * self.false_hits >= 1
+
+    @property
+    def share(self) -> str:
+        """The share of false hits in words, such as `1 %`."""
+        return f"{self.false_hits * 100:g} %"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin of the histogram: its edges, and how many pairs of both kinds score so."""
+        columns = (self.edges[:-1], self.edges[1:], self.relevant_counts, self.wrong_counts)
+        names = ("low", "high", "relevant", "wrong")
+        return [
+            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def figure(self) -> Any:
+        """Both distributions, with the cut-off."""
+        go = require("plotly.graph_objects", "report")
+        figure, widths = go.Figure(), np.diff(self.edges)
+        kinds = (("others", self.wrong_counts, GREY), ("relevant", self.relevant_counts, COLOURS[0]))
+        for name, counts, colour in kinds:
+            density = counts / max(counts.sum(), 1) / widths
+            line = {"shape": "hv", "color": colour, "width": 2}
+            figure.add_trace(go.Scatter(x=self.edges[:-1], y=density, name=name, line=line, fill="tozeroy"))
+        figure.add_vline(
+            self.cut_off.known, line={"color": COLOURS[1]}, annotation_text=f"cut-off {self.cut_off.known:.3f}"
+        )
+        figure = style(
+            figure, title="What queries score with the texts that answer them, and with others", width=860, height=420
+        )
+        figure.update_xaxes(title_text="cosine")
+        figure.update_yaxes(title_text="density of pairs", rangemode="tozero")
+        return figure
+
+
+def query_scores(
+    queries: ArrayLike,
+    texts: ArrayLike,
+    relevant: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    false_hits: float = 0.01,
+    seed: int = 0,
+) -> QueryScores:
+    """Where the relevant and the wrong texts of queries lie on the scale, and the cut-off between them.
+
+    Parameters
+    ----------
+    queries, texts : matrix
+        One row a query (m × d) and a text (N × d); their lengths do not count.
+    relevant : list of pairs
+        (query, text), positions from 0.
+    groups : list
+        The document of each text: other texts of the document of a relevant one count as neither.
+    false_hits : float
+        The share of wrong pairs that the cut-off may let pass.
+    seed : int
+        Of the bootstrap, and of the draw of queries where there are more than 2,000.
+
+    Returns
+    -------
+    QueryScores
+        Means, cut-off, recall and precision at it with intervals over queries, histograms.
+
+    Examples
+    --------
+    >>> result = query_scores([[1, 0], [0, 1]], [[1, 0.1], [0.1, 1], [1, 1]], [(0, 0), (1, 1)], false_hits=0.5)
+    >>> result.recall.value, round(result.precision.value, 2), result.wrong_pairs
+    (1.0, 0.5, 4)
+
+    """
+    if not 0 < false_hits < 1:
+        raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
+    asked, held = unit_rows(queries, "queries"), unit_rows(texts, "texts")
+    judged = np.unique(np.asarray(relevant, dtype=np.int64), axis=0)
+    kept = np.unique(judged[:, 0])
+    random = np.random.default_rng(seed)
+    if len(kept) > MOST_QUERIES:
+        kept = np.sort(random.choice(kept, MOST_QUERIES, replace=False))
+    pairs = _Pairs(asked[kept], held, judged[np.isin(judged[:, 0], kept)], kept, groups)
+    right, wrong = pairs.histograms()
+    cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
+    ends = _bootstrap(right, wrong, false_hits, pairs.edges, random) if len(kept) >= FEWEST_QUERIES else None
+    passing = float(_above(right.sum(axis=0))[cut] + _above(wrong.sum(axis=0))[cut])
+    answered = _share_above(right)[:, cut]
+    precision = float(_above(right.sum(axis=0))[cut]) / passing if passing else None
+    recall = Estimate(float(answered.mean()), None if ends is None else _wider(ends["recall"], answered))
+    return QueryScores(
+        queries=len(kept),
+        texts=len(held),
+        relevant_pairs=int(right.sum()),
+        wrong_pairs=int(wrong.sum()),
+        left_out=len(kept) * len(held) - int(right.sum() + wrong.sum()),
+        false_hits=false_hits,
+        relevant=_mean_over_queries(*pairs.sums(relevant=True)),
+        wrong=_mean_over_queries(*pairs.sums(relevant=False)),
+        cut_off=Estimate(
+            float(pairs.edges[cut]),
+            None if ends is None else ends["cut_off"],
+            floor=isotropic_quantile(1 - false_hits, held.shape[1]),
+        ),
+        recall=recall,
+        precision=Estimate(precision, None if ends is None else _as_recall(precision, recall, ends["precision"])),
+        passing=passing / len(kept),
+        edges=pairs.edges[:: _BINS // _SHOWN],
+        relevant_counts=right.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
+        wrong_counts=wrong.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
+        provenance=provenance(settings={"false_hits": false_hits, "seed": seed}),
+    )
+
+
+class _Pairs:
+    """The cosines of queries and texts, gone through in blocks: those of relevant pairs, and of wrong ones."""
+
+    def __init__(
+        self, queries: NDArray[Any], texts: NDArray[Any], judged: NDArray[Any], kept: NDArray[Any], groups: Any
+    ) -> None:
+        self.queries, self.texts = queries, texts
+        self.row, self.text = np.searchsorted(kept, judged[:, 0]), judged[:, 1]
+        self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        ends = [(float(block.min()), float(block.max())) for _, block, _, _ in self._blocks()]
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        self.edges = np.linspace(low - 1e-6, high + 1e-6, _BINS + 1)
+
+    def _blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]]:
+        """First query, cosines, and which pairs are relevant, which wrong."""
+        step = max(1, _BLOCK // len(self.texts))
+        for start in range(0, len(self.queries), step):
+            cosines = self.queries[start : start + step] @ self.texts.T
+            here = (self.row >= start) & (self.row < start + step)
+            rows, texts = self.row[here] - start, self.text[here]
+            relevant = np.zeros(cosines.shape, bool)
+            relevant[rows, texts] = True
+            near = relevant
+            if self.groups is not None:
+                owned = np.zeros((len(cosines), int(self.groups.max()) + 1), bool)
+                owned[rows, self.groups[texts]] = True
+                near = owned[:, self.groups]
+            yield start, cosines, relevant, ~near
+
+    def histograms(self) -> tuple[Counts, Counts]:
+        """How many pairs of each query score in each bin (queries × bins): relevant, wrong."""
+        tables = np.zeros((2, len(self.queries), _BINS))
+        for start, cosines, *kinds in self._blocks():
+            bins = np.clip(np.searchsorted(self.edges, cosines, side="right") - 1, 0, _BINS - 1)
+            cells = np.arange(len(cosines))[:, None] * _BINS + bins
+            for table, kind in zip(tables, kinds, strict=True):
+                counted = np.bincount(cells[kind], minlength=len(cosines) * _BINS)
+                table[start : start + len(cosines)] = counted.reshape(-1, _BINS)
+        return tables[0], tables[1]
+
+    def sums(self, *, relevant: bool) -> tuple[Array, Array]:
+        """Sum and number of the cosines of each query."""
+        sums, counts = np.zeros(len(self.queries)), np.zeros(len(self.queries))
+        for start, cosines, right, wrong in self._blocks():
+            kind = right if relevant else wrong
+            sums[start : start + len(cosines)] = np.where(kind, cosines, 0).sum(axis=1, dtype=np.float64)
+            counts[start : start + len(cosines)] = kind.sum(axis=1)
+        return sums, counts
+
+
+def _mean_over_queries(sums: Array, counts: Array) -> Estimate:
+    """The mean of the means of the queries, with the interval of Student's t."""
+    from scipy import stats
+
+    means = sums[counts > 0] / counts[counts > 0]
+    if not len(means):
+        return Estimate(None)
+    value = float(means.mean())
+    if len(means) < FEWEST_QUERIES:
+        return Estimate(value)
+    reach = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
+    return Estimate(value, Interval(value - reach, value + reach, 0.95, "the population of queries", "Student's t"))
+
+
+def _above(counts: Counts) -> Counts:
+    """How many score at each edge or above, the last edge included (bins + 1 numbers in the last axis)."""
+    upward = np.flip(np.cumsum(np.flip(counts, -1), axis=-1), -1)
+    return np.concatenate([upward, np.zeros((*counts.shape[:-1], 1))], axis=-1)
+
+
+def _share_above(counts: Counts) -> Counts:
+    """The share of each row's pairs that score at each edge or above."""
+    return np.asarray(_above(counts) / np.maximum(counts.sum(axis=-1, keepdims=True), 1))
+
+
+def _lowest(wrong: Counts, false_hits: float) -> NDArray[np.int64]:
+    """The lowest edge that at most the share of wrong pairs reaches, for each row of counts."""
+    return np.asarray(np.argmax(_share_above(wrong) <= false_hits, axis=-1))
+
+
+def _bootstrap(
+    right: Counts, wrong: Counts, false_hits: float, edges: Array, random: np.random.Generator
+) -> dict[str, Interval]:
+    """Queries drawn anew; the cut-off is placed again in every draw, so that its doubt is in recall and precision."""
+    count = len(right)
+    drawn = random.multinomial(count, np.full(count, 1 / count), size=_DRAWS).astype(np.float32)
+    tables = [drawn @ table.astype(np.float32) for table in (wrong, right, _share_above(right)[:, :-1])]
+    cuts = _lowest(tables[0], false_hits)
+    rows = np.arange(_DRAWS)
+    passed = [_above(table)[rows, cuts] for table in tables[:2]]
+    kept = np.concatenate([tables[2], np.zeros((_DRAWS, 1))], axis=1)[rows, cuts] / count
+    precision = passed[1] / np.maximum(passed[0] + passed[1], 1)
+    values = {"cut_off": edges[cuts], "recall": kept, "precision": precision}
+    return {name: percentile_interval(value, unit="queries") for name, value in values.items()}
+
+
+def _wider(interval: Interval, answered: Array) -> Interval:
+    """At each end the wider of the bootstrap and of Wilson's interval, which knows that others may not be found."""
+    wilson = share_estimate(answered).interval
+    if wilson is None:
+        return interval
+    ends = min(interval.low, wilson.low), max(interval.high, wilson.high)
+    return Interval(*ends, interval.level, interval.answers, "wider of Wilson and bootstrap over queries")
+
+
+def _as_recall(precision: float | None, recall: Estimate, interval: Interval) -> Interval | None:
+    """At each end the wider of the bootstrap and of what the interval of the recall makes of it.
+
+    The share of wrong pairs that pass is fixed, so that precision goes with the recall; a bootstrap alone held the
+    truth in 82 % where nearly all relevant texts pass.
+    """
+    if not precision or not recall.value or recall.interval is None:
+        return None
+    scales = np.array([recall.interval.low, recall.interval.high]) / recall.value
+    low, high = precision * scales / (precision * scales + 1 - precision)
+    ends = min(interval.low, float(low)), max(interval.high, float(high))
+    return Interval(*ends, interval.level, interval.answers, "wider of that by the recall and bootstrap over queries")

@@ -1,0 +1,214 @@
+"""An audit with the user's own queries: which answers use them, and what they say where the truth is planted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import poolscope
+from audit_data import bag_of_words, in_a_cone, topics, word_vector
+from command_line import run
+from poolscope.auditing.asking import query_encoder
+from poolscope.auditing.run import audit
+from poolscope.encoders import as_encoder
+from poolscope.encoders.base import resolve_prompt
+from poolscope.encoders.capabilities import options_of
+from poolscope.errors import InputError
+from tiny_models import WORDS, declare, save_model
+
+TEXTS = [" ".join(text.split()[: 12 + k % 13]) for k, text in enumerate(topics(120))]  # of many lengths
+
+
+def asked(count=60):
+    """Two words of its own ask for each of the first texts."""
+    return {f"w{k}x0 w{k}x1": [str(k)] for k in range(count)}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return audit(bag_of_words, TEXTS, queries=asked())
+
+
+def test_answers_use_the_queries_and_say_so(result):
+    assert result.corpus["queries"]["queries"] == 60
+    assert "60 queries" in result.corpus["notes"][0]
+    numbers = result.numbers
+    assert numbers["relevant_score"] > numbers["wrong_score"] + 0.3
+    assert numbers["query_cut_off"] != numbers["cut_off"]
+    assert numbers["query_ndcg"] == pytest.approx(np.mean(result.tables["mean_removal"]["before"].to_numpy()))
+    assert "split_half" not in numbers
+    for key in ("cone", "averaging"):
+        assert "of your queries" in result[key].verdict.sentence
+    assert any("your 60 queries" in note for note in result["short"].verdict.evidence)
+    assert len(result.tables["mean_removal"]) == 60
+
+
+def test_without_queries_the_answers_say_that_they_were_made_of_the_texts():
+    plain = audit(bag_of_words, TEXTS)
+    assert plain.corpus["queries"] is None
+    assert "self-made queries" in plain["cone"].verdict.sentence
+    assert any("Self-made" in note for note in plain["short"].verdict.evidence)
+    assert "query_ndcg" not in plain.numbers
+
+
+def test_the_hit_rates_are_those_of_the_queries(result):
+    """Every query has the text of its words first: an own word is in no other text."""
+    rows = {row["bin"]: row for row in result.tables["retrieval_by_length"].to_pylist()}
+    assert sum(row["queries"] for name, row in rows.items() if "fifth" not in name) == 60
+    assert len(result.tables["never_found"]) == result.numbers["never_found"]
+
+
+def test_a_cone_is_repaired_where_the_queries_win_by_it():
+    """The common direction is long in some texts by chance: without it the words decide."""
+    queries = {f"w{k}x0 w{k}x1 w{k}x2": [str(k)] for k in range(120)}
+    with_cone, without = (audit(model, topics(120), queries=queries) for model in (in_a_cone, bag_of_words))
+    assert with_cone["cone"].verdict.level == "repair"
+    assert with_cone.numbers["mean_removal_gain"] > 0.05
+    assert without["cone"].verdict.level != "repair"
+
+
+def only_common(texts):
+    """A model that is blind to the own words of the first ten texts."""
+    blind = {f"w{k}x{n}" for k in range(10) for n in range(4)}
+    known = [[word for word in text.split() if word not in blind] or ["c0"] for text in texts]
+    return [np.array([word_vector(word) for word in words]) for words in known]
+
+
+def test_relevant_texts_that_are_never_found_are_listed():
+    result = audit(only_common, TEXTS, queries=asked())
+    missed = result.tables["never_found"].to_pylist()
+    blind = [row for row in missed if int(row["id"]) < 10]
+    assert len(blind) >= 6  # ten by chance have one of the first 10 places in 120 now and then
+    assert all(row["best_rank"] > 10 and row["query"].startswith(f"w{row['id']}x0") for row in blind)
+
+
+def test_worst_pairs_are_relevant_and_wrong_texts_that_a_query_confuses():
+    result = audit(only_common, TEXTS, queries=asked())
+    rows = result.tables["worst_pairs"].to_pylist()
+    assert len(rows) > 5
+    for row in rows:
+        assert row["wrong_cosine"] > row["relevant_cosine"]
+        assert row["query"].startswith(f"w{row['id_i']}x0")  # the relevant text comes first
+    assert result.numbers["mistakes"] >= len(rows)
+    assert 0 <= result.numbers["mistakes_mended"] <= 1
+
+
+def test_documents_keep_their_other_texts_out_of_the_mistakes():
+    """All texts of a document answer its queries, as far as anyone knows: they are neither right nor wrong."""
+    groups = [f"d{k // 2}" for k in range(120)]
+    apart = audit(only_common, TEXTS, queries=asked(), groups=groups)
+    for row in apart.tables["worst_pairs"].to_pylist():
+        assert int(row["id_i"]) // 2 != int(row["id_j"]) // 2
+    assert any(note.startswith("Left out: 60 pairs") for note in apart["scores"].verdict.evidence)
+
+
+def test_equal_texts_answer_for_each_other():
+    """The relevant text repeats an earlier one: what is found there is right."""
+    texts = [*TEXTS, TEXTS[0].upper()]
+    queries = asked(40) | {"w0x0 w0x1 w0x2": ["120"]}
+    result = audit(lambda given: bag_of_words([text.lower() for text in given]), texts, queries=queries)
+    assert result.tables["mean_removal"]["before"].to_numpy()[-1] == 1.0
+
+
+def test_too_few_queries_are_said():
+    result = audit(bag_of_words, TEXTS, queries=asked(6))
+    assert result["cone"].verdict.level == "unchecked"
+    assert "6 of your queries" in result["cone"].verdict.sentence
+    assert result["scores"].verdict.interval is None
+    assert any("Fewer than 30 queries" in note for note in result["hubs"].verdict.evidence)
+
+
+def test_ready_clouds_cannot_be_asked():
+    clouds = poolscope.encode(bag_of_words, TEXTS[:20])
+    with pytest.raises(InputError, match="no model to encode the queries"):
+        audit(clouds, queries=asked(5))
+
+
+def test_wrong_ids_are_refused_before_anything_is_encoded():
+    def never(texts):
+        raise AssertionError("encoded")
+
+    with pytest.raises(InputError, match="none of the 60 ids"):
+        audit(never, TEXTS, queries={query: [f"t{id_}" for id_ in ids] for query, ids in asked().items()})
+
+
+# -- beside other audits ----------------------------------------------------------------------------------------------
+
+
+def test_audits_with_the_same_queries_are_paired_and_others_are_not(result):
+    same, fewer = audit(in_a_cone, TEXTS, queries=asked()), audit(in_a_cone, TEXTS, queries=asked(59))
+    rows = {row.number: row for row in poolscope.compare(result, same).differences}
+    assert rows["query_ndcg"].how == "paired over queries"
+    assert rows["hub_skewness"].how.startswith("paired")
+    assert {"query_cut_off", "query_recall", "query_precision"} <= rows.keys()
+    other = poolscope.compare(result, fewer)
+    rows = {row.number: row for row in other.differences}
+    assert rows["query_ndcg"].interval is None
+    assert "different queries" in rows["hub_skewness"].how
+    assert "setting queries" in other.facts
+
+
+def test_saved_audits_keep_what_the_queries_said(result, tmp_path):
+    loaded = poolscope.Audit.load(result.save(tmp_path / "audit"))
+    assert loaded.numbers["query_recall"] == result.numbers["query_recall"]
+    assert loaded.corpus["queries"] == result.corpus["queries"]
+    assert loaded.tables["query_scores"].equals(result.tables["query_scores"])
+    page = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
+    assert "Relevant texts that their queries do not find" in page
+
+
+# -- how queries are encoded ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt", "expected"),
+    [
+        ({}, None, "ask: "),
+        ({"role": "document"}, None, "ask: "),
+        ({"prompt": "any: "}, None, "any: "),
+        ({"prompt": "any: "}, "mine: ", "mine: "),
+    ],
+)
+def test_queries_have_their_own_prompt(tmp_path, options, prompt, expected):
+    folder = save_model(tmp_path / "bert")
+    declare(folder, prompts={"query": "ask: ", "document": "tell: "})
+    encoder = query_encoder(as_encoder(folder, **options), prompt)
+    assert resolve_prompt(encoder.card, options_of(encoder)) == expected
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_reads_queries_and_keeps_them_in_what_it_suggests(tmp_path):
+    corpus, queries = tmp_path / "corpus.jsonl", tmp_path / "q.csv"
+    rows = [{"id": f"t{k}", "text": text} for k, text in enumerate(TEXTS)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = [f'"the {WORDS[k % 17]} number {k}",t{k}' for k in range(40)]
+    queries.write_text("query,relevant\n" + "\n".join(lines) + '\n"nobody",t999\n', encoding="utf-8")
+    output = tmp_path / "out"
+    arguments = ("audit", "builtin:wordllama", str(corpus), "--queries", str(queries), "-o", str(output), "--no-page")
+    screen = run(*arguments, "--no-cache")
+    assert "Asked with 40 queries of q.csv" in " ".join(screen.split())
+    assert "1 judgements name an id that no text here has" in " ".join(screen.split())
+    content = json.loads((output / "audit.json").read_text(encoding="utf-8"))
+    commands = [a["action"]["command"] for a in content["answers"] if a["action"] and a["action"]["command"]]
+    assert content["numbers"]["query_ndcg"] >= 0
+    assert all("--queries" in c for c in commands if c.startswith(("poolscope audit", "poolscope tune")))
+    assert all("--id-column id" in c for c in commands if c.startswith("poolscope audit"))
+
+
+def test_a_benchmark_folder_is_all_that_is_needed(tmp_path):
+    home = tmp_path / "bench"
+    (home / "qrels").mkdir(parents=True)
+    corpus = "".join(json.dumps({"_id": f"t{k}", "text": text}) + "\n" for k, text in enumerate(TEXTS))
+    (home / "corpus.jsonl").write_text(corpus, encoding="utf-8")
+    queries = "".join(json.dumps({"_id": f"q{k}", "text": f"number {k}"}) + "\n" for k in range(12))
+    (home / "queries.jsonl").write_text(queries, encoding="utf-8")
+    qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"q{k}\tt{k}\t1\n" for k in range(12))
+    (home / "qrels" / "test.tsv").write_text(qrels, encoding="utf-8")
+    result = audit("builtin:wordllama", queries=str(home), trial_texts=0)
+    assert result.corpus["texts"] == 120
+    assert result.corpus["queries"]["source"] == "bench:test"
+    assert result["decision"].action is not None

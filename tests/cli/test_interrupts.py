@@ -1,0 +1,129 @@
+"""Ctrl-C in a real process: it ends soon, says what was kept and how to go on, with exit code 130 and no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import poolscope as ps
+from command_line import run
+from store_fakes import fill
+from tiny_models import declare, save_model
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no other process can press Ctrl-C there")
+
+LONG = 300  # seconds of work under way; a process that waits for it to end is found out
+LOADING = "poolscope.encoders"  # importing torch is work enough
+# A call of C that no signal ends, and that lets other threads run meanwhile.
+BUSY = "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
+
+
+def interrupted(folder: Path, arguments: list[object], *, patch: str, home: Path, before: str = "pass") -> str:
+    """What a command says that gets Ctrl-C while it is busy in the function `patch` (module:name)."""
+    module, name = patch.split(":")
+    mark = folder / "mark"
+    code = f"""
+import hashlib, sys
+from pathlib import Path
+import {module} as module
+original = module.{name}
+def marked(*arguments, **options):
+    {before}
+    Path({str(mark)!r}).touch()
+    {BUSY if module != LOADING else "pass"}
+    return original(*arguments, **options)
+module.{name} = marked
+sys.argv = ["poolscope", *{[str(argument) for argument in arguments]!r}]
+from poolscope.cli import main
+main()
+"""
+    paths = os.pathsep.join([str(Path(ps.__file__).parents[1]), str(Path(__file__).parents[1])])
+    environment = {**os.environ, "PYTHONPATH": paths, "XDG_CACHE_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    environment.pop("POOLSCOPE_CACHE", None)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            while not mark.exists():
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=LONG / 5)  # generous: only a process that hangs takes so long
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert said.count("poolscope: interrupted.") == 1
+    return said
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A table of words: it needs no torch, which takes seconds to start."""
+    words = ["the", "cat", "number", "sat", "on", "a", "mat", *map(str, range(40))]
+    vectors = np.random.default_rng(0).standard_normal((len(words), 8)).round(3)
+    rows = [f"{word} {' '.join(map(str, row))}" for word, row in zip(words, vectors.tolist(), strict=True)]
+    path = tmp_path / "words.vec"
+    path.write_text("\n".join([f"{len(words)} 8", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(f"the cat number {k} sat on a mat" for k in range(40)), encoding="utf-8")
+    return path
+
+
+def test_while_encoding_the_store_is_kept_and_continued(tmp_path, model, texts):
+    store = tmp_path / "store"
+    arguments = ["encode", model, texts, "-o", store, "--shard-texts", 10]
+    first = f"if not list(Path({str(store)!r}).rglob('shard-*.arrow')): return original(*arguments, **options)"
+    said = interrupted(tmp_path, arguments, patch="poolscope.stores.writer:encode_shard", home=tmp_path, before=first)
+    assert f"10 of 40 texts are stored in {store}: the same command goes on from there" in said
+    (shard,) = store.rglob("shard-*.arrow")
+    data = shard.read_bytes()
+    assert "10 of 40 texts were stored by an earlier run" in run(*arguments)
+    assert shard.read_bytes() == data
+
+
+def test_while_the_kernel_runs_in_all_threads(tmp_path):
+    path = tmp_path / "clouds.arrow"
+    generator = np.random.default_rng(0)
+    ps.TokenClouds.from_arrays([generator.standard_normal((60, 64)) for _ in range(400)]).save(path)
+    said = interrupted(tmp_path, ["socm", path], patch="poolscope.numbers.bures.pairs:_block", home=tmp_path)
+    assert "Nothing was kept: the same command begins anew." in said
+
+
+def test_while_a_model_is_loaded(tmp_path, texts):
+    model = declare(save_model(tmp_path / "model"), pooling={"pooling_mode_mean_tokens": True})
+    arguments = ["encode", model, texts, "-o", tmp_path / "store"]
+    said = interrupted(tmp_path, arguments, patch=f"{LOADING}:as_encoder", home=tmp_path)
+    assert "Nothing was kept" in said
+    assert not (tmp_path / "store").exists()
+
+
+def test_while_trials_run_what_was_encoded_is_kept(tmp_path, model, texts):
+    patch = "poolscope.auditing.trials:cut_halves"
+    arguments = ["audit", model, texts, "--output", tmp_path / "audit"]
+    said = interrupted(tmp_path, arguments, patch=patch, home=tmp_path)
+    assert "kept in the cache: the same command does not encode them again" in said
+    assert not (tmp_path / "audit").exists()
+    assert list(tmp_path.rglob("shard-*.arrow"))
+
+
+def test_a_store_that_would_be_replaced_stands(tmp_path, model, texts):
+    fill(tmp_path / "store")
+    before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    arguments = ["encode", model, texts, "-o", tmp_path / "store", "--overwrite"]
+    said = interrupted(tmp_path, arguments, patch="poolscope.stores.writer:encode_shard", home=tmp_path)
+    assert f"0 of 40 texts are stored in {tmp_path / 'store'}" in said
+    assert "stands until the new one is whole" in said
+    assert {path: path.read_bytes() for path in before} == before

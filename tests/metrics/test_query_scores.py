@@ -1,0 +1,88 @@
+"""Where relevant and wrong texts of queries lie, and the cut-off between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poolscope.errors import InputError
+from poolscope.metrics.query_scores import QueryScores, query_scores
+
+
+def planted(queries=80, texts=300, signal=1.0, seed=0, dimension=32):
+    """Queries that are their relevant text with noise, among others."""
+    random = np.random.default_rng(seed)
+    held = random.normal(size=(texts, dimension))
+    asked = signal * held[:queries] + random.normal(size=(queries, dimension))
+    return asked, held, np.stack([np.arange(queries)] * 2, axis=1)
+
+
+def cosines(asked, held):
+    left, right = (table / np.linalg.norm(table, axis=1, keepdims=True) for table in (asked, held))
+    return left @ right.T
+
+
+def test_cut_off_recall_and_precision_are_those_of_the_whole_table():
+    asked, held, relevant = planted()
+    result, scores = query_scores(asked, held, relevant), cosines(asked, held)
+    right = np.zeros(scores.shape, bool)
+    right[tuple(relevant.T)] = True
+    cut = result.cut_off.value
+    assert np.mean(scores[~right] >= cut) <= 0.01
+    assert np.mean(scores[~right] >= cut - 2e-3) > 0.01  # the lowest such cut-off, up to a bin of the histogram
+    assert result.recall.value == pytest.approx(np.mean(scores[right] >= cut))
+    assert result.precision.value == pytest.approx((scores[right] >= cut).sum() / (scores >= cut).sum())
+    assert result.passing == pytest.approx((scores >= cut).sum() / 80)
+    assert result.relevant.value == pytest.approx(scores[right].mean(), abs=1e-6)
+    assert result.wrong.value == pytest.approx(scores[~right].mean(), abs=1e-6)
+    assert (result.relevant_pairs, result.wrong_pairs, result.left_out) == (80, 80 * 299, 0)
+
+
+def test_intervals_hold_the_truth_for_other_queries():
+    """The truth is that of very many queries about the same texts."""
+    random = np.random.default_rng(1)
+    held = random.normal(size=(200, 32))
+
+    def ask(count):
+        target = random.integers(200, size=count)
+        return held[target] + 1.2 * random.normal(size=(count, 32)), np.stack([np.arange(count), target], axis=1)
+
+    many, judged = ask(2000)
+    truth = query_scores(many, held, judged)
+    hits = {"cut_off": 0, "recall": 0, "precision": 0}
+    for _ in range(40):
+        few, named = ask(40)
+        result = query_scores(few, held, named)
+        for name in hits:
+            interval = getattr(result, name).interval
+            hits[name] += interval.low <= getattr(truth, name).value <= interval.high
+    assert all(count >= 35 for count in hits.values()), hits
+
+
+def test_texts_of_the_document_of_a_relevant_one_are_neither_right_nor_wrong():
+    asked, held, relevant = planted(20, 60)
+    result = query_scores(asked, held, relevant, groups=np.arange(60) // 3)
+    assert (result.relevant_pairs, result.left_out) == (20, 40)
+    assert result.wrong_pairs == 20 * 57
+
+
+def test_few_queries_have_no_interval_and_few_pairs_no_place():
+    result = query_scores(*planted(5, 12))
+    assert result.recall.interval is result.cut_off.interval is None
+    assert not result.placed
+    assert result.cut_off.value >= 0
+
+
+def test_the_result_can_be_kept(tmp_path):
+    result = query_scores(*planted())
+    result.save(tmp_path / "scores.json")
+    loaded = QueryScores.load(tmp_path / "scores.json")
+    assert loaded.recall == result.recall
+    assert loaded.rows() == result.rows()
+    assert sum(row["relevant"] for row in result.rows()) == 80
+    assert result.figure().data
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(InputError, match="false_hits"):
+        query_scores(*planted(), false_hits=1.0)
