@@ -340,14 +340,14 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
-    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+    """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     name = _name(model)
     name = without_secrets(name) if name is not None and vectors else name
     asked = "" if queries is None else _name(queries)
     source = "" if texts is None else _name(texts)
-    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked)
+    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked, python=True)
 
 
 def _name(value: Any) -> str | None:
