@@ -99,7 +99,7 @@ def cut_halves(subject: Subject) -> HalvesTask | str:
         task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
         pooling=make_pooling(subject.pooling),
         level=LEVEL,
-        units="held-out texts, whose halves ask for each other",
+        units="held-out texts, by self-made queries both ways",
         others=subject.vectors[others],
         learnt_from=subject.vectors[others],
         other_lengths=subject.clouds.lengths[others],
