@@ -193,7 +193,7 @@ def score_distribution(
     seed: int = 0,
     most: int = MOST_TEXTS,
 ) -> ScoreDistribution:
-    """The scores of unrelated pairs among vectors (N × d): floor, spread, and the cut-off for `false_hits`.
+    """The scores of unrelated pairs among vectors (N × d): mean, spread, and the cut-off for `false_hits`.
 
     Pairs of different groups (documents) are taken as unrelated. Without groups the pairs are random: those of one
     document are among them and, as they score higher, make the cut-off cautious. Its interval is that of the share of
