@@ -40,6 +40,8 @@ from poolscope.metrics.windows.measure import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool
+from poolscope.repairs.adaptive import AdaptivePooling as AdaptivePooling
+from poolscope.repairs.adaptive import compare_storage as compare_storage
 from poolscope.repairs.repair_file import Repair as Repair
 from poolscope.repairs.temperature.tempscale import bake as bake
 from poolscope.repairs.temperature.tempscale import tempscale as tempscale

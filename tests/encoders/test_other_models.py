@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
+from poolscope import pool
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import ModelError
 from tiny_models import declare, save_model, tiny_model, tiny_tokenizer, write
@@ -68,3 +70,26 @@ def test_a_sparse_encoder(tmp_path):
     model = sparse.SparseEncoder(str(folder), device="cpu")
     with pytest.raises(ModelError, match="received a SparseEncoder"):
         as_encoder(model)
+
+
+def test_a_router_goes_by_its_role(tmp_path):
+    """Each role has its own transformer, and the vectors are those that the library gives for that role."""
+    st = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Pooling, Router, Transformer
+
+    def route(seed, mode):
+        transformer = Transformer(str(save_model(tmp_path / f"route{seed}", seed=seed)))
+        return [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)]
+
+    router = Router.for_query_document(route(0, "mean"), route(1, "cls"))
+    model = st.SentenceTransformer(modules=[router], device="cpu")
+    texts = ["the sea was calm", "a lamp near the harbour"]
+    for role, pooling, own in (("query", "mean", model.encode_query), ("document", "cls", model.encode_document)):
+        encoder = as_encoder(model, role=role)
+        assert encoder.card.pooling == (pooling,)
+        np.testing.assert_allclose(pool(encoder.encode(texts)[-1], pooling), own(texts), rtol=1e-4, atol=1e-6)
+    with pytest.raises(ModelError, match=r"received no role; allowed: query, document"):
+        as_encoder(model)
+    model.save(str(tmp_path / "router"))
+    with pytest.raises(ModelError, match=r"is a Router, of which a folder alone is not read"):
+        as_encoder(str(tmp_path / "router"), role="query")

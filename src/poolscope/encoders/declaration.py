@@ -125,6 +125,11 @@ def read_settings(path: Path) -> dict[str, Any]:
 def check_modules(classes: list[str], *, name: str) -> None:
     """Refuse what would make the tokens of the first module differ from those that the pooling averages."""
     before = classes[: classes.index("Pooling")] if "Pooling" in classes else classes[:1]
+    if classes[0] == "Router":
+        raise ModelError(
+            f"{name}: it is a Router, of which a folder alone is not read. Load it and pass it with its role: "
+            f"as_encoder(SentenceTransformer(...), role='query') or role='document'."
+        )
     if classes[0] not in ("Transformer", "TempScaledTransformer", "StaticEmbedding"):
         raise ModelError(
             f"{name}: its first module is {classes[0]}; allowed: Transformer or StaticEmbedding. "

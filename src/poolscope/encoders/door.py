@@ -21,6 +21,7 @@ from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
+from poolscope.encoders.patches import open_patches
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.encoders.static import is_static_folder, load_static_folder, load_word_vectors
@@ -275,16 +276,18 @@ def _unknown(source: Source) -> InputError | ModelError:
 
 @overload
 def encode(
-    model: Any, texts: Any, *, layers: None = None, progress: Progress | None = None, **options: Any
+    model: Any, texts: Any = None, *, layers: None = None, progress: Progress | None = None, **options: Any
 ) -> TokenClouds: ...
 @overload
 def encode(
-    model: Any, texts: Any, *, layers: Sequence[int], progress: Progress | None = None, **options: Any
+    model: Any, texts: Any = None, *, layers: Sequence[int], progress: Progress | None = None, **options: Any
 ) -> dict[int, TokenClouds]: ...
 def encode(
     model: Any,
-    texts: Any,
+    texts: Any = None,
     *,
+    images: Any = None,
+    audio: Any = None,
     layers: Sequence[int] | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -300,6 +303,10 @@ def encode(
     texts
         A list of texts, any iterable of them, or what `read_texts` reads: a path, a data frame, an Arrow table, a data
         set. The clouds of what was read have its ids and remember where they came from.
+    images, audio
+        In place of texts, for models of images or of sound (exploratory): a list of images (PIL, arrays or files), or
+        of one-dimensional arrays of samples at the model's sampling rate. `model` is then a folder, a hub name or a
+        pair (model, processor).
     layers
         Layers to give (0 = embedding output, negative from the end), all from one forward pass.
     progress
@@ -318,6 +325,13 @@ def encode(
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
 
     """
+    other = {kind: items for kind, items in (("images", images), ("audio", audio)) if items is not None}
+    if other and len(other) + (texts is not None) > 1:
+        raise InputError("encode: received several of texts, images and audio; needed: one of them. Pass one.")
+    if other:
+        (kind, items), *_ = other.items()
+        states = open_patches(model, kind, options).encode(items, layers=layers, progress=progress)
+        return states[-1] if layers is None else states
     texts = as_texts(texts)
     encoder = as_encoder(model, **options)
     _warn_of_pooling(encoder, named=isinstance(model, str | os.PathLike))

@@ -132,6 +132,8 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             f"whole. Numbers about pooled vectors are those of the whole ones.",
             stacklevel=2,
         )
+    if classes[0] == "Router":
+        return wrap_sentence_transformer(_routed(model, options.role, name=name), options)
     check_modules(classes, name=name)
     if classes[0] == "StaticEmbedding":
         return wrap_static_embedding(modules[0], name=name, declared=_declared_by(model), options=options)
@@ -159,6 +161,25 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
         declared=_declared_by(model),
         name=name,
         finishing=partial(steps_of_modules, after, name=name),
+    )
+
+
+def _routed(model: Any, role: str | None, *, name: str) -> Any:
+    """A model with the modules of one route of its Router, the same in memory, in place of the Router."""
+    routes = model[0].sub_modules
+    if role not in routes:
+        received = "no role" if role is None else f"the role {role!r}"
+        raise ModelError(
+            f"{name}: it is a Router, whose vectors depend on the role, and received {received}; allowed: "
+            f"{', '.join(routes)}. Name one: role={next(iter(routes))!r} (--role on the command line)."
+        )
+    modules = [*routes[role], *list(model)[1:]]
+    return type(model)(
+        modules=modules,
+        device=str(model.device),
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        truncate_dim=model.truncate_dim,
     )
 
 

@@ -366,8 +366,8 @@ class EmbedFilter(VectorRepair):
     coordinates along them. Made for decoders that were not trained to embed; `prepared` takes W_U from the model.
 
     >>> table = np.diag([4.0, 3.0, 2.0, 1.0])
-    >>> EmbedFilter(0.25, 0.75).with_table(table).fit(np.eye(4)).transform([[9.0, 3.0, 4.0, 9.0]]).round(2).tolist()
-    [[0.6, 0.8]]
+    >>> EmbedFilter(0.25, 0.75).with_table(table).fit(np.eye(4)).transform([[9.0, 3.0, 4.0, 9.0]]).round(2)
+    array([[0.6, 0.8]], dtype=float32)
     """
 
     name: ClassVar[str] = "embed filter"

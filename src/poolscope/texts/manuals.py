@@ -124,7 +124,7 @@ def _descriptions() -> Iterator[_Section]:
         except importlib.metadata.PackageNotFoundError:
             continue
         heading, body, code = str(about["Summary"] or name), list[str](), False
-        for line in scrub(str(about.get_payload() or about["Description"] or "")).splitlines():
+        for line in scrub(str(about.json.get("description") or "")).splitlines():
             code ^= line.lstrip().startswith("```")  # where # begins a comment
             if not code and (title := _MARKDOWN_HEADING.fullmatch(_BADGE.sub("", line))):
                 yield from _section(f"{name}/description", heading, body)

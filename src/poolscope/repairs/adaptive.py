@@ -1,0 +1,346 @@
+"""Several vectors for texts that need them, under one budget for the corpus; a text is found by its best vector.
+
+A text whose tokens lie close together keeps one vector, their mean. Others get more. The budget is dealt out greedily:
+the next vector goes to the text whose spread inside its parts falls most by it. Parts are adjacent spans, cut where the
+tokens change, or clusters of tokens (k-means, begun from those spans).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import Vectors
+from poolscope.encoders import as_encoder
+from poolscope.encoders.base import Progress
+from poolscope.errors import InputError, whole_number
+from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
+from poolscope.evaluation.run import for_role
+from poolscope.files import atomic_path
+from poolscope.numbers.pooling import MeanPooling, Pooling, SecondOrderPooling
+from poolscope.numbers.ranking import rank_scores, unit_rows
+from poolscope.numbers.windows import Spans, window_scatters
+from poolscope.results import Result, cells, origin, provenance
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+PARTS = ("spans", "clusters")
+_ROUNDS = 20  # of k-means; clouds are small and begin near their end
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralVectors:
+    """The vectors of texts (B × d), those of one text one after the other: text i has rows `offsets[i]:offsets[i + 1]`.
+
+    `ids` name the texts. `plain()` hands them out as ordinary vectors, with ids such as "text#0", "text#1", for any
+    index; whoever searches takes the best row of each text.
+    """
+
+    vectors: Array
+    offsets: Index
+    ids: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def counts(self) -> Index:
+        """Vectors of each text."""
+        return np.diff(self.offsets)
+
+    def plain(self) -> Vectors:
+        """One row a vector; what stands after the last "#" of an id is the number of the vector within its text."""
+        names = tuple(f"{name}#{k}" for name, count in zip(self.ids, self.counts, strict=True) for k in range(count))
+        return Vectors(self.vectors, None, None, names, source="AdaptivePooling")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plain vectors and their ids as `.npz`, atomically; `read_vectors` and numpy read it."""
+        if Path(path).suffix != ".npz":
+            raise InputError(f"{path}: received the ending '{Path(path).suffix}'; allowed: .npz.")
+        with atomic_path(path) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, vectors=self.vectors.astype(np.float32), ids=np.array(self.plain().ids))
+
+    def scores(self, queries: Any) -> Array:
+        """The best cosine of each query (rows) with the vectors of each text (columns)."""
+        cosines = unit_rows(queries, "queries") @ unit_rows(self.vectors, "vectors").T
+        best: Array = np.maximum.reduceat(cosines.astype(np.float64), self.offsets[:-1], axis=1)
+        return best
+
+
+@dataclass(frozen=True)
+class AdaptivePooling:
+    """From clouds to one to `most` vectors a text, `budget` a text on average over the corpus.
+
+    Parameters
+    ----------
+    budget
+        Vectors a text on average, 1 or more; the corpus gets `budget` times its number of texts, rounded.
+    most
+        No text gets more.
+    parts
+        "spans" (adjacent tokens, cut where they change) or "clusters" (k-means of the tokens).
+
+    Examples
+    --------
+    >>> one = [[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]]                     # says one thing
+    >>> two = [[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]          # says two
+    >>> several = AdaptivePooling(budget=1.5).transform(TokenClouds.from_arrays([one, two], ids=["a", "b"]))
+    >>> several.counts.tolist(), several.plain().ids
+    ([1, 2], ('a#0', 'b#0', 'b#1'))
+
+    """
+
+    budget: float = 2.0
+    most: int = 8
+    parts: str = "spans"
+
+    def __post_init__(self) -> None:
+        whole_number(self.most, "most")
+        if self.parts not in PARTS:
+            raise InputError(f"parts: received {self.parts!r}; allowed: {', '.join(PARTS)}.")
+        if not 1 <= self.budget <= self.most:
+            raise InputError(f"budget: received {self.budget!r}; allowed: 1 to {self.most}, vectors a text on average.")
+
+    @property
+    def label(self) -> str:
+        """In a few words, for tables."""
+        return f"adaptive {self.parts}, {self.budget:g} a text"
+
+    def transform(self, clouds: TokenClouds) -> SeveralVectors:
+        """The vectors of every text; the budget is that of these texts together."""
+        cuts = [_Cuts.of(np.asarray(cloud), self.most, clusters=self.parts == "clusters") for cloud in clouds]
+        counts = allocate([cut.losses for cut in cuts], round(self.budget * len(cuts)))
+        rows = [cut.means(count) for cut, count in zip(cuts, counts.tolist(), strict=True)]
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return SeveralVectors(np.concatenate(rows), offsets, tuple(clouds.ids))
+
+
+def allocate(losses: Sequence[Array], budget: int) -> Index:
+    """How many vectors each text gets: one each, then the next to the text whose loss falls most by it.
+
+    losses: of each text what is lost with 1, 2, … vectors. Fewer than `budget` are given only if no text can take more.
+
+    >>> allocate([np.array([4.0, 1.0, 0.5]), np.array([2.0, 1.5])], 4).tolist()
+    [3, 1]
+    """
+    counts = np.ones(len(losses), dtype=np.int64)
+    heap = [(float(loss[1] - loss[0]), text) for text, loss in enumerate(losses) if len(loss) > 1]
+    heapq.heapify(heap)
+    for _ in range(budget - len(losses)):
+        if not heap:
+            break
+        _, text = heapq.heappop(heap)
+        counts[text] += 1
+        loss, count = losses[text], counts[text]
+        if count < len(loss):
+            heapq.heappush(heap, (float(loss[count] - loss[count - 1]), text))
+    return counts
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """The parts of one text for 1, 2, … vectors: a label for every token, and the spread inside the parts."""
+
+    tokens: NDArray[Any]
+    labels: list[Index]
+    losses: Array
+
+    @classmethod
+    def of(cls, tokens: NDArray[Any], most: int, *, clusters: bool) -> _Cuts:
+        spans, labels, losses = Spans.of(tokens), [], []
+        for count in range(1, min(most, len(tokens)) + 1):
+            bounds = spans.bounds(count)
+            label = np.repeat(np.arange(count), np.diff(bounds))
+            if clusters and count > 1:
+                label = _clusters(tokens, label)
+            labels.append(label)
+            order = np.argsort(label, kind="stable")
+            starts = np.append(np.flatnonzero(np.diff(label[order], prepend=-1)), len(tokens))
+            losses.append(float(window_scatters(tokens[order], starts).sum()) / len(tokens))
+        return cls(tokens, labels, np.array(losses))
+
+    def means(self, count: int) -> Array:
+        """The mean of each part, in the order in which the parts begin."""
+        label = self.labels[count - 1]
+        first = np.unique(label, return_index=True)[1]
+        return np.stack([self.tokens[label == label[at]].astype(np.float64).mean(axis=0) for at in np.sort(first)])
+
+
+def _clusters(tokens: NDArray[Any], label: Index) -> Index:
+    """k-means from these parts: each token to the nearest mean, until nothing moves; a part may become empty."""
+    X = tokens.astype(np.float64)
+    for _ in range(_ROUNDS):
+        means = np.stack([X[label == k].mean(axis=0) for k in np.unique(label)])
+        nearest = ((means**2).sum(axis=1) - 2 * X @ means.T).argmin(axis=1)
+        if np.array_equal(nearest, label):
+            break
+        label = np.unique(nearest, return_inverse=True)[1]
+    return label
+
+
+# -- equal storage ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredWay:
+    """One way to keep the documents: how many numbers a document takes, its score, and the paired differences.
+
+    `gain` is against one mean a document, `against_adaptive` against adaptive spans of the same storage (None for
+    itself and for one mean).
+    """
+
+    name: str
+    numbers: float
+    score: float
+    gain: Difference | None
+    against_adaptive: Difference | None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class StorageComparison(Result):
+    """Ways to keep documents in the same storage, by the queries of a task; `ways` has one row each."""
+
+    model: str
+    task: str
+    budget: float
+    documents: int
+    queries: int
+    ways: tuple[StoredWay, ...] = field(repr=False)
+    provenance: Mapping[str, Any] = origin()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a way."""
+        return [
+            cells({"way": way.name, "numbers": way.numbers, "score": way.score})
+            | cells({} if way.gain is None else {"gain": way.gain.change})
+            | cells({} if way.against_adaptive is None else {"against_adaptive": way.against_adaptive.change})
+            for way in self.ways
+        ]
+
+
+def compare_storage(
+    model: Any, task: RetrievalTask, *, budget: int = 2, progress: Progress | None = None, **options: Any
+) -> StorageComparison:
+    """Adaptive pooling beside other ways to spend the same storage on documents, by the queries of a task.
+
+    Parameters
+    ----------
+    model
+        A model as `as_encoder` takes it; its tokens are averaged.
+    task : RetrievalTask
+        Queries with their relevant documents. Nothing is chosen by them, so all of them are held out.
+    budget : int
+        Vectors a document, 2 or more.
+    progress : callable, optional
+        Called with texts and tokens while encoding.
+    **options
+        Those of `as_encoder`.
+
+    Returns
+    -------
+    StorageComparison
+        One mean a document (the baseline), adaptive spans and clusters, late chunking (equal spans after one pass),
+        smaller chunks (each encoded by itself), second-order pooling.
+
+    Examples
+    --------
+    >>> letters = lambda texts: [[[float(c == letter) + 0.1 for letter in "abcd"] for c in text] for text in texts]
+    >>> task = RetrievalTask(["aa", "dd"], ["a a a b b b", "c c c d d d"], [(0, 0), (1, 1)])
+    >>> [way.name for way in compare_storage(letters, task).ways][:4]
+    ['one mean', 'adaptive spans, 2 a text', 'adaptive clusters, 2 a text', 'late chunking']
+
+    """
+    budget = whole_number(budget, "budget", least=2)
+    if not isinstance(task, RetrievalTask):
+        raise InputError(f"task: received a {type(task).__name__}; needed: a RetrievalTask, since texts are searched.")
+    encoder = as_encoder(model, **options)
+    sides = [for_role(encoder, side.role).encode(list(side.texts), progress=progress)[-1] for side in task.sides]
+    queries, documents = sides
+    means = [MeanPooling().transform(side) for side in sides]
+    chunks, counts = _smaller(task.documents, budget)
+    smaller = for_role(encoder, task.sides[1].role).encode(chunks, progress=progress)[-1]
+    sketch = _second_order(budget, documents.dimension).fit(documents)
+    several = {
+        **{way.label: way.transform(documents) for way in _adaptive(budget)},
+        "late chunking": _late_chunks(documents, budget),
+        "smaller chunks": _owned(MeanPooling().transform(smaller), counts, documents.ids),
+    }
+    ways = {"one mean": (1.0, _cosines(*means))}
+    ways |= {name: (len(kept.vectors) / len(kept), kept.scores(means[0])) for name, kept in several.items()}
+    moments = [sketch.transform(side) for side in sides]
+    ways[sketch.label] = (moments[1].shape[1] / documents.dimension, _cosines(*moments))
+    scores = {name: task.evaluation(rank_scores(table, task.relevant, k=task.k)) for name, (_, table) in ways.items()}
+    first, best = (scores[name] for name in ("one mean", next(iter(several))))
+    return StorageComparison(
+        model=encoder.card.name,
+        task=task.name,
+        budget=float(budget),
+        documents=len(documents),
+        queries=len(queries),
+        ways=tuple(
+            StoredWay(
+                name,
+                size * documents.dimension,
+                scores[name].value,
+                _change(first, scores[name]),
+                None if name == "one mean" else _change(best, scores[name]),
+            )
+            for name, (size, _) in ways.items()
+        ),
+        provenance={**provenance(documents, settings={"budget": budget, "task": task.name})},
+    )
+
+
+def _cosines(queries: Array, documents: Array) -> Array:
+    return np.asarray(unit_rows(queries, "queries") @ unit_rows(documents, "documents").T, dtype=np.float64)
+
+
+def _change(before: Evaluation, after: Evaluation) -> Difference | None:
+    return None if before is after else compare_scores(before, after)
+
+
+def _adaptive(budget: int) -> list[AdaptivePooling]:
+    return [AdaptivePooling(budget, most=4 * budget, parts=parts) for parts in PARTS]
+
+
+def _second_order(budget: int, dimension: int) -> Pooling:
+    """The rank whose sketch takes as many numbers as the further vectors: r(r + 1)/2 + 1 ≤ (budget − 1)·d."""
+    rank = int((np.sqrt(8 * ((budget - 1) * dimension - 1) + 1) - 1) / 2)
+    return SecondOrderPooling(rank=max(1, min(rank, dimension)))
+
+
+def _late_chunks(clouds: TokenClouds, budget: int) -> SeveralVectors:
+    """Means of spans of equal length, all tokens having seen the whole text."""
+    rows, counts = [], []
+    for cloud in clouds:
+        bounds = np.unique(np.linspace(0, len(cloud), min(budget, len(cloud)) + 1).round().astype(int))
+        rows += [np.asarray(cloud[start:stop], dtype=np.float64).mean(axis=0) for start, stop in pairwise(bounds)]
+        counts.append(len(bounds) - 1)
+    return _owned(np.stack(rows), counts, clouds.ids)
+
+
+def _smaller(texts: Sequence[str], budget: int) -> tuple[list[str], list[int]]:
+    """Each text cut into as many pieces of about equally many words; a text of fewer words into single ones."""
+    chunks: list[str] = []
+    counts = []
+    for text in texts:
+        words = text.split()
+        bounds = np.unique(np.linspace(0, len(words), max(1, min(budget, len(words))) + 1).round().astype(int))
+        pieces = [" ".join(words[start:stop]) for start, stop in pairwise(bounds)] or [text]
+        chunks += pieces
+        counts.append(len(pieces))
+    return chunks, counts
+
+
+def _owned(vectors: Array, counts: Sequence[int], ids: Sequence[str]) -> SeveralVectors:
+    return SeveralVectors(vectors, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), tuple(ids))
