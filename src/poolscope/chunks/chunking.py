@@ -116,7 +116,7 @@ class Chunks(Result):
         chunks = []
         for chunk in self.chunks:
             others = columns.get(chunk.document_id, {})
-            named = others.get(group)
+            named = None if group is None else others.get(group)
             chunks.append(replace(chunk, columns=others, group=None if named is None else str(named)))
         return replace(self, chunks=tuple(chunks))
 
