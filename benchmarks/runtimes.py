@@ -22,10 +22,20 @@ WAYS = (
 
 
 def row(name: str, model: str, check: RuntimeCheck) -> str:
-    best, second = check.match.best or check.match.own, check.match.second
+    match = check.match
+    said = (name, model, check.verdict.level, _said(check.verdict.sentence))
+    if match.order is not None:  # no cause of one text by itself explains that
+        return f"| {' | '.join(said)} | another order | | |"
+    best, second = match.best or match.own, match.second
     runner = "" if second is None else f"{second.name} {second.mean:.4f}"
-    cells = (name, model, check.verdict.level, check.verdict.sentence.split(". ")[0].split(": ")[0], best.name)
-    return f"| {' | '.join(cells)} | {best.mean:.4f} | {runner} |"
+    return f"| {' | '.join((*said, best.name))} | {best.mean:.4f} | {runner} |"
+
+
+def _said(sentence: str) -> str:
+    """Up to the numbers, which have columns of their own."""
+    for end in (": that explains", ": cosine", ": the same text", ". "):
+        sentence = sentence.partition(end)[0]
+    return sentence.rstrip(".")
 
 
 def main() -> None:

@@ -186,8 +186,10 @@ def _judged(
         texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=asked.named)
     if not isinstance(texts, Texts):
         texts = read_texts(texts, id_column=id_column_for(texts, asked))
-    documents = groups_of_ids(texts.ids) if groups is None else checked_groups(groups, len(texts))
-    return texts, asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
+    named = None if groups is None else checked_groups(groups, len(texts))
+    return texts, asked.among(
+        texts.ids, documents=(groups_of_ids(texts.ids), named), drawn=texts.report.selected is not None
+    )
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:

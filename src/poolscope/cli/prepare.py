@@ -57,12 +57,17 @@ def chunk(
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import counting_progress, read_corpus
+    from poolscope.texts.columns import other_columns
+    from poolscope.texts.groups import group_column
 
     check_chunk_file(output, source=texts)  # before the work, not after it
     screen = arguments.open_screen(json, soft_wrap=True)
     corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
     with counting_progress("splitting", len(corpus), "texts") as progress:
         chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+    taken = (reading["label_column"],)
+    kept = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
+    chunks = chunks.with_columns(kept, group_column(texts, (corpus.column, reading["id_column"])))
     chunks.save(output)
     _print_chunks(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
     if json is not None:

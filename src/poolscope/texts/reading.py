@@ -41,8 +41,8 @@ from poolscope.texts.tables import Table, is_table, values
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
 """Column names that are taken as the text column when exactly one of them is there."""
 
-GROUP_COLUMNS = ("document_id", "document", "doc_id", "source", "url", "title")
-"""Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first."""
+GROUP_COLUMNS = ("group", "document_id", "document", "doc_id", "source", "url", "title")
+"""Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first two."""
 
 _RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair that was measured
 
