@@ -75,6 +75,7 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/length.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/digests.py
 
 # Damaged files for every reader; SEED=7 SECONDS=3600 for others and longer, ONLY=clouds for one reader.

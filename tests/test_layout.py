@@ -26,6 +26,7 @@ STAGES = [
     ["capture"],
     ["charts"],
     ["metrics"],
+    ["engines"],
     ["evaluation"],
     ["repairs"],
     ["integrations"],

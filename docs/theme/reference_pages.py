@@ -24,6 +24,7 @@ STAGES = {
     "capture": "Capture",
     "charts": "Charts",
     "metrics": "Metrics",
+    "engines": "Engines",
     "evaluation": "Evaluation",
     "repairs": "Repairs",
     "auditing": "Audit",
@@ -35,9 +36,10 @@ STAGES = {
 MORE = {
     "encoders": ["base", "capabilities", "door"],
     "connectors": ["base", "collection"],
-    "numbers": ["moments", "intervals", "pooling", "ranking", "correlation", "streaming"],
+    "numbers": ["moments", "intervals", "pooling", "ranking", "neighbours", "draws", "correlation", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],
+    "engines": ["base", "work"],
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [

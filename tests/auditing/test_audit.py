@@ -69,10 +69,18 @@ def test_numbers_and_tables_are_named_once(found):
 
 def test_the_numbers_that_studies_join_are_there(found):
     flat = found.to_dict()["numbers"]
-    wanted = {"socm", "socm_neighbours", "concentration_ratio", "length_slope", "anisotropy", "floor", "cut_off"}
+    wanted = {
+        "socm",
+        "socm_neighbours",
+        "concentration_ratio",
+        "length_slope",
+        "anisotropy",
+        "unrelated_score",
+        "cut_off",
+    }
     assert wanted <= set(flat)
     assert all(isinstance(value, int | float) for value in flat.values())
-    assert flat["anisotropy"] == pytest.approx(flat["floor"])
+    assert flat["anisotropy"] == pytest.approx(flat["unrelated_score"])
 
 
 def test_the_dictionary_is_json_and_keeps_the_contract(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,7 +108,8 @@ def texts(tmp_path_factory):
 
 
 def test_every_suggestion_of_an_audit_is_accepted_by_the_parser(model, texts):
-    found = audit(model, texts, thresholds=EVERYTHING, trial_texts=20, max_length=24)
+    named = Named(str(model), str(texts), {"seed": 0}, {"max_length": 24}, {"trial": 20, "threshold": EVERYTHING})
+    found = audit(model, texts, thresholds=EVERYTHING, trial_texts=20, max_length=24, named=named)
     lines = suggestions(found)
     assert {line.split()[1] for line in lines} >= {"audit", "chunk"}
     for line in lines:
@@ -140,3 +142,10 @@ def test_vectors_of_a_file_are_named_again_and_an_array_is_not(model, texts):
     named = Named(str(model), str(texts), settings={"vectors": "mine.npy"})
     again = audit(model, texts, vectors=wrong, trial_texts=0, named=named)["pooling"].action.command
     assert str(parsed(again)[0]["vectors"]) == "mine.npy"
+
+
+def test_what_was_called_in_python_is_answered_in_python_where_there_is_a_call():
+    named = Named("org/model", "texts.csv", {"seed": 0}, python=True)
+    assert named.command("audit", trial=40) == "poolscope.audit('org/model', 'texts.csv', trial_texts=40)"
+    assert named.command("chunk", output="x").startswith("poolscope chunk org/model texts.csv")  # no call does it all
+    assert replace(named, python=False).command("audit", trial=40).startswith("poolscope audit org/model")

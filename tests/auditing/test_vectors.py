@@ -24,7 +24,7 @@ def test_texts_that_repeat_another_are_left_out_of_pairs_slopes_and_trials(encod
     once = audit(encoder, texts, trial_texts=32)
     for name in (
         "cut_off",
-        "floor",
+        "unrelated_score",
         "anisotropy",
         "length_slope",
         "split_half",

@@ -31,7 +31,7 @@ def with_texts():
 
 def test_what_vectors_tell_is_what_the_model_would_have_told(with_texts):
     model = audit(bag_of_words, TEXTS, trial_texts=0)
-    for name in ("cut_off", "floor", "anisotropy", "hub_skewness", "antihubs", "near_duplicates"):
+    for name in ("cut_off", "unrelated_score", "anisotropy", "hub_skewness", "antihubs", "near_duplicates"):
         assert with_texts.numbers[name] == pytest.approx(model.numbers[name], abs=1e-5), name
     for key in ("scores", "hubs"):
         assert with_texts[key].verdict.level == model[key].verdict.level

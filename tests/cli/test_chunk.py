@@ -12,6 +12,9 @@ from command_line import invoke, run
 from length_data import word_tokenizer
 from poolscope import read_texts
 from poolscope.errors import InputError
+from poolscope.texts import read_queries
+from poolscope.texts.groups import group_column, groups_of_ids
+from poolscope.texts.sources import open_table
 from tiny_models import save_model
 
 
@@ -120,3 +123,29 @@ def test_with_nothing_named(tmp_path):
     assert "30 texts of builtin:docstrings" in printed
     following = f"poolscope audit builtin:minilm {tmp_path / 'chunks.jsonl'} --id-column id"
     assert printed.splitlines()[-1] == following
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_other_columns_and_the_documents_stay(folder, tmp_path, ending):
+    """What a row says besides is kept under its own name, and who belongs together is known again from the file."""
+    source, output = tmp_path / "texts.jsonl", tmp_path / f"chunks.{ending}"
+    rows = [
+        {"name": f"n{k}", "body": words(40 * k + 1), "doc_id": f"d{k // 3}", "lang": "en", "tokens": k}
+        for k in range(6)
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    screen = run("chunk", folder, source, "--column", "body", "--id-column", "name", "-o", output)
+    assert "Columns of the texts that those of the chunks replace: tokens." in screen
+    table = open_table(output)
+    assert {"lang", "doc_id", "group", "document_id", "id", "text", "tokens"} <= table.kinds.keys()
+    kept = [dict(zip(table.kinds, row, strict=True)) for row in table.rows(list(table.kinds))]
+    assert len(kept) > 6
+    for row in kept:
+        number = int(row["document_id"][1:])
+        assert (row["group"], row["doc_id"], row["lang"]) == (f"d{number // 3}", f"d{number // 3}", "en")
+        assert row["tokens"] > number
+    assert group_column(output, ("text", "id")) == "group"
+    texts = read_texts(output, column="text", id_column="id")
+    judged = read_queries({"a question": ["n5"]}).among(texts.ids, documents=[groups_of_ids(texts.ids)])
+    assert {kept[text]["document_id"] for _, text in judged.relevant} == {"n5"}
+    assert len(judged.relevant) > 1

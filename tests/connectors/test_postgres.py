@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 
@@ -93,3 +94,13 @@ def test_a_server_that_is_not_there_and_a_password_that_is_not_shown():
         read_index(f"postgresql://me:{SECRET}@127.0.0.1:9/base?table=t")
     assert SECRET not in str(absent.value)
     assert "me:" not in str(absent.value)
+
+
+def test_a_password_of_the_address_is_in_no_result_page_or_command(address, tmp_path):
+    secret = with_table(re.sub(r"//([^:@/]+):?@", rf"//\1:{SECRET}@", address), "holes")
+    assert SECRET in secret
+    found = audit(secret)
+    folder = found.save(tmp_path / "audit")
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in content for content in written)
+    assert SECRET not in repr(found.subject)

@@ -23,7 +23,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.metrics.base import METRICS, NEEDS, Metric, resolve
 from poolscope.results import METADATA_KEY, Result
-from result_data import same
+from result_data import same, same_but_for_time
 from tiny_models import TEXTS
 
 ROOT = Path(__file__).parents[2]
@@ -182,10 +182,6 @@ def test_one_part_and_several_parts_give_the_same(name):
         assert same_but_for_time(metric.in_parts(shards, **options), metric.in_parts(shards, **options))
     with pytest.raises(InputError, match="no shards"):
         metric.in_parts([])
-
-
-def same_but_for_time(first: Result, second: Result) -> bool:
-    return same(*(dataclasses.replace(result, provenance={}) for result in (first, second)))
 
 
 def test_parts_that_cannot_be_merged_are_refused():

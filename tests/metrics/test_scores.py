@@ -116,3 +116,46 @@ def test_bins_of_values_that_differ_in_their_last_digit():
     with pytest.raises(ValueError, match="Too many bins"):
         np.histogram(values, 60)
     assert equal_bins(values, 60)[0].sum() == 10
+
+
+# -- related pairs among random ones ----------------------------------------------------------------------------------
+
+
+def corpus(documents, chunks, topics, seed, dimension=48):
+    """Chunks of documents of some topics, one after the other: vectors and the document of each."""
+    random = np.random.default_rng(seed)
+    scale = 0.97 ** np.arange(dimension)
+    parts = [random.normal(size=(count, dimension)) * scale for count in (topics, documents, documents * chunks, 1)]
+    groups = np.repeat(np.arange(documents), chunks)
+    subject = random.integers(topics, size=documents)[groups]
+    vectors = 0.5 * parts[3] + 0.59 * parts[0][subject] + 0.5 * parts[1][groups] + 0.63 * parts[2]
+    return vectors, groups
+
+
+@pytest.mark.parametrize("topics", [3, 20, 200])
+def test_nothing_is_called_related_where_every_text_is_a_document_of_its_own(topics):
+    claims = 0
+    for seed in range(6):
+        vectors, _ = corpus(240, 1, topics, seed)
+        claims += score_distribution(vectors).others_below is not None
+    assert claims == 0
+
+
+@pytest.mark.parametrize("topics", [20, 200])
+def test_related_pairs_are_seen_and_bound_the_cut_off_for_the_others(topics):
+    """The bound is held by the true cut-off of pairs of different documents, and lower than that of random pairs."""
+    seen = 0
+    for seed in range(6):
+        vectors, groups = corpus(30, 8, topics, seed)
+        result, truth = score_distribution(vectors), score_distribution(vectors, groups=groups)
+        assert truth.related is None
+        if result.others_below is not None:
+            seen += 1
+            assert truth.cut_off.value <= result.others_below <= result.cut_off.value
+            assert result.related.value <= 7 / 239 * 1.3  # too few rather than too many
+    assert seen >= 5
+
+
+def test_too_few_texts_tell_nothing_of_related_pairs():
+    vectors, _ = corpus(40, 1, 5, 0)
+    assert score_distribution(vectors).related is None

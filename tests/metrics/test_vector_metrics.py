@@ -8,6 +8,7 @@ import pytest
 from poolscope.errors import InputError
 from poolscope.metrics.neighbourhood import neighbourhood
 from poolscope.metrics.norms import norms
+from poolscope.metrics.scores import score_distribution
 from poolscope.metrics.spectrum import spectrum
 from poolscope.numbers.cosines import effective_rank
 from poolscope.numbers.ranking import unit_rows
@@ -104,6 +105,12 @@ def test_one_length_gives_one_order(scale):
     assert result.normalised
     assert result.unit == (scale == 1)
     assert (result.by_dot.value, result.by_l2.value) == (0, 0)
+
+
+def test_lengths_and_cosines_that_are_all_one_are_drawn():
+    same = np.eye(20) + 0.1
+    assert len(norms(same).figure().data) == 1
+    assert score_distribution(same).counts.sum() == 190
 
 
 def test_lengths_are_those_of_all_vectors():

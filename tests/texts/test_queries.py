@@ -177,7 +177,7 @@ def test_ids_become_positions_and_unknown_ones_are_counted():
 
 def test_the_id_of_a_document_stands_for_its_texts():
     asked = read_queries({"one": {"doc": 1, "doc#2": 3}})
-    judged = asked.among(["doc#1", "doc#2", "other"], documents=["doc", "doc", "other"])
+    judged = asked.among(["doc#1", "doc#2", "other"], documents=[["doc", "doc", "other"]])
     assert judged.relevant.tolist() == [[0, 0], [0, 1]]
     assert judged.grades.tolist() == [1.0, 3.0]  # the text itself was graded too
     assert "document" in judged.notes[0]

@@ -41,7 +41,8 @@ class Named:
     were named. `reading` (column, id_column, limit, seed, encoding) and `options` (of the encoder) are kept by every
     command, `settings` (trial, vectors, threshold) by another audit, and the thresholds by `length`, which judges by
     them too. `clouds`: the model is a file of ready clouds, which can only be audited. `queries` is their file, empty
-    without any and None for those in memory; `asking` (query_columns, query_prompt) is kept with it.
+    without any and None for those in memory; `asking` (query_columns, query_prompt) is kept with it. `python`: the
+    audit was called in Python, and so is what it suggests, where there is a call for it.
     """
 
     model: str | None = None
@@ -52,6 +53,7 @@ class Named:
     clouds: bool = False
     queries: str | None = ""
     asking: Mapping[str, Any] = field(default_factory=dict)
+    python: bool = False
 
     def command(self, verb: str, *, prompt: str = "", **more: Any) -> str | None:
         """A command about the same model and texts; a call in Python where they have no name; None for neither.
@@ -68,8 +70,10 @@ class Named:
         asks = verb in _ASKING and self.queries != ""
         if verb == "tune" and self.asking.get("query_prompt") is not None:
             return None  # it knows the prompts that a model declares, and one for all texts
-        if self.model is None or self.texts is None or (asks and self.queries is None):
-            return self._call(verb, settings)
+        nameless = self.model is None or self.texts is None or (asks and self.queries is None)
+        call = self._call(verb, settings) if nameless or (self.python and not asks) else None
+        if call is not None or self.model is None or self.texts is None or nameless:
+            return call
         reading = {name: self.reading[name] for name in _READING if name in self.reading}
         if verb == "audit" and self.reading.get("group"):
             reading["group"] = self.reading["group"]

@@ -52,6 +52,7 @@ def audit(
     query_prompt: str | None = None,
     vectors: Any = None,
     distance: Distance | None = None,
+    reference: Any = None,
     trial_texts: int | None = None,
     seed: int = 0,
     cache: bool = False,
@@ -88,6 +89,8 @@ def audit(
         What your own runtime gave for the same texts (texts × d): the question of the pooling then names what it did.
     distance
         With vectors alone: what you search by, "cosine", "dot" or "l2", where the source does not say so.
+    reference
+        With vectors alone and their texts: the model that is said to have made them. A sample is encoded again.
     trial_texts
         How many texts trials encode anew; by default a twentieth, 40 to 200. 0: no trials.
     seed
@@ -125,7 +128,7 @@ def audit(
     encoding: dict[str, float] = {}
     corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
     with watch if is_vector_source(model) else nullcontext():
-        collection = _collection(model, texts, options, distance, runtime, cache=cache, watch=watch)
+        collection = _collection(model, texts, options, distance, reference, runtime, cache=cache, watch=watch)
     if collection is not None:
         encoder, clouds, source, notes = _vectors_alone(collection)
         groups = groups or _telling(collection.groups)
@@ -147,6 +150,7 @@ def audit(
         trial_texts=trial_texts,
         seed=seed,
         collection=collection,
+        reference=None if reference is None else as_encoder(reference, **options),
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}, queries),
     )
@@ -181,8 +185,10 @@ def _judged(
         texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=asked.named)
     if not isinstance(texts, Texts):
         texts = read_texts(texts, id_column=id_column_for(texts, asked))
-    documents = groups_of_ids(texts.ids) if groups is None else checked_groups(groups, len(texts))
-    return texts, asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
+    named = None if groups is None else checked_groups(groups, len(texts))
+    return texts, asked.among(
+        texts.ids, documents=(groups_of_ids(texts.ids), named), drawn=texts.report.selected is not None
+    )
 
 
 def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bool) -> tuple[str, ...]:
@@ -248,6 +254,7 @@ def _collection(
     texts: Any,
     options: Mapping[str, Any],
     distance: Distance | None,
+    reference: Any,
     runtime: Any,
     *,
     cache: bool,
@@ -256,10 +263,11 @@ def _collection(
     """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
     asked = is_vector_source(model)
     if not asked and not is_index(model):
-        if distance is not None:
-            raise InputError(f"distance: received {distance!r} with a model; it is for vectors alone. Leave it out.")
+        for name, value in {"distance": distance, "reference": reference}.items():
+            if value is not None:
+                raise InputError(f"{name}: received {value!r} with a model; it is for vectors alone. Leave it out.")
         return None
-    useless = sorted(options) + ([] if runtime is None else ["vectors"])
+    useless = (sorted(options) if reference is None else []) + ([] if runtime is None else ["vectors"])
     if useless:
         raise InputError(
             f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
@@ -334,14 +342,14 @@ _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
 
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
-    """What a call in Python would be called on the command line; of `Texts` nobody knows how they were read."""
+    """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
     name = _name(model)
     name = without_secrets(name) if name is not None and vectors else name
     asked = "" if queries is None else _name(queries)
     source = "" if texts is None else _name(texts)
-    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked)
+    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked, python=True)
 
 
 def _name(value: Any) -> str | None:

@@ -63,7 +63,8 @@ class Subject:
     own runtime gave for the same texts. `queries` are those of the user, which trials and answers then use, and
     `query_prompt` what stands before each (None: what the model declares). `trial_texts` are the texts that a trial
     encodes anew (None: a share of them all), `source` and `notes` say where the texts came from, `named` how all that
-    is called on the command line. `collection`: there are vectors only, and a cloud is one of them.
+    is called on the command line. `collection`: there are vectors only, and a cloud is one of them;
+    `reference` is the model that is said to have made them.
     """
 
     clouds: TokenClouds
@@ -79,6 +80,7 @@ class Subject:
     seed: int = 0
     named: Named = field(default_factory=Named, repr=False)
     collection: Collection | None = None
+    reference: TokenEncoder | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -170,6 +172,8 @@ class Subject:
     @cached_property
     def raw_vectors(self) -> Array:
         """The vector of each text as the model pools, at its own length (texts × d)."""
+        if self.collection is not None:
+            return np.asarray(self.collection.vectors, dtype=np.float64)
         return self.pooled(self.clouds)
 
     @cached_property

@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from poolscope.errors import InputError
 from poolscope.files import atomic_path
 from poolscope.results import Result, bulk
 from poolscope.texts import ReadReport, Texts, read_texts
+from poolscope.texts.columns import other_columns
+from poolscope.texts.groups import group_column
 from poolscope.texts.sources import exists
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -27,11 +29,16 @@ ENDINGS = (".jsonl", ".ndjson", ".parquet")
 _GROUP = 2_000_000
 
 
+# What a row of a file of chunks says of the chunk: a column of the texts with such a name is not kept.
+OWN = ("id", "text", "document_id", "start", "end", "tokens", "label", "group")
+
+
 @dataclass(frozen=True)
 class Chunk:
     """`text` is the characters `start` to `end` of the text whose id is `document_id`.
 
-    `tokens` is what the model reads: special tokens and the prompt are counted. `label` is that of the text.
+    `tokens` is what the model reads: special tokens and the prompt are counted. `label` is that of the text, `columns`
+    what its row says besides. `group` names the document of the text itself, where a column does.
     """
 
     id: str
@@ -41,10 +48,13 @@ class Chunk:
     end: int
     tokens: int
     label: str | None = None
+    group: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The row of a file: without `label` where there is none."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The row of a file: without what there is not, and with the other columns under their own names."""
+        own = {name: value for name, value in asdict(self).items() if value is not None and name != "columns"}
+        return {**own, **{name: value for name, value in self.columns.items() if name not in OWN}}
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,11 +103,22 @@ class Chunks(Result):
 
     def notes(self) -> list[str]:
         """What a user should know, in sentences; none in the usual case."""
+        lost = sorted({name for chunk in self.chunks for name in chunk.columns if name in OWN and name != "group"})
+        notes = [f"Columns of the texts that those of the chunks replace: {', '.join(lost)}."] if lost else []
         empty = int((self.tokens == 0).sum())
-        if not empty:
-            return []
-        verb = "chunk has" if empty == 1 else "chunks have"
-        return [f"{empty:,} {verb} no token that the model knows: it cannot encode {'it' if empty == 1 else 'them'}."]
+        if empty:
+            verb, what = ("chunk has", "it") if empty == 1 else ("chunks have", "them")
+            notes.append(f"{empty:,} {verb} no token that the model knows: it cannot encode {what}.")
+        return notes
+
+    def with_columns(self, columns: Mapping[str, Mapping[str, Any]], group: str | None = None) -> Chunks:
+        """The chunks with the other columns of their texts (by id); `group` is the one that names the documents."""
+        chunks = []
+        for chunk in self.chunks:
+            others = columns.get(chunk.document_id, {})
+            named = None if group is None else others.get(group)
+            chunks.append(replace(chunk, columns=others, group=None if named is None else str(named)))
+        return replace(self, chunks=tuple(chunks))
 
     def as_texts(self) -> Texts:
         """The chunks as texts, with their ids and labels, for `audit`, `encode` and the rest."""
@@ -139,7 +160,7 @@ class Chunks(Result):
             self.save_parquet(path)
             return
         with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
+            stream.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in self.rows())
 
 
 def check_chunk_file(path: str | os.PathLike[str], *, source: object = None) -> None:
@@ -221,7 +242,7 @@ def chunk_texts(
         if progress is not None:
             progress(len(group))
     _check_ids(chunks)
-    return Chunks(
+    result = Chunks(
         chunks=tuple(chunks),
         source=corpus.source,
         limit=ruler.limit,
@@ -230,6 +251,9 @@ def chunk_texts(
         cuts={name: cuts[rank] for rank, name in enumerate(KINDS)},
         model=encoder.card.to_dict(),
     )
+    if isinstance(texts, Texts):
+        return result
+    return result.with_columns(other_columns(texts, corpus), group_column(texts, (corpus.column,)))
 
 
 def _groups(corpus: Texts) -> Iterator[Texts]:

@@ -248,6 +248,12 @@ QueryColumns = Annotated[
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
 
+EngineName = Annotated[
+    str | None, typer.Option("--engine", metavar="local|processes|ray", help="Where the shards are computed.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="How many processes, or actors of Ray.")]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The Ray cluster; without it, one made here.")]
+
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="Say nothing but errors; files are written."),

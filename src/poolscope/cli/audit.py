@@ -48,6 +48,9 @@ def audit(
     distance: Annotated[
         str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
     ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Vectors alone: the model that made them; some are made again.")
+    ] = None,
     server_model: Annotated[
         str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
     ] = None,
@@ -108,7 +111,7 @@ def audit(
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     settings |= {"queries": asked, "query_prompt": query_prompt}
     again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
-    again |= {"vector_column": vector_column, "distance": distance}
+    again |= {"vector_column": vector_column, "distance": distance, "reference": reference}
     named = Named(
         without_secrets(model),
         None if texts == PIPE else texts or "",
@@ -125,11 +128,13 @@ def audit(
         )
     if is_index(model):
         chosen = {"vector_column": vector_column, "distance": distance}
-        result = _of_vectors(model, texts, {**reading, **chosen}, options, {**settings, "named": named})
+        of_model = {**settings, "named": named, "reference": reference}
+        result = _of_vectors(model, texts, {**reading, **chosen}, options, of_model)
     else:
-        _refuse_for_models(vector_column=vector_column, distance=None if is_endpoint(model) else distance)
+        only = {} if is_endpoint(model) else {"distance": distance, "reference": reference}
+        _refuse_for_models(vector_column=vector_column, **only)
         source = _server(model, server_model, key_variable) if is_endpoint(model) else model
-        settings = {**settings, "distance": distance} if is_endpoint(model) else settings
+        settings = {**settings, "distance": distance, "reference": reference} if is_endpoint(model) else settings
         result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,13 +40,17 @@ def command(name: str) -> Callable[..., None]:
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
         no_cache: arguments.NoCache = False,
+        engine: arguments.EngineName = None,
+        workers: arguments.Workers = None,
+        address: arguments.Address = None,
         *,
         reading: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
 
         screen = arguments.open_screen(json)
-        result = _in_parts(metric, model, texts, reading, options, screen)
+        where = {"name": engine, "workers": workers, "address": address}
+        result = _in_parts(metric, model, texts, {**reading, **options}, where, screen)
         if result is None:
             result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
         _print(result, screen)
@@ -60,8 +64,8 @@ def _in_parts(
     metric: Metric,
     model: str,
     texts: str | None,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
+    useless: Mapping[str, Any],
+    where: Mapping[str, Any],
     screen: Console,
 ) -> Result | None:
     """The metric of a store, shard by shard, whatever its size; None where it is no store, or parts do not merge."""
@@ -69,18 +73,19 @@ def _in_parts(
     from poolscope.stores.store import Store, is_store
 
     if metric.part is None or not is_store(model):
+        if any(value is not None for value in where.values()):
+            raise InputError(
+                f"--engine: {metric.name} is measured here in one process; an engine measures a store (`poolscope "
+                f"encode -o FOLDER`) with a metric whose parts merge."
+            )
         return None
-    refuse_with_clouds(model, texts, reading, options)
+    from poolscope.engines import make_engine, measure_with
+
+    refuse_with_clouds(model, texts, useless, {})
     store = Store.open(model)
     screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
     with counting_progress("measuring", len(store), "texts") as progress:
-        return metric.in_parts(_counted(store.shards(pooled=metric.needs == "vectors"), progress))
-
-
-def _counted(shards: Iterator[Any], progress: Callable[[int], None]) -> Iterator[Any]:
-    for shard in shards:
-        yield shard
-        progress(len(shard))
+        return measure_with(make_engine(**where), metric, model, progress=progress)
 
 
 def _inputs(

@@ -20,6 +20,7 @@ MODULES = {
     "gguf": ("gguf", "torch", "transformers"),
     "hub": ("datasets",),
     "lancedb": ("lancedb",),
+    "mcp": ("mcp",),
     "mteb": ("mteb",),
     "onnx": ("onnxruntime", "tokenizers"),
     "pgvector": ("psycopg",),
@@ -112,6 +113,8 @@ def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
             return _of_figure(str(output))
         case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
             return _of_extra("mteb")
+        case "mcp":
+            return _of_extra("mcp")
         case "transport":
             return _of_extra("transport")
         case "tune" if output is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.chunks import Chunks
+    from poolscope.engines import Engine
     from poolscope.stores.store import Store
     from poolscope.texts import Texts
 
@@ -56,12 +57,17 @@ def chunk(
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import counting_progress, read_corpus
+    from poolscope.texts.columns import other_columns
+    from poolscope.texts.groups import group_column
 
     check_chunk_file(output, source=texts)  # before the work, not after it
     screen = arguments.open_screen(json, soft_wrap=True)
     corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
     with counting_progress("splitting", len(corpus), "texts") as progress:
         chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+    taken = (reading["label_column"],)
+    kept = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
+    chunks = chunks.with_columns(kept, group_column(texts, (corpus.column, reading["id_column"])))
     chunks.save(output)
     _print_chunks(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
     if json is not None:
@@ -117,6 +123,9 @@ def encode(
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
     ] = None,
+    engine: arguments.EngineName = None,
+    workers: arguments.Workers = None,
+    address: arguments.Address = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
     json: arguments.Json = None,
     *,
@@ -131,26 +140,21 @@ def encode(
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
     from poolscope.cli.inputs import encoding_progress
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
+    from poolscope.engines import encode_with
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
-    chosen = arguments.parse_layers(layers)
+    chosen, part = arguments.parse_layers(layers), arguments.parse_part(shard)
+    runs = _engine(engine, workers, address, part, options)
     corpus = _corpus(texts, reading, output)
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
-        store = encode_to_store(
-            encoder,
-            corpus,
-            output,
-            options=settings,
-            layers=chosen,
-            shard_texts=shard_texts,
-            keep=keep,
-            keep_tokens=keep_tokens,
-            part=arguments.parse_part(shard),
-            overwrite=overwrite,
-            progress=progress,
-        )
+        choices: dict[str, Any] = {"options": settings, "layers": chosen, "shard_texts": shard_texts}
+        choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite, "progress": progress}
+        if runs is None or part is not None:
+            store = encode_to_store(encoder, corpus, output, part=part, **choices)
+        else:
+            store = encode_with(runs, encoder, corpus, output, **choices)
     if not store.manifest.complete:
         stored = f"{store.stored():,} of {len(store):,} texts are stored"
         typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
@@ -160,6 +164,25 @@ def encode(
     if json is not None:
         content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
         arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
+
+
+def _engine(
+    name: str | None,
+    workers: int | None,
+    address: str | None,
+    part: tuple[int, int] | None,
+    options: dict[str, Any],
+) -> Engine | None:
+    """The engine that was asked for, with a graphics device for every actor where the device is one."""
+    from poolscope.engines import make_engine
+    from poolscope.errors import InputError
+
+    if name is None and workers is None and address is None:
+        return None
+    if part is not None:
+        raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
+    gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
+    return make_engine(name or ("ray" if address else "processes"), workers=workers, address=address, gpus=gpus)
 
 
 def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:

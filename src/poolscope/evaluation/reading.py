@@ -135,8 +135,7 @@ def query_task(
     if not isinstance(texts, Texts):
         reading["id_column"] = reading.get("id_column") or id_column_for(texts, asked)
         texts = read_texts(texts, **reading)
-    documents = groups_of_ids(texts.ids)
-    judged = asked.among(texts.ids, documents=documents, drawn=texts.report.selected is not None)
+    judged = asked.among(texts.ids, documents=[groups_of_ids(texts.ids)], drawn=texts.report.selected is not None)
     task = RetrievalTask(
         judged.texts,
         texts.texts,

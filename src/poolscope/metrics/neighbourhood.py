@@ -22,7 +22,7 @@ MOST_VECTORS = 5000
 # Beyond the upper quartile by so many times the distance of the quartiles: of a bell curve two in a million lie there.
 _FAR = 3.0
 _DIGITS = 5  # vectors that agree in so many are copies
-_FLOOR_DRAWS = 2
+_FLOOR_DRAWS = 1  # each is of as many vectors as there are, so that one says enough
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

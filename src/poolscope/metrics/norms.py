@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, equal_bins, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.intervals import Estimate, bootstrap_interval
+from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -135,8 +135,8 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
         low=low,
         high=high,
         variation=variation,
-        by_dot=Estimate(float(dot.mean()), bootstrap_interval(dot, draws=500), floor=0.0),
-        by_l2=Estimate(float(l2.mean()), bootstrap_interval(l2, draws=500), floor=0.0),
+        by_dot=replace(mean_estimate(dot), floor=0.0),
+        by_l2=replace(mean_estimate(l2), floor=0.0),
         long_among=long_among,
         lengths=every,
         provenance=provenance(settings={"k": k, "seed": seed, "most": most}),

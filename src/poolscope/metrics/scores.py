@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, GREY, equal_bins, short_name, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.draws import VectorDraw, marks_of
-from poolscope.numbers.intervals import Estimate, Interval, jackknife_interval
+from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -138,6 +138,9 @@ class ScoreDistribution(Result):
     `cut_off` is passed by a share `false_hits` of the pairs (the highest score where that is less than one pair). The
     floors of both estimates are those of vectors without a preferred direction, the intervals are for the population of
     texts (of documents).
+    `related`, of random pairs: the share of them that score at a cut-off for the others beyond what the rest of the
+    pairs predicts, as related ones do; it counts too few rather than too many, and None is for too few texts. Where its
+    interval lies above 0, `others_below` is a score that the cut-off for the other pairs lies at or below.
     `nearest` is the median score of a text's nearest other text. `counts` and `edges` are a histogram, `positions` the
     texts that were drawn.
     """
@@ -153,6 +156,8 @@ class ScoreDistribution(Result):
     edges: Array = field(repr=False)
     positions: NDArray[np.int64] = bulk(required=True)
     documents: int | None = None
+    related: Estimate | None = None
+    others_below: float | None = None
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -188,7 +193,7 @@ def score_distribution(
     seed: int = 0,
     most: int = MOST_TEXTS,
 ) -> ScoreDistribution:
-    """The scores of unrelated pairs among vectors (N × d): floor, spread, and the cut-off for `false_hits`.
+    """The scores of unrelated pairs among vectors (N × d): mean, spread, and the cut-off for `false_hits`.
 
     Pairs of different groups (documents) are taken as unrelated. Without groups the pairs are random: those of one
     document are among them and, as they score higher, make the cut-off cautious. Its interval is that of the share of
@@ -232,6 +237,7 @@ def score_distribution(
     nearest = cosines.copy()
     np.fill_diagonal(nearest, -np.inf)
     counts, edges = equal_bins(scores, _BINS)
+    related, bound = (None, None) if groups is not None else _related(cosines, false_hits)
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),
@@ -248,6 +254,8 @@ def score_distribution(
         edges=edges.astype(np.float64),
         positions=positions,
         documents=None if groups is None else int(members.max()) + 1,
+        related=related,
+        others_below=None if bound is None else min(bound, cut_off),
         provenance=provenance(settings={"false_hits": false_hits, "seed": seed, "most": most}),
     )
 
@@ -332,6 +340,63 @@ def _quantile_interval(
         return None
     low, high = np.quantile(scores, [1 - min(share.high, 1.0), 1 - max(share.low, 0.0)])
     return Interval(float(low), float(high), share.level, share.answers, f"{share.method}, of the share above")
+
+
+# -- related pairs among random ones ------------------------------------------------------------------------------
+
+# Shares of the pairs between whose scores the tail of a normal distribution is laid: how the rest predicts the tail.
+_WINDOWS = ((0.5, 0.2), (0.4, 0.1), (0.25, 0.1))
+_BLOCKS = 20
+# Texts and share of false hits for which that is known to hold (tests/metrics/test_scores.py).
+_FEWEST_TEXTS, _RAREST = 100, 0.02
+
+
+def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate | None, float | None]:
+    """The share of random pairs beyond what the rest predicts, and a bound of the cut-off for the others.
+
+    The rest is laid out in three ways; the interval holds them all, with their errors from leaving out blocks of texts.
+    """
+    count = len(cosines)
+    if count < _FEWEST_TEXTS or false_hits > _RAREST:
+        return None, None
+    i, j = np.triu_indices(count, 1)
+    scores = cosines[i, j]
+    order = np.argsort(scores)
+    # Neighbours go together: chunks of a document mostly stand side by side.
+    scores, i, j = scores[order], i[order] * _BLOCKS // count, j[order] * _BLOCKS // count
+    whole = np.array([_beyond(scores, false_hits, window) for window in _WINDOWS])
+    parts = np.array(
+        [
+            [_beyond(kept, false_hits, window) for window in _WINDOWS]
+            for kept in (scores[(i != block) & (j != block)] for block in range(_BLOCKS))
+        ]
+    )
+    error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((parts - parts.mean(axis=0)) ** 2).sum(axis=0))
+    reach = 2.093 * error  # Student's t of 19 degrees of freedom
+    low, high = (whole - reach).min(axis=0), (whole + reach).max(axis=0)
+    interval = Interval(float(low[1]), float(high[1]), 0.95, POPULATION, "jackknife over blocks of texts, three fits")
+    share = Estimate(float(np.median(whole[:, 1])), interval, floor=0.0)
+    return share, float(high[0]) if low[1] > 0 else None
+
+
+def _beyond(scores: NDArray[np.float32], false_hits: float, window: tuple[float, float]) -> tuple[float, float]:
+    """The cut-off for pairs like the rest, by a normal tail through two quantiles, and the share of pairs beyond it.
+
+    Related pairs push the quantiles up too, so that the fit is made again without as many as were seen.
+    """
+    from scipy import stats
+
+    places = stats.norm.isf([*window, false_hits])
+    beyond = 0.0
+    for _ in range(30):
+        shares = [1 - max(beyond, 0.0) - (1 - max(beyond, 0.0)) * share for share in window]
+        first, second = scores[np.minimum((np.array(shares) * len(scores)).astype(int), len(scores) - 1)]
+        cut = float(second + (second - first) * (places[2] - places[1]) / (places[1] - places[0]))
+        above = 1 - np.searchsorted(scores, cut) / len(scores)
+        previous, beyond = beyond, float(above - false_hits) / (1 - false_hits)
+        if abs(beyond - previous) < 1e-6:
+            break
+    return cut, beyond
 
 
 # -- the figure ---------------------------------------------------------------------------------------------------

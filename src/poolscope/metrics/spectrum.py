@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.cosines import effective_rank
-from poolscope.numbers.intervals import Estimate, bootstrap_interval, mean_estimate
+from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -191,5 +191,4 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int) -> Estimate:
         again, _ = nearest_neighbours(rest, k)
         return np.asarray((nearest[:, :, None] == again[:, None, :]).any(axis=2).mean(axis=1), dtype=np.float64)
 
-    values = shares(first)
-    return Estimate(float(values.mean()), bootstrap_interval(values, draws=500), floor=float(shares(middle).mean()))
+    return replace(mean_estimate(shares(first)), floor=float(shares(middle).mean()))

@@ -51,7 +51,7 @@ class OverviewRow:
 
 # More texts than this make a picture slow and no clearer: so many are drawn, marked ones first.
 MOST_POINTS = 2000
-_SNIPPET = 90  # characters of a text that the map keeps
+_SNIPPET = 70  # characters of a text that the map keeps
 _STEPS = 10_000  # coordinates are whole numbers of this share of the largest
 
 

@@ -20,7 +20,7 @@ from poolscope.numbers.bures.pairs import workers
 from poolscope.report.sections import figure_data, kept_text, packed
 
 # Tokens of each cloud that are drawn, and tokens of a text that are marked.
-DRAWN_TOKENS, MARKED_TOKENS = 80, 6
+DRAWN_TOKENS, MARKED_TOKENS = 64, 6
 # Coordinates are whole numbers of this share of the largest one.
 _STEPS = 30_000
 
@@ -99,7 +99,7 @@ def drawn_positions(tokens: int) -> NDArray[np.int64]:
     """Which tokens of a cloud are drawn: all, or DRAWN_TOKENS of them at even steps.
 
     >>> drawn_positions(3).tolist(), len(drawn_positions(1000)), int(drawn_positions(1000)[-1])
-    ([0, 1, 2], 80, 987)
+    ([0, 1, 2], 64, 984)
     """
     count = min(tokens, DRAWN_TOKENS)
     return np.arange(count) * tokens // count
@@ -302,7 +302,7 @@ def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:
 # -- which part of a long text ----------------------------------------------------------------------------------------
 
 # All texts of the pairs together may have so many characters; each has at least LEAST and at most MOST of them.
-BUDGET, LEAST, MOST = 140_000, 350, 6000
+BUDGET, LEAST, MOST = 120_000, 300, 6000
 _LEAD = 80  # characters that stand before the first token that the excerpt was chosen for
 
 
@@ -310,7 +310,7 @@ def characters_each(texts: int) -> int:
     """How many characters of each text are kept where there are so many texts.
 
     >>> characters_each(10), characters_each(400), characters_each(5000)
-    (6000, 350, 350)
+    (6000, 300, 300)
     """
     return min(max(BUDGET // max(texts, 1), LEAST), MOST)
 

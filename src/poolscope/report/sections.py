@@ -261,7 +261,7 @@ def _strip(verdict: Verdict, limits: Mapping[str, float]) -> tuple[dict[str, flo
 # -- sections as data inside a page -----------------------------------------------------------------------------------
 
 # Characters of one text that a page keeps; of longer texts the page says how long they are.
-KEPT_CHARACTERS = 2000
+KEPT_CHARACTERS = 1000
 # Significant digits of the numbers in figures, and so of their CSV files.
 DIGITS = 6
 

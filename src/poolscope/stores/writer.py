@@ -132,7 +132,7 @@ def begin_store(
     if stored is not None and stored.complete and not is_replacing(target):
         store = Store(target, stored)
         # only reading: this works on a store that nobody may write, and needs no lock
-        if store.has_labels(texts.labels) and not _absent(store, texts.ids):
+        if store.has_labels(texts.labels) and not absent_shards(store, texts.ids):
             return replace(store, reused=len(store))
     with folder_lock(target, wait=wait), writing(target):
         finish_replacing(target)
@@ -370,7 +370,7 @@ def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> S
     return store
 
 
-def _absent(store: Store, ids: Sequence[str]) -> list[int]:
+def absent_shards(store: Store, ids: Sequence[str]) -> list[int]:
     """The shards that are missing or damaged."""
     parts = spans(store.manifest.shard_sizes)
     return [shard for shard, span in enumerate(parts) if not store.is_whole(shard, ids[span])]

@@ -75,18 +75,20 @@ class Queries:
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
     def among(
-        self, ids: Sequence[str], *, documents: Sequence[str] | None = None, drawn: bool = False
+        self, ids: Sequence[str], *, documents: Sequence[Sequence[str] | None] = (), drawn: bool = False
     ) -> JudgedQueries:
         """The queries with positions among the texts of these ids.
 
-        An id that names no text but a document (`documents`, one name a text) stands for all of its texts. What names
+        An id that names no text but a document stands for all of its texts: `documents` holds one or more lists of
+        their names, one a text. What names
         neither is left out and counted; where no id is known at all, that is an error. `drawn`: the texts are a draw
         of a larger corpus, which explains ids that are not there.
         """
         places = {name: [position] for position, name in enumerate(ids)}
         whole: dict[str, list[int]] = {}
-        for position, name in enumerate(documents or ()):
-            whole.setdefault(name, []).append(position)
+        for names in documents:
+            for position, name in enumerate(names or ()):
+                whole.setdefault(name, []).append(position)
         members = [places.get(name) or whole.get(name, []) for name in self.named]
         unknown = [name for name, texts in zip(self.named, members, strict=True) if not texts]
         if len(unknown) == len(self.named):

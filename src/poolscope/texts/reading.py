@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
 from poolscope.texts.corpus import docstrings, summary_body_pairs
+from poolscope.texts.documents import documents_table, is_documents
 from poolscope.texts.manuals import heading_pairs, manuals
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -40,8 +41,8 @@ from poolscope.texts.tables import Table, is_table, values
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
 """Column names that are taken as the text column when exactly one of them is there."""
 
-GROUP_COLUMNS = ("document_id", "document", "doc_id", "source", "url", "title")
-"""Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first."""
+GROUP_COLUMNS = ("group", "document_id", "document", "doc_id", "source", "url", "title")
+"""Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first two."""
 
 _RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair that was measured
 
@@ -128,6 +129,10 @@ def read_texts(
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
         return source if limit is None else source.sample(limit, seed, keep=keep)
+    if is_documents(source):
+        table = documents_table(source)  # type: ignore[arg-type]
+        source, column = table, column or "text"
+        id_column = id_column or ("id" if "id" in table else None)
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
     admitted = admit(feed, tally)
@@ -168,7 +173,8 @@ def as_texts(source: Any) -> Sequence[str]:
     """
     if isinstance(source, Texts):
         return source
-    if isinstance(source, os.PathLike) or is_table(source) or (isinstance(source, str) and _is_name(source)):
+    named = isinstance(source, str) and _is_name(source)
+    if isinstance(source, os.PathLike) or is_table(source) or named or is_documents(source):
         return read_texts(source)
     if isinstance(source, str):
         raise InputError(

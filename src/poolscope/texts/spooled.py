@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -68,19 +68,41 @@ def spool_texts(
         if known is not None and known["asked"] == json.loads(json.dumps(asked)):
             return _open(target, known)
     feed = open_feed(source, column, id_column, label_column, encoding)
-    tally, digest = Tally(feed.name), hashlib.sha256()
-    (target / ABOUT).unlink(missing_ok=True)
-    with atomic_path(target / TEXTS) as temporary, pa.ipc.new_file(os.fspath(temporary), _SCHEMA) as writer:
-        for batch in _batches(admit(feed, tally)):
+    tally = Tally(feed.name)
+    digest = _write(admit(feed, tally), target, tally.report)
+    report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
+    about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name, "seed": None}
+    write_json(target / ABOUT, {**about, "column": feed.column, "labels": feed.has_labels})
+    return open_spooled(target)
+
+
+def save_spooled(texts: Texts, folder: str | os.PathLike[str]) -> None:
+    """Put texts that were read already into the file of a folder, unless it holds them."""
+    target = Path(folder)
+    known = _about(target)
+    if known is not None and known["digest"] == texts.digest and known["labels"] == (texts.labels is not None):
+        return
+    rows = zip(texts.ids, texts.texts, texts.texts if texts.labels is None else texts.labels, strict=True)
+    _write(iter(rows), target, lambda: None)
+    about = {"asked": None, "digest": texts.digest, "report": asdict(texts.report), "name": texts.source}
+    write_json(
+        target / ABOUT, {**about, "column": texts.column, "labels": texts.labels is not None, "seed": texts.seed}
+    )
+
+
+def _write(rows: Iterator[tuple[str, str, str]], folder: Path, check: Callable[[], object]) -> str:
+    """Write (id, text, label) rows; `check` may refuse all of them at the end. Returns the digest of `Texts.digest`."""
+    digest = hashlib.sha256()
+    (folder / ABOUT).unlink(missing_ok=True)
+    with atomic_path(folder / TEXTS) as temporary, pa.ipc.new_file(os.fspath(temporary), _SCHEMA) as writer:
+        for batch in _batches(rows):
             for id_, text, _ in batch:
                 for data in (id_.encode("utf-8"), text.encode("utf-8")):
                     digest.update(len(data).to_bytes(8, "little"))
                     digest.update(data)
             writer.write_batch(pa.record_batch([list(part) for part in zip(*batch, strict=True)], schema=_SCHEMA))
-        report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
-    about = {"asked": asked, "digest": digest.hexdigest(), "report": asdict(report), "name": feed.name}
-    write_json(target / ABOUT, {**about, "column": feed.column, "labels": feed.has_labels})
-    return open_spooled(target)
+        check()
+    return digest.hexdigest()
 
 
 def open_spooled(folder: str | os.PathLike[str]) -> Texts:
@@ -109,6 +131,7 @@ def _open(folder: Path, about: Mapping[str, Any]) -> Texts:
             str(about["name"]),
             ReadReport(**about["report"]),
             column=about["column"],
+            seed=about["seed"],
         )
         texts.__dict__["digest"] = str(about["digest"])  # what the cached property would compute from all texts
         return texts

@@ -6,12 +6,14 @@ from poolscope.auditing.questions import (
     averaging,
     cone,
     decision,
+    drift,
     hubs,
     long,
     neighbourhood,
     norms,
     pooling,
     position,
+    recall,
     rows,
     scores,
     short,
@@ -21,7 +23,7 @@ from poolscope.auditing.questions import (
 
 _MODULES = (
     *(scores, cone, pooling, truncation, short, long, position, averaging, hubs),
-    *(rows, norms, space, neighbourhood),  # of vectors alone
+    *(rows, norms, space, neighbourhood, recall, drift),  # of vectors alone
     decision,
 )
 OWN = tuple(module.QUESTION for module in _MODULES)

@@ -242,6 +242,8 @@ def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
         level = "watch"
         own = f"{own} They are {match.form}, which only models that were trained for it allow (Matryoshka)."
         step, cost = "ask your runtime for all dimensions, unless the model was trained to be cut", _again(match)
+    elif match.coarse:
+        own += f" They are {match.form}."
     elif "Normalize" in match.provenance["reference"]["after"] and not match.normalised:
         level = "watch"
         own += " But the model normalises its vectors and your runtime does not: search by cosine, not by dot product."

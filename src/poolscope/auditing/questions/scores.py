@@ -20,10 +20,6 @@ from poolscope.verdicts import Verdict
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
 
-_RANDOM = (
-    "Which texts come from one document is not known (--group): related pairs are among the random ones, so that the "
-    "cut-off for unrelated pairs alone lies at this one or below."
-)
 OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
 
 
@@ -45,14 +41,15 @@ def answer(subject: Subject) -> Answer:
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
         {
-            "floor": scores.mean.value,
-            "floor_interval": scores.mean.interval,
-            "floor_spread": scores.deviation,
+            "unrelated_score": scores.mean.value,
+            "unrelated_score_interval": scores.mean.interval,
+            "unrelated_spread": scores.deviation,
             "cut_off": scores.cut_off.value,
             "cut_off_interval": scores.cut_off.interval,
             "isotropic_cut_off": scores.cut_off.floor,
             "nearest_score": scores.nearest,
             "score_pairs": scores.pairs,
+            **_related_numbers(scores),
             **({} if asked is None else _query_numbers(asked)),
         },
         _action(subject, scores, asked, verdict) if verdict.at_least("watch") else None,
@@ -60,6 +57,14 @@ def answer(subject: Subject) -> Answer:
         tables=tables,
         draw=draw,
     )
+
+
+def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
+    """Of random pairs: how many seem related, and what the cut-off for the others lies below."""
+    if scores.related is None:
+        return {}
+    numbers = {"related_pairs": scores.related.value, "related_pairs_interval": scores.related.interval}
+    return {**numbers, "others_below": scores.others_below}
 
 
 def _asked(subject: Subject) -> QueryScores | None:
@@ -111,6 +116,8 @@ def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
         sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
+        if scores.others_below is not None and scores.others_below < scores.cut_off.known - 0.005:
+            sentence += f" Some of these seem related: for the others {scores.others_below:.2f} or less would do."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
         sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
@@ -121,11 +128,24 @@ def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (
         f"{over}{'' if scores.mean.interval is None else f' {scores.mean.interval}'}.",
-        *(() if known else (_RANDOM,)),
+        *(() if known else (_random_pairs(scores),)),
         f"The nearest other text of a text scores {scores.nearest:.2f} (median); identical texts score 1.",
         f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )
     return replace(verdict, sentence=sentence, floor=scores.cut_off.floor, evidence=evidence)
+
+
+def _random_pairs(scores: ScoreDistribution) -> str:
+    """What random pairs cannot tell, and how many of them seem related."""
+    unknown = "Which texts come from one document is not known (--group), so that these are random pairs"
+    related = scores.related
+    if related is None or related.interval is None or scores.others_below is None:
+        told = " (no excess of high scores tells of any)" if related is not None else ""
+        return f"{unknown}: related ones may be among them{told}, and the cut-off for the others lies here or below."
+    return (
+        f"{unknown}: {max(related.interval.low, 0):.2%} to {related.interval.high:.2%} of them score higher than the "
+        f"rest predicts, as related ones do; the cut-off for the others lies at {scores.others_below:.2f} or below."
+    )
 
 
 def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresholds) -> Verdict:
@@ -188,6 +208,11 @@ def _overlay(audits: Mapping[str, Audit]) -> Any | None:
     return scores_figure(*known.values(), names=list(known)) if len(known) > 1 else None
 
 
+def _written(numbers: Mapping[str, Any], name: str, before: str) -> str:
+    """The name of a number, or the one that it had up to version 0.1."""
+    return name if name in numbers else before
+
+
 def _distribution(audit: Audit) -> ScoreDistribution | None:
     """The distribution of the scores again, from its histogram and numbers."""
     table, numbers = audit.tables.get("scores"), audit.numbers
@@ -197,8 +222,8 @@ def _distribution(audit: Audit) -> ScoreDistribution | None:
     return ScoreDistribution(
         texts=audit.corpus["texts"],
         pairs=int(numbers["score_pairs"]),
-        mean=Estimate(numbers["floor"]),
-        deviation=numbers["floor_spread"],
+        mean=Estimate(numbers[_written(numbers, "unrelated_score", "floor")]),
+        deviation=numbers[_written(numbers, "unrelated_spread", "floor_spread")],
         false_hits=audit.thresholds["false_hits"],
         cut_off=Estimate(numbers["cut_off"], floor=numbers["isotropic_cut_off"]),
         nearest=numbers["nearest_score"],

@@ -15,7 +15,7 @@ from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.moments import TextMoments
-from poolscope.numbers.ranking import nearest_neighbours
+from poolscope.numbers.neighbours import find_neighbours
 
 Index = NDArray[np.int64]
 
@@ -136,11 +136,12 @@ def nearest(
     """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
     same, neighbours = left is right, whole_number(neighbours, "neighbours")
     among = None if same else right_moments.unit_means
-    top, _ = nearest_neighbours(left_moments.unit_means, neighbours, among=among)
-    pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), top.ravel()], axis=1)
+    searched = find_neighbours(left_moments.unit_means, neighbours, among=among)
+    pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), searched.top.ravel()], axis=1)
     if same:  # two texts may be neighbours of each other: one pair
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-    return ListedPairs(left, right, pairs, f"each text with its {neighbours} nearest neighbours")
+    kind = f"each text with its {neighbours} nearest neighbours"
+    return ListedPairs(left, right, pairs, f"{kind}, {searched.words}" if searched.words else kind)
 
 
 def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:

@@ -1,0 +1,138 @@
+"""`poolscope mcp`: three tools for assistants, over standard input and output (Model Context Protocol).
+
+An assistant may be talked into asking for anything, so the tools can only read what the user can read, and ask only
+servers on this machine or those that the user named: a key never goes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from poolscope.cli import arguments
+from poolscope.errors import InputError, PoolscopeError, require
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_TEXTS = 300
+
+
+def mcp(
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A server that may be asked, beside those on this machine; may be repeated."),
+    ] = None,
+) -> None:
+    """Serve three tools over standard input and output: audit a file of texts, check a runtime, explain a pair.
+
+    An assistant starts this command itself; name `poolscope` with the argument `mcp` in its settings.
+    """
+    build_server(host or ()).run("stdio")
+
+
+def build_server(hosts: Sequence[str] = ()) -> Any:
+    """The server with its tools; `hosts` are servers that may be asked, beside those on this machine."""
+    library = require("mcp.server.mcpserver", "mcp")
+    refused = require("mcp.server.mcpserver.exceptions", "mcp").ToolError
+    from poolscope import __version__
+
+    server = library.MCPServer("poolscope", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
+
+    def audit_texts(texts: str, model: str = arguments.MODEL, limit: int = _TEXTS) -> dict[str, Any]:
+        """Audit an embedding model on a file of texts (.txt, .jsonl, .csv, .parquet).
+
+        Each answer has a level (ok, unchecked, watch, repair), one sentence, a number, its interval and its floor.
+        """
+        with _in_one_line(refused):
+            return audit_file(texts, model, limit)
+
+    def check_runtime(url: str, reference: str, model: str | None = None) -> dict[str, Any]:
+        """Does an embedding server give the vectors of the reference model, and if not, what does it do instead?
+
+        `url` is that of OpenAI's /v1/embeddings, TEI's /embed or Ollama's /api/embed; `model` the server's name of it.
+        """
+        with _in_one_line(refused):
+            return check_server(url, reference, model, allowed=(*LOOPBACK, *hosts))
+
+    def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[str, Any]:
+        """Two texts: the cosine of their pooled vectors, and how far their token clouds differ behind it."""
+        with _in_one_line(refused):
+            return compare_texts(first, second, model)
+
+    for tool in (audit_texts, check_runtime, explain_pair):
+        server.tool()(tool)
+    return server
+
+
+_INSTRUCTIONS = (
+    "poolscope measures what pooling hides in text embeddings. Levels: ok (measured and fine), unchecked (not "
+    "asked, or too little to tell), watch, repair."
+)
+
+
+@contextmanager
+def _in_one_line(kind: type[Exception]) -> Iterator[None]:
+    """Turn an error of poolscope into one of the protocol, with the same line."""
+    try:
+        yield
+    except PoolscopeError as error:
+        raise kind(str(error)) from error
+
+
+def audit_file(texts: str, model: str, limit: int) -> dict[str, Any]:
+    """The headline of every answer of an audit."""
+    from poolscope.auditing.run import audit
+    from poolscope.texts import read_texts
+
+    found = audit(model, read_texts(texts, limit=limit or None), cache=True)
+    return {
+        "model": found.model["name"],
+        "texts": found.corpus["texts"],
+        "notes": found.corpus["notes"],
+        "answers": [{"question": answer.question, **answer.headline()} for answer in found.answers],
+        "next": None if (last := found.answers[-1]).action is None else last.action.command,
+    }
+
+
+def check_server(url: str, reference: str, model: str | None, *, allowed: Sequence[str]) -> dict[str, Any]:
+    """The verdict on a server, the causes that explain best, and what to do."""
+    from poolscope.auditing.runtime import check_runtime
+
+    host = urlsplit(url).hostname
+    if host not in allowed:
+        raise InputError(
+            f"url: received the host {host!r}; allowed: {', '.join(allowed)}. Start `poolscope mcp --host {host}` to "
+            f"let it be asked."
+        )
+    check = check_runtime(url, reference, model=model)
+    return {
+        "level": check.verdict.level,
+        "sentence": check.verdict.sentence,
+        "evidence": list(check.verdict.evidence),
+        "causes": check.match.rows()[:6],
+        "next": check.step if check.verdict.level != "ok" else None,
+    }
+
+
+def compare_texts(first: str, second: str, model: str) -> dict[str, Any]:
+    """Cosine, d_μ, d_Σ and SOCM of two texts, and a sentence on them."""
+    from poolscope.encoders import as_encoder
+    from poolscope.metrics.socm.score import socm_pair
+
+    clouds = as_encoder(model).encode([first, second])[-1]
+    pair = socm_pair(clouds[0], clouds[1])
+    cosine, whole = 1 - 2 * pair.mean_distance, pair.squared_wasserstein
+    hidden = pair.bures / whole if whole else 0.0  # of a text with itself nothing is hidden
+    return {
+        "cosine": cosine,
+        "hidden_share": hidden,
+        "tokens": clouds.lengths.tolist(),
+        **{name: value for name, value in pair.to_dict().items() if name in ("d_mu", "d_sigma", "socm")},
+        "sentence": (
+            f"The means of the two texts have a cosine of {cosine:.3f}; {hidden:.0%} of the distance between their "
+            f"token clouds (squared Wasserstein of two Gaussians) lies in how tokens spread, which means do not see."
+        ),
+    }

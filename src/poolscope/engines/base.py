@@ -1,0 +1,144 @@
+"""What an engine is, and the two that need no cluster: this process, and several processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from poolscope.errors import InputError, PoolscopeError
+from poolscope.numbers.bures.pairs import available_cores
+
+ENGINES = ("local", "processes", "ray")
+# Times that workers may die one after the other without a shard being done: then it is the work that kills them.
+_DEATHS = 3
+
+
+class Job(Protocol):
+    """What is done with every shard. It is pickled; what it opens is not."""
+
+    def start(self) -> Callable[[int], Any]:
+        """Open what the work needs, once a worker; the function from the number of a shard to its outcome."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs a job on shards. Outcomes come as they are done; a worker that dies loses nothing but time."""
+
+    name: str
+
+    def run(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Every shard with its outcome, each once, in any order."""
+        ...
+
+
+class LocalEngine:
+    """The process that asks, one shard after the other."""
+
+    name = "local"
+
+    def run(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Every shard with its outcome."""
+        work = job.start()
+        for shard in shards:
+            yield shard, work(shard)
+
+
+class ProcessEngine:
+    """Several processes of this machine, which are started afresh and import poolscope themselves."""
+
+    name = "processes"
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or available_cores()
+
+    def run(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Every shard with its outcome; what a dead process had is given to others."""
+        left, deaths = list(shards), 0
+        while left:
+            done = []
+            try:
+                for shard, outcome in self._round(job, left):
+                    done.append(shard)
+                    yield shard, outcome
+            except BrokenProcessPool as error:
+                deaths = 0 if done else deaths + 1
+                if deaths == _DEATHS:
+                    raise PoolscopeError(
+                        f"processes died {_DEATHS} times without doing one of {len(left):,} shards; perhaps there is "
+                        f"too little memory for {self.workers} of them. Ask for fewer with --workers."
+                    ) from error
+            left = [shard for shard in left if shard not in set(done)]
+
+    def _round(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        context = multiprocessing.get_context("spawn")  # a fork would copy threads of BLAS and torch in a bad moment
+        count = min(self.workers, len(shards))
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(job,)) as pool:
+            waiting, numbers = dict[Future[Any], int](), iter(shards)
+            while True:
+                for shard in numbers:
+                    waiting[pool.submit(_do, shard)] = shard
+                    if len(waiting) >= 2 * count:
+                        break
+                if not waiting:
+                    return
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    shard = waiting.pop(future)
+                    yield shard, future.result()
+
+
+_WORK: dict[str, Callable[[int], Any]] = {}
+
+
+def _begin(job: Job) -> None:
+    _WORK["work"] = job.start()
+
+
+def _do(shard: int) -> Any:
+    return _WORK["work"](shard)
+
+
+def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iterator[Any]:
+    """Outcomes in the order of the shards; those that come early are held.
+
+    >>> list(in_order(iter([(3, "c"), (1, "a"), (2, "b")]), [1, 2, 3]))
+    ['a', 'b', 'c']
+    """
+    held: dict[int, Any] = {}
+    wanted = iter(shards)
+    shard = next(wanted, None)
+    for number, outcome in outcomes:
+        held[number] = outcome
+        while shard in held:
+            yield held.pop(shard)
+            shard = next(wanted, None)
+
+
+def make_engine(
+    name: str | None = None, *, workers: int | None = None, address: str | None = None, gpus: float = 0.0
+) -> Engine:
+    """The engine of a name: "local" (or None), "processes" or "ray".
+
+    `workers`: how many processes or actors (the cores, or what the cluster has); `address`: of a Ray cluster, None for
+    one on this machine; `gpus`: of every actor.
+
+    >>> make_engine("processes", workers=2).name
+    'processes'
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers: received {workers}; allowed: 1 and more.")
+    if name == "ray":
+        from poolscope.engines.ray_data import RayEngine
+
+        return RayEngine(address, workers=workers, gpus=gpus)
+    if address is not None:
+        raise InputError(
+            f"address: received {address!r} with the engine {name or 'local'}; it is that of a Ray cluster."
+        )
+    if name == "processes":
+        return ProcessEngine(workers)
+    if name not in (None, "local"):
+        raise InputError(f"engine: received {name!r}; allowed: {', '.join(ENGINES)}.")
+    return LocalEngine()

@@ -1,0 +1,178 @@
+"""What is done with shards, by whichever engine: a store is written, a store is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.capabilities import EncoderSpec, spec_of
+from poolscope.engines.base import Engine, LocalEngine, in_order
+from poolscope.errors import ModelError, PoolscopeError, StoreError
+from poolscope.metrics.base import METRICS, Metric, resolve
+from poolscope.results import Result
+from poolscope.stores.store import Store, condensed
+from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.texts import Texts
+from poolscope.texts.spooled import open_spooled, save_spooled
+
+_SHOWN = 5  # texts that could not be encoded, in a message
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What became of a shard: how many texts and tokens, and the texts that the encoder refused, with the reason."""
+
+    texts: int = 0
+    tokens: int = 0
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodeJob:
+    """Encodes shards of a store whose plan is written; the encoder is opened from its specification."""
+
+    spec: Mapping[str, Any]
+    folder: str
+
+    def start(self) -> Callable[[int], Encoded]:
+        """Open the encoder, the texts and the store."""
+        encoder = EncoderSpec.from_dict(self.spec).open()
+        texts, store = open_spooled(self.folder), Store.open(self.folder)
+        cuts = spans(store.manifest.shard_sizes)
+        return lambda shard: _encoded(store, encoder, texts[cuts[shard]], shard)
+
+
+def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> Encoded:
+    tokens: list[int] = []
+    try:
+        write_shard(store, encoder, texts, shard, progress=lambda done, count: tokens.append(count))
+    except StoreError:
+        raise  # of the disk, not of a text
+    except Exception as error:
+        return Encoded(failed=tuple(_poisoned(encoder, texts, store.manifest.keep, error)))
+    return Encoded(len(texts), sum(tokens))
+
+
+def _poisoned(encoder: TokenEncoder, texts: Texts, keep: str, error: Exception) -> list[tuple[str, str]]:
+    """The texts that cannot be encoded by themselves, found by halving; all of them where each can, alone."""
+    waiting, refused = [range(len(texts))], []
+    while waiting:
+        part = waiting.pop()
+        try:
+            for clouds in encoder.encode(list(texts.texts[part.start : part.stop])).values():
+                condensed(clouds, keep)
+        except Exception as reason:
+            if len(part) == 1:
+                refused.append((texts.ids[part.start], f"{type(reason).__name__}: {reason}"))
+            else:
+                middle = part.start + len(part) // 2
+                waiting += [range(middle, part.stop), range(part.start, middle)]
+    return refused or [(f"{texts.ids[0]} … {texts.ids[-1]}", f"{type(error).__name__}: {error}")]
+
+
+def encode_with(
+    engine: Engine | None,
+    encoder: TokenEncoder,
+    texts: Texts,
+    folder: str | os.PathLike[str],
+    *,
+    options: EncoderOptions | None = None,
+    layers: Sequence[int] | None = None,
+    shard_texts: int | None = None,
+    keep: str = "tokens",
+    keep_tokens: int = 0,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Store:
+    """Encode texts into a store on an engine; for the rest it is `encode_to_store`, and so are the bytes.
+
+    A text on which the encoder raises is named by its id when everything else is stored. The same call goes on where an
+    earlier one stopped, on this engine or another.
+    """
+    choices: dict[str, Any] = {"options": options, "layers": layers, "shard_texts": shard_texts}
+    choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite}
+    if engine is None or isinstance(engine, LocalEngine):
+        return encode_to_store(encoder, texts, folder, progress=progress, **choices)
+    spec = spec_of(encoder).to_dict()
+    begun = begin_store(encoder.card, texts, folder, wait=600.0, **choices)
+    if begun.reused == len(begun):
+        return begun
+    target = str(Path(folder).absolute())
+    save_spooled(texts, target)
+    absent = absent_shards(begun, texts.ids)
+    reused = len(begun) - sum(begun.manifest.shard_sizes[shard] for shard in absent)
+    if progress is not None and reused:
+        progress(reused, 0)
+    failed: list[tuple[str, str]] = []
+    for _, outcome in engine.run(EncodeJob(spec, target), absent):
+        failed += outcome.failed
+        if progress is not None and outcome.texts:
+            progress(outcome.texts, outcome.tokens)
+    if failed:
+        raise ModelError(_refusal(encoder.card.name, failed, begun))
+    return replace(finish_store(begun), reused=reused)
+
+
+def _refusal(name: str, failed: Sequence[tuple[str, str]], store: Store) -> str:
+    shown = "; ".join(f"'{id_}' ({reason.partition(chr(10))[0][:120]})" for id_, reason in failed[:_SHOWN])
+    more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+    return (
+        f"{name}: raised an error on the text{'s' * (len(failed) > 1)} with the id {shown}{more}. The shards without "
+        f"them are stored ({store.stored():,} of {len(store):,} texts). Leave these texts out, or change them."
+    )
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartJob:
+    """Computes the part of a metric from each shard of a finished store."""
+
+    metric: str
+    folder: str
+    layer: int | None = None
+    starts: tuple[int, ...] = field(default=(), repr=False)
+
+    def start(self) -> Callable[[int], Any]:
+        """Open the store."""
+        from poolscope.extensions import load_extensions
+
+        load_extensions()
+        metric, store = METRICS[self.metric], Store.open(self.folder)
+        pooled = metric.needs == "vectors"
+        return lambda k: metric.part_of(store.shard(k, self.layer, pooled=pooled), self.starts[k])
+
+
+def measure_with(
+    engine: Engine | None,
+    metric: Metric | str,
+    folder: str | os.PathLike[str],
+    *,
+    layer: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Result:
+    """A metric of a finished store, its shards on an engine; the parts are merged in the order of the shards.
+
+    The result is, bit for bit, the same on every engine. `progress` is called with the number of texts just done.
+    """
+    row = METRICS[metric] if isinstance(metric, str) else metric
+    row.require_parts()
+    store = Store.open(folder)
+    if not store.manifest.complete:
+        raise PoolscopeError(f"{folder}: the store is not finished. Finish it with the command that began it.")
+    sizes = store.manifest.shard_sizes
+    starts = tuple(span.start for span in spans(sizes))
+    job = PartJob(row.name, str(Path(folder).absolute()), layer, starts)
+    merged = None
+    numbers = list(range(len(sizes)))
+    for shard, part in zip(numbers, in_order((engine or LocalEngine()).run(job, numbers), numbers), strict=True):
+        merged = part if merged is None else resolve(row.merge or "")(merged, part)
+        if progress is not None:
+            progress(sizes[shard])
+    return row.finished(merged, **options)

@@ -1,0 +1,135 @@
+"""What an index is asked: is its search good enough, and do its vectors still come from the model?"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from audit_data import sentences
+from command_line import run
+from poolscope import audit
+from poolscope.connectors.base import Search
+from poolscope.connectors.collection import array_collection
+from poolscope.encoders import as_encoder, encode
+from poolscope.errors import InputError
+from poolscope.numbers.pooling import pool
+from tiny_models import tiny_model, tiny_tokenizer
+
+COUNT = 120
+TEXTS = sentences(COUNT)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return as_encoder((tiny_model(), tiny_tokenizer()))
+
+
+@pytest.fixture(scope="module")
+def clouds(encoder):
+    return encode(encoder, TEXTS)
+
+
+def drift(vectors, encoder, **options):
+    return audit(vectors, TEXTS, reference=encoder, **options)["drift"]
+
+
+def test_vectors_of_the_model_are_its_own_rounded_or_not(encoder, clouds):
+    means = pool(clouds)
+    for stored in (means, means.astype(np.float16), means / np.linalg.norm(means, axis=1, keepdims=True)):
+        found = drift(stored, encoder)
+        assert (found.verdict.level, found.verdict.value) == ("ok", 0)
+
+
+@pytest.mark.parametrize("start", [30, 75])
+def test_a_change_of_pooling_is_dated_and_named(encoder, clouds, start):
+    stored = pool(clouds)
+    stored[start:] = pool(clouds, "cls")[start:]
+    found = drift(stored, encoder)
+    assert found.verdict.level == "repair"
+    assert abs(found.numbers["drift_row"] - start) <= 3
+    low, high = map(int, re.search(r"between rows (\d+) and (\d+)", found.verdict.sentence).groups())
+    assert low <= start <= high
+    assert "from about row" in found.verdict.sentence
+    before, after = (
+        next(note for note in found.verdict.evidence if note.startswith(side)) for side in ("Before", "After")
+    )
+    assert "as the model declares" in before
+    assert "explains them" in after
+    assert len(found.figure().data) == 1
+
+
+def test_one_other_pooling_for_all_has_no_date(encoder, clouds):
+    found = drift(pool(clouds, "cls"), encoder)
+    assert found.verdict.level == "repair"
+    assert found.verdict.value > 0.95
+    assert found.numbers["drift_row"] is None
+    assert found.numbers["drift_cause"] == "cls"
+
+
+def test_rows_at_random_have_no_date(encoder, clouds):
+    stored = pool(clouds)
+    wrong = np.random.default_rng(0).permutation(COUNT)[:40]
+    stored[wrong] = pool(clouds, "max")[wrong]
+    found = drift(stored, encoder)
+    assert found.verdict.value == pytest.approx(1 / 3, abs=0.02)
+    assert found.numbers["drift_row"] is None
+
+
+def test_a_dimension_of_another_model_is_the_answer(encoder):
+    found = drift(np.random.default_rng(0).standard_normal((COUNT, 2000)), encoder)
+    assert found.verdict.level == "repair"
+    assert "dimension 2000" in found.verdict.sentence
+
+
+def test_without_a_reference_or_texts_it_says_what_is_missing(encoder, clouds):
+    assert "--reference MODEL" in audit(pool(clouds), TEXTS)["drift"].verdict.sentence
+    assert "texts of the vectors" in audit(pool(clouds), reference=encoder)["drift"].verdict.sentence
+    with pytest.raises(InputError, match="it is for vectors alone"):
+        audit(encoder, TEXTS, reference="builtin:minilm")
+    with pytest.raises(InputError, match="--reference: this is for vectors alone"):
+        run("audit", "builtin:minilm", "--reference", "builtin:minilm", "--no-files")
+
+
+# -- recall ---------------------------------------------------------------------------------------------------------
+
+
+def searched(share: float, *, exact: bool = False, limit: int | None = None):
+    """Vectors behind a search that loses a share of the nearest, unless its effort is 100."""
+    vectors = np.random.default_rng(0).standard_normal((400, 8))
+
+    def find(queries, k, value):
+        order = np.argsort(np.linalg.norm(queries[:, None] - vectors[None], axis=2), axis=1)[:, :k]
+        lost = 0 if value == 100 else round(share * (k - 1))
+        return [[str(place) for place in row[: k - lost]] for row in order]
+
+    collection = array_collection(vectors, distance="l2", limit=limit)
+    search = Search(find, "a graph", setting="effort", values=(100,), exact=exact)
+    return type(collection)(**{**vars(collection), "search": search})
+
+
+@pytest.mark.parametrize(("share", "level"), [(0.0, "ok"), (0.1, "watch"), (0.4, "repair")])
+def test_what_the_search_of_a_store_misses(share, level):
+    found = audit(searched(share))["recall"]
+    assert found.verdict.level == level
+    assert found.verdict.value == pytest.approx(1 - share)
+    assert ("effort 100 reaches 1.000" in found.verdict.sentence) == bool(found.verdict.sentence)
+    if level != "ok":
+        assert found.action.step == "set effort to 100"
+
+
+def test_where_recall_is_not_asked():
+    assert "the search is exact" in audit(searched(0.1, exact=True))["recall"].verdict.sentence
+    assert "--limit 0" in audit(searched(0.1, limit=200))["recall"].verdict.sentence
+    assert (
+        "need no approximate search"
+        in audit(np.random.default_rng(0).standard_normal((40, 8)))["recall"].verdict.sentence
+    )
+
+
+def test_vectors_without_an_index_are_told_what_one_would_need():
+    pytest.importorskip("faiss")
+    found = audit(np.random.default_rng(0).standard_normal((300, 8)))["recall"]
+    assert found.verdict.level == "unchecked"
+    assert re.search(r"HNSW32 reaches \d\.\d+ with efSearch \d+", found.verdict.sentence)

@@ -1,0 +1,35 @@
+"""One change in a series: found where it was planted, and as seldom as promised where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from poolscope.numbers.changepoint import change_point
+
+
+@pytest.mark.parametrize("place", [8, 40, 72])
+def test_a_planted_change_is_found_and_lies_in_its_range(place):
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        series = random.normal(size=80)
+        series[place:] += 4
+        found = change_point(series, seed=seed)
+        assert found.p_value < 0.01
+        assert abs(found.position - place) <= 2
+        assert found.low <= place <= found.high
+        assert found.before < found.after
+
+
+def test_series_without_a_change_are_called_so():
+    few = [change_point(np.random.default_rng(seed).normal(size=60), shuffles=199).p_value for seed in range(200)]
+    assert np.mean(np.array(few) < 0.05) == pytest.approx(0.05, abs=0.045)
+    assert 0.4 < np.mean(few) < 0.6
+
+
+def test_ties_and_one_odd_value_decide_nothing():
+    series = np.ones(60)
+    assert change_point(series) is None
+    series[30] = -50
+    assert change_point(series).p_value > 0.05
+    assert change_point(np.arange(9.0)) is None
