@@ -51,3 +51,9 @@ def test_comments_in_code_are_no_headings():
     headings = list(heading_pairs().queries)
     assert "rich: Installing" in headings
     assert not [heading for heading in headings if "hasn't yet been imported" in heading or "badge" in heading]
+
+
+def test_queries_by_name(corpus):
+    queries = poolscope.read_queries("builtin:manuals")
+    assert len(queries) == len(heading_pairs().queries)
+    assert set(queries.named) <= set(corpus.ids)

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
-from poolscope.texts.records import is_missing, scrub, shorten, shows_nothing
+from poolscope.texts.manuals import heading_pairs
+from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shorten, shows_nothing
 from poolscope.texts.sources import open_table
 from poolscope.texts.tables import Table, is_table, memory_table
 
@@ -162,7 +163,8 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
         A table (a path to `.jsonl`, `.csv`, `.tsv`, `.parquet`, …, a data frame, an Arrow table, a dict of lists),
         a row a query or a row a judgement: the query in a column such as `query`, the ids in one such as `relevant` or
         `chunk_id` (one, or a list; in `.csv` a list as JSON), a grade in `grade` or `score`. A benchmark folder with
-        corpus, queries and qrels as BEIR and mteb keep them (`FOLDER:dev` for another split than test). A dict of
+        corpus, queries and qrels as BEIR and mteb keep them (`FOLDER:dev` for another split than test);
+        `"builtin:manuals"`, whose headings ask for its passages. A dict of
         queries to ids, or to ids with grades; or the two dicts (queries, qrels) that BEIR and mteb give.
     columns
         The columns of the query, of the ids and, third, of the grade, where they have other names.
@@ -184,6 +186,8 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
     """
     if isinstance(source, Queries):
         return source
+    if isinstance(source, str) and source == MANUALS:
+        return _gathered(_pair_rows(heading_pairs()), source)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, Mapping) for part in source):
         return _gathered(_judged_rows(*source), "memory")
     if isinstance(source, Mapping) and not _is_columns(source, columns):
@@ -199,6 +203,13 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
         return _gathered(_judged_rows(*_parts(benchmark)), benchmark.name)
     table = memory_table(source) if is_table(source) else open_table(source, encoding=encoding)
     return _gathered(_table_rows(table, columns), table.name)
+
+
+def _pair_rows(pairs: Pairs) -> Iterator[_Row]:
+    """A row a pair, with the id of its document."""
+    for query, document in pairs.index.tolist():
+        text = pairs.queries.texts[query]
+        yield _Row(pairs.queries.source, pairs.queries.ids[query], text, ((pairs.documents.ids[document], 1.0),))
 
 
 def _is_columns(source: Mapping[Any, Any], columns: Sequence[str]) -> bool:
