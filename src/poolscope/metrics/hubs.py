@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
-from poolscope.numbers.ranking import drawn_units, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import drawn_units, gaussian_like, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -21,7 +21,9 @@ Index = NDArray[np.int64]
 
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
-_FLOOR_DRAWS, _BOOTSTRAP_DRAWS = 3, 1000
+_BOOTSTRAP_DRAWS = 1000
+# Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
+_FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -141,10 +143,11 @@ def hubs(
     asked = None if queries is None else unit_rows(queries, "queries")
     occurrences = _occurrences(unit, k, asked)
     floors = [
-        _occurrences(_gaussian_like(unit, random), k, None if asked is None else _gaussian_like(asked, random))
-        for _ in range(_FLOOR_DRAWS)
+        _occurrences(gaussian_like(unit, random), k, None if asked is None else gaussian_like(asked, random))
+        for _ in range(_DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS)
     ]
     most_times = len(unit) - 1 if asked is None else len(asked)
+    highest = [floor.max() / most_times for floor in floors]
     return HubResult(
         k=k,
         positions=positions,
@@ -156,7 +159,9 @@ def hubs(
         ),
         largest=Estimate(
             float(occurrences.max() / most_times),
-            floor=float(np.mean([floor.max() for floor in floors]) / most_times),
+            floor=float(np.mean(highest)),
+            floor_low=float(min(highest)),
+            floor_high=float(max(highest)),
         ),
         antihubs=Estimate(
             float((occurrences == 0).mean()), floor=float(np.mean([(floor == 0).mean() for floor in floors]))
@@ -188,13 +193,6 @@ def _occurrences(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] |
     """How often each text is among the k nearest of the other texts, or of queries."""
     top = nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)
     return np.bincount(top[0].ravel(), minlength=len(unit))
-
-
-def _gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """As many Gaussian vectors of the same mean and covariance: random combinations of the deviations."""
-    centre = unit.mean(axis=0)
-    mixing = random.standard_normal((len(unit), len(unit)), dtype=np.float32) / np.float32(np.sqrt(len(unit)))
-    return np.asarray(mixing @ (unit - centre) + centre)
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
-from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import gaussian_like, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -124,7 +124,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     k = max(1, min(k, len(unit) - 2))
     near, part = _neighbours(unit, k)
     contrast, outlying, apart = _contrast(unit, near), _far(near), part != np.bincount(part).argmax()
-    floors = [_floor(_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
+    floors = [_floor(gaussian_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
     floor_contrast, floor_outliers, floor_apart = np.mean([floor[1:] for floor in floors], axis=0).tolist()
     return Neighbourhood(
         vectors=len(unit),
@@ -155,27 +155,6 @@ def _floor(unit: NDArray[np.float32], k: int) -> tuple[Array, float, float, floa
     near, part = _neighbours(unit, k)
     apart = float((part != np.bincount(part).argmax()).mean())
     return near, _contrast(unit, near).known, float(_far(near).mean()), apart
-
-
-def _like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """As many Gaussian vectors of the same mean and covariance, at length 1.
-
-    Random combinations of N deviations have the covariance S of the sample, whose spectrum is wider than that of the
-    population: tr S² exceeds tr Σ² by about (tr Σ)²/N. So S is mixed with what is the same in all directions until the
-    trace of its square is that of Σ.
-    """
-    count, dimension = unit.shape
-    centre = unit.mean(axis=0)
-    centred = unit - centre
-    small = centred @ centred.T if count < dimension else centred.T @ centred
-    trace = float(np.trace(small, dtype=np.float64)) / count
-    squares = float(np.vdot(small, small)) / count**2
-    round_part = trace**2 / dimension
-    wanted = max(squares - trace**2 / count, round_part)
-    kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
-    mixing = random.standard_normal((count, count), dtype=np.float32) * np.float32(np.sqrt(kept / count))
-    noise = random.standard_normal(unit.shape, dtype=np.float32) * np.float32(np.sqrt((1 - kept) * trace / dimension))
-    return unit_rows(mixing @ centred + noise + centre, "floor")
 
 
 def _far(near: Array) -> NDArray[np.bool_]:

@@ -252,3 +252,24 @@ def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
 def _divided(above: ArrayLike, below: ArrayLike) -> Array:
     above, below = np.asarray(above, dtype=float), np.asarray(below, dtype=float)
     return np.asarray(np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0))
+
+
+def gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+    """As many Gaussian vectors of the same mean and covariance, at length 1.
+
+    Random combinations of N deviations have the covariance S of the sample, whose spectrum is wider than that of the
+    population: tr S² exceeds tr Σ² by about (tr Σ)²/N. So S is mixed with what is the same in all directions until the
+    trace of its square is that of Σ.
+    """
+    count, dimension = unit.shape
+    centre = unit.mean(axis=0)
+    centred = unit - centre
+    small = centred @ centred.T if count < dimension else centred.T @ centred
+    trace = float(np.trace(small, dtype=np.float64)) / count
+    squares = float(np.vdot(small, small)) / count**2
+    round_part = trace**2 / dimension
+    wanted = max(squares - trace**2 / count, round_part)
+    kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
+    mixing = random.standard_normal((count, count), dtype=np.float32) * np.float32(np.sqrt(kept / count))
+    noise = random.standard_normal(unit.shape, dtype=np.float32) * np.float32(np.sqrt((1 - kept) * trace / dimension))
+    return unit_rows(mixing @ centred + noise + centre, "floor")
