@@ -126,7 +126,7 @@ def context_likelihood(
     --------
     >>> context_likelihood(lambda texts: [[[1.0]] for text in texts], ["a text"])
     Traceback (most recent call last):
-    poolscope.errors.ModelError: function: received a model of kind 'function', which has no table that scores the ...
+    poolscope.errors.ModelError: <lambda>: received a model of kind 'function', which has no table that scores the ...
 
     """
     sizes = [whole_number(ratio, "ratios", least=2) for ratio in ratios]
