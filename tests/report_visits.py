@@ -39,12 +39,22 @@ class Visit:
 
     def __init__(self, browser, address, viewport, scheme):
         self.complaints: list[str] = []
+        self._start = address, viewport, scheme
         self._context = browser.new_context(viewport=viewport, color_scheme=scheme)
         self.page = self._context.new_page()
         self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
         self.page.on("request", lambda request: _only_from_here(request.url, address, self.complaints))
+        self.begin()
+
+    def begin(self):
+        """The page as it is first seen, whatever another test has done to it."""
+        address, viewport, scheme = self._start
+        self.complaints.clear()
+        self.page.set_viewport_size(viewport)
+        self.page.emulate_media(media="screen", color_scheme=scheme)
+        self.page.goto("about:blank")  # an address that differs by a fragment alone would not load again
         self.page.goto(address)
         self.page.wait_for_selector("html[data-ready]")
 
@@ -52,7 +62,7 @@ class Visit:
         self._context.close()
 
 
-# Loading the page takes most of the time of a test, so there are three visits; each test sets what it starts from.
+# Three visits; every test begins with the page as it is first seen.
 @pytest.fixture(scope="module")
 def visits(browser, address):
     settings = {"desktop": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
@@ -68,6 +78,7 @@ def _watched(name: str):
 
     @pytest.fixture(name=name)
     def watched(visits):
+        visits[name].begin()
         yield visits[name].page
         assert visits[name].complaints == []
 

@@ -77,7 +77,7 @@ def test_the_words_of_panels_have_room(phone):
 
 def test_words_in_figures_follow_the_colours(dark):
     coloured = "document.querySelector('#second .annotation-text tspan tspan[style*=fill]').style.fill"
-    assert dark.evaluate(coloured) == "rgb(77, 156, 201)"  # lighter than on paper
+    dark.wait_for_function(f"{coloured} === 'rgb(77, 156, 201)'")  # lighter than on paper
 
 
 def test_nothing_is_wider_than_the_screen(phone):

@@ -12,6 +12,7 @@ import transformers
 import zoo
 from attention_by_hand import matrix
 from poolscope import as_encoder, encode, tempscale
+from poolscope.encoders.temperature import current_role
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import RetrievalTask, evaluate
 from poolscope.numbers.ranking import unit_rows
@@ -155,6 +156,7 @@ def test_roles_of_a_sentence_transformer_inside_the_context(kept, sentence_trans
             np.testing.assert_array_equal(model.encode_query(TEXTS), plain)
         np.testing.assert_array_equal(model.encode_query(TEXTS), queries)
     np.testing.assert_array_equal(model.encode_query(TEXTS), plain)
+    assert current_role() is None
     assert "forward_kwargs" not in vars(model[0])
     assert not model[0]._forward_hooks
     assert not model[0]._forward_pre_hooks

@@ -131,7 +131,8 @@ def _hearing_roles(model: Any) -> Iterator[None]:
 
     handles = [
         first.register_forward_pre_hook(enter, with_kwargs=True),
-        first.register_forward_hook(leave, always_call=True),
+        # First, so that of contexts within each other the inner one is left first: the outer one's role comes back.
+        first.register_forward_hook(leave, always_call=True, prepend=True),
     ]
     try:
         yield
