@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from poolscope.errors import OutputError
+from poolscope.errors import InputError, OutputError, PoolscopeError
 
 
 @contextmanager
@@ -142,6 +142,12 @@ def current_file(folder: Path, name: str) -> Path:
     """Where a file of a folder is, also while its replacement is decided and not finished."""
     decided = folder / _REPLACING / name
     return decided if decided.is_file() else folder / name
+
+
+def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
+    """Refuse to read what is there and is no regular file: a pipe would be waited for, a device read without end."""
+    if path.exists() and not path.is_file():
+        raise kind(f"{path.name} is not a regular file, but a folder, a pipe or a device. Name a file.")
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -23,16 +23,18 @@ from poolscope.clouds.file import has_digests
 from poolscope.clouds.vectors import open_vectors
 from poolscope.digests import KEY, check_seal, digest_of, digest_of_arrays
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import current_file
+from poolscope.files import current_file, refuse_special
 from poolscope.metrics.tokens.moments import load_state, read_header
 from poolscope.repairs.vectors import open_arrays
 from poolscope.results import Result
 from poolscope.stores.store import LABELS, MANIFEST, Store
 from poolscope.texts import Texts
-from poolscope.texts.records import ReadReport
+from poolscope.texts.records import ReadReport, shorten
+from poolscope.texts.sources import exists
 
 State = Literal["ok", "damaged", "missing", "unchecked"]
 _REMEDY = "Make it again with the command that wrote it."
+_MOST = 2**30  # bytes of a JSON file; poolscope writes none that comes near
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,13 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     False
 
     """
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or path == "":
+        raise InputError(f"path: received {shorten(path)}; allowed: the name of a file or folder. Pass one.")
     target = Path(path)
-    if not target.exists():
-        raise InputError(f"{path}: there is no such file or folder. Name what poolscope wrote.")
+    if not exists(target):
+        raise InputError(f"{shorten(str(path))}: there is no such file or folder. Name what poolscope wrote.")
+    if not target.is_dir():
+        refuse_special(target)
     files = tuple(_of_folder(target, "")) if target.is_dir() else (_of_file(target, target.name),)
     if not files:
         raise InputError(f"{path}: nothing in this folder was written by poolscope. Name what poolscope wrote.")
@@ -143,7 +149,12 @@ def _of_file(path: Path, name: str) -> CheckedFile:
     check = _KINDS.get(path.suffix.lower())
     if check is None:
         return CheckedFile(name, "unchecked", f"no digest: files of the kind '{path.suffix}' carry none")
-    return _checked(name, lambda: check(path))
+
+    def checked() -> tuple[State, str]:
+        refuse_special(path, StoreError)
+        return check(path)
+
+    return _checked(name, checked)
 
 
 def _check_clouds(path: Path) -> tuple[State, str]:
@@ -190,6 +201,8 @@ _KINDS: Mapping[str, Callable[[Path], tuple[State, str]]] = {
 def _sealed_content(path: Path) -> dict[str, Any]:
     """The content of a JSON file, whose digest agrees where it has one."""
     with reading(path, _REMEDY):
+        if (size := path.stat().st_size) > _MOST:
+            raise ValueError(f"it has {size:,} bytes, more than {_MOST:,}")
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
@@ -207,16 +220,24 @@ def _of_listed(folder: Path, part: str, name: str) -> Iterator[CheckedFile]:
     if summary.state == "damaged":
         return
     listed = _sealed_content(current_file(folder, part)).get(FILES, {})
+    if not isinstance(listed, dict):
+        yield CheckedFile(f"{name}{part}", "damaged", f"its list of files is {shorten(listed)}. {_REMEDY}")
+        return
     for file, digest in sorted(listed.items()):
+        yield _checked(f"{name}{file}", lambda file=file, digest=digest: _check_bytes(folder, file, digest))  # type: ignore[misc]
+
+
+def _check_bytes(folder: Path, file: str, digest: object) -> tuple[State, str]:
+    try:
         path = current_file(folder, file)
         if not path.resolve().is_relative_to(folder.resolve()):  # whoever wrote the list
-            yield CheckedFile(f"{name}{file}", "damaged", "it lies outside of the folder")
-            continue
-        yield _checked(f"{name}{file}", lambda path=path, digest=digest: _check_bytes(path, digest))  # type: ignore[misc]
-
-
-def _check_bytes(path: Path, digest: str) -> tuple[State, str]:
-    data = path.read_bytes()
+            return "damaged", "it lies outside of the folder"
+        refuse_special(path, StoreError)
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # a name that no file can have, a link to itself
+        raise StoreError(f"it cannot be read ({type(error).__name__}). {_REMEDY}") from error
     if digest_of(data) != digest:
         raise StoreError(f"it is not what was written, since its digest differs. {_REMEDY}")
     return "ok", f"{len(data):,} bytes"
@@ -234,7 +255,7 @@ def _of_store(folder: Path, name: str) -> Iterator[CheckedFile]:
         yield CheckedFile(f"{name}{MANIFEST}", "damaged", str(error))
         return
     if store.manifest.texts["labels"] is not None:
-        yield _checked(f"{name}{LABELS}", lambda: ("ok", f"{len(store.labels or ()):,} labels"))
+        yield _checked(f"{name}{LABELS}", lambda: _check_labels(store))
     whole = True
     ends = list(accumulate(store.manifest.shard_sizes))
     for layer in store.manifest.keys:
@@ -248,6 +269,11 @@ def _of_store(folder: Path, name: str) -> Iterator[CheckedFile]:
                 yield checked
     if whole:
         yield _checked(f"{name}(texts)", lambda: _check_texts(store, ends[-1]))
+
+
+def _check_labels(store: Store) -> tuple[State, str]:
+    refuse_special(current_file(store.folder, LABELS), StoreError)
+    return "ok", f"{len(store.labels or ()):,} labels"
 
 
 def _of_shard(path: Path, name: str, size: int | None, store: Store) -> CheckedFile:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError
-from poolscope.texts.sources import exists, is_table_file, open_table
+from poolscope.texts.sources import exists, is_table_file, open_table, refuse_no_name
 from poolscope.texts.tables import Table, joined_table
 
 _QRELS = ("qrels", "default")  # mteb keeps judgements under either name
@@ -42,6 +42,7 @@ class Benchmark:
 
 def open_benchmark(source: str | os.PathLike[str], *, encoding: str | None = None) -> Benchmark | None:
     """The benchmark of a folder, or of FOLDER:SPLIT; None for everything else."""
+    refuse_no_name(source)
     path, split = Path(source), None
     if not exists(path) and ":" in str(source):
         folder, _, split = str(source).rpartition(":")

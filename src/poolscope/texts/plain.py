@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from poolscope.errors import InputError
+from poolscope.files import refuse_special
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
@@ -78,6 +79,8 @@ def readable(name: str) -> Iterator[None]:
 def _text_stream(binary: BinaryIO, encoding: str | None, *, name: str, newline: str | None = None) -> io.TextIOWrapper:
     try:
         encoding = encoding or asked_encoding() or "utf-8"
+        if not isinstance(encoding, str) or "\0" in encoding:
+            raise LookupError(encoding)
         codec = codecs.lookup(encoding).name
         if codec == "utf-8":
             _refuse_wide(binary, name)
@@ -119,10 +122,15 @@ def _refuse_wide(binary: BinaryIO, name: str) -> None:
         )
 
 
+def _opened(path: Path) -> BinaryIO:
+    refuse_special(path)
+    return path.open("rb")
+
+
 @contextmanager
 def open_text(path: Path, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
     """A text file for reading; `newline` as in `open` (None: line ends become LF)."""
-    with readable(path.name), path.open("rb") as file:
+    with readable(path.name), _opened(path) as file:
         binary = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file))) if is_packed(path) else file
         try:
             yield _text_stream(binary, encoding, name=path.name, newline=newline)

@@ -25,7 +25,7 @@ from poolscope.texts.tables import Table, is_table, memory_table
 QUERY = ("query", "question", "query_text", "text")
 RELEVANT = (
     *("relevant", "relevant_ids", "relevant_id", "chunk_ids", "chunk_id", "document_ids", "document_id"),
-    *("doc_ids", "doc_id", "corpus_ids", "corpus_id", "corpus-id", "positive_ids"),
+    *("doc_ids", "doc_id", "corpus_ids", "corpus_id", "corpus-id", "positive_ids", "ids"),
 )
 GRADE = ("grade", "grades", "relevance", "score")
 QUERY_ID = ("query_id", "query-id", "qid", "_id", "id")
@@ -84,6 +84,8 @@ class Queries:
         neither is left out and counted; where no id is known at all, that is an error. `drawn`: the texts are a draw
         of a larger corpus, which explains ids that are not there.
         """
+        if len(ids) == 0:
+            raise InputError(f"{self.source}: received no ids of texts; needed: at least one. Pass those of the texts.")
         places = {name: [position] for position, name in enumerate(ids)}
         whole: dict[str, list[int]] = {}
         for names in documents:
@@ -186,6 +188,7 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
     """
     if isinstance(source, Queries):
         return source
+    _refuse_other_columns(columns)
     if isinstance(source, str) and source == MANUALS:
         return _gathered(_pair_rows(heading_pairs()), source)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, Mapping) for part in source):
@@ -215,7 +218,7 @@ def _pair_rows(pairs: Pairs) -> Iterator[_Row]:
 def _is_columns(source: Mapping[Any, Any], columns: Sequence[str]) -> bool:
     """Is a dict a table, or does it lead from queries to ids?"""
     names = {str(name).casefold() for name in source}
-    return bool(columns) or (bool(names & set(QUERY)) and bool(names & set(RELEVANT)))
+    return bool(columns) or (bool(names & set(QUERY)) and bool(names & {*RELEVANT, *QUERY_ID}))
 
 
 def _table_rows(table: Table, columns: Sequence[str]) -> Iterator[_Row]:
@@ -231,17 +234,30 @@ def _table_rows(table: Table, columns: Sequence[str]) -> Iterator[_Row]:
         yield _Row(place, None if is_missing(name) or name == "" else str(name), row[query], ids)
 
 
+def _refuse_other_columns(columns: Any) -> None:
+    if columns is None:
+        return
+    names = columns if isinstance(columns, Sequence) and not isinstance(columns, str | bytes) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"queries: received the columns {shorten(columns)}; needed: a list of the names of two or three columns, "
+            f"those of the query, of the ids and, third, of the grade."
+        )
+    if len(names) not in (0, 2, 3) or len(set(names)) != len(names):
+        raise InputError(
+            f"queries: received the columns {', '.join(names)}; needed: those of the query, of the ids and, "
+            f"third, of the grade, each another one."
+        )
+
+
 def _columns(table: Table, columns: Sequence[str]) -> tuple[str, str, str | None]:
     if columns:
-        if len(columns) not in (2, 3):
-            raise InputError(
-                f"queries: received the columns {', '.join(columns)}; needed: those of the query, of the ids and, "
-                f"third, of the grade."
-            )
         for name in columns:
             table.require(name, "--query-columns QUERY,RELEVANT[,GRADE] instead of")
         return columns[0], columns[1], columns[2] if len(columns) == 3 else None
     relevant = _column(table, RELEVANT)
+    if relevant is None and _column(table, QUERY_ID[:-1]) is not None:
+        relevant = _column(table, QUERY_ID[-1:])  # `id`, where another column holds the ids of the queries
     query = _column(table, QUERY, taken={relevant})
     if query is None or relevant is None:
         lacking, names = ("the queries", QUERY) if query is None else ("the ids of relevant texts", RELEVANT)
@@ -262,16 +278,34 @@ def _parts(benchmark: Benchmark) -> tuple[dict[str, Any], dict[str, dict[str, An
     """The queries of a benchmark by id, and its judgements by query."""
     queries, qrels = benchmark.queries, benchmark.qrels
     own, text = _needed(queries, ("_id", "id", "query-id", "query_id")), _needed(queries, ("text", "query"))
-    texts = {str(name): query for name, query in queries.rows([own, text])}
+    texts: dict[str, Any] = {}
+    for name, query in queries.rows([own, text]):
+        if is_missing(name) and is_missing(query):  # an empty line
+            continue
+        if texts.setdefault(_benchmark_id(name, queries.name), query) != query:
+            raise InputError(
+                f"{queries.name}: two queries of different texts share the id {shorten(name)}; an id names one query. "
+                f"Give each its own."
+            )
     asked, named = _needed(qrels, ("query-id", "query_id", "qid")), _needed(qrels, ("corpus-id", "corpus_id", "doc_id"))
     grade = _column(qrels, GRADE)
     judged: dict[str, dict[str, Any]] = {}
     for row in qrels.rows([asked, named] if grade is None else [asked, named, grade]):
-        given = judged.setdefault(str(row[0]), {})
+        if all(is_missing(each) for each in row):  # an empty line
+            continue
+        one, other = (_benchmark_id(each, qrels.name) for each in row[:2])
         value = 1.0 if grade is None else row[2]
-        if given.setdefault(str(row[1]), value) != value:
-            raise _two_grades(qrels.name, str(row[0]), str(row[1]))
+        if isinstance(value, float):
+            value = _grade(value, f"{qrels.name}: query {shorten(one)}")
+        if judged.setdefault(one, {}).setdefault(other, value) != value:
+            raise _two_grades(qrels.name, one, other)
     return texts, judged
+
+
+def _benchmark_id(value: Any, table: str) -> str:
+    if is_missing(value) or value == "":
+        raise InputError(f"{table}: a row has no id ({shorten(value)}); needed: one in every row. Fill it in.")
+    return str(value)
 
 
 def _needed(table: Table, names: Sequence[str]) -> str:
@@ -308,6 +342,10 @@ def _ids(value: Any, grade: Any, place: str) -> tuple[tuple[str, float], ...]:
             value = json.loads(value)
         except ValueError:  # an id that begins so
             value = [value]
+        except RecursionError as error:
+            raise InputError(
+                f"{place} holds {shorten(value)}, nested too deep to read; allowed: one list of ids. Write that."
+            ) from error
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if is_missing(value) or (isinstance(value, str) and not value):
@@ -327,15 +365,20 @@ def _id(value: Any, place: str) -> str:
     whole = isinstance(value, float) and value.is_integer()  # a column of numbers with gaps
     if isinstance(value, bool) or not (isinstance(value, str | Integral) or whole) or value == "":
         raise InputError(f"{place} holds {shorten(value)} as the id of a text; allowed: a text or a whole number.")
-    return scrub(str(int(value) if whole else value))
+    try:
+        return scrub(str(int(value) if whole else value))
+    except ValueError as error:  # Python writes no number of so many digits
+        raise InputError(
+            f"{place} holds a number of thousands of digits as the id of a text. Write it as a text."
+        ) from error
 
 
 def _grade(value: Any, place: str) -> float:
-    if is_missing(value) or value == "":
+    if not isinstance(value, float) and (is_missing(value) or (isinstance(value, str) and value == "")):
         return 1.0
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = np.nan
     if not np.isfinite(number):
         raise InputError(

@@ -35,7 +35,7 @@ from poolscope.texts.records import (
     share,
     shorten,
 )
-from poolscope.texts.sources import exists, is_pattern, matching_files, open_table, table_files
+from poolscope.texts.sources import exists, is_pattern, matching_files, open_table, refuse_no_name, table_files
 from poolscope.texts.tables import Table, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
@@ -124,11 +124,12 @@ def read_texts(
     """
     refuse_arguments("read_texts", renamed, sample="limit")
     named = [name for name in (column, id_column, label_column) if name is not None]
+    wanted = _wanted(keep)
     if isinstance(source, str) and source.startswith("builtin:"):
         source = _builtin(source)
     if isinstance(source, Texts):
         _refuse_columns(named, source.source)
-        return source if limit is None else source.sample(limit, seed, keep=keep)
+        return source if limit is None else source.sample(limit, seed, keep=wanted)
     if is_documents(source):
         table = documents_table(source)  # type: ignore[arg-type]
         source, column = table, column or "text"
@@ -136,7 +137,6 @@ def read_texts(
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
     admitted = admit(feed, tally)
-    wanted = frozenset(keep)
     kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed, sure=lambda row: row[0] in wanted)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
@@ -148,6 +148,15 @@ def read_texts(
         column=feed.column,
         seed=None if len(kept) == report.kept else seed,
     )
+
+
+def _wanted(keep: Collection[str]) -> frozenset[str]:
+    try:
+        if not isinstance(keep, str | bytes):
+            return frozenset(keep)
+    except TypeError:  # no collection, or one of lists
+        pass
+    raise InputError(f"keep: received {shorten(keep)}; allowed: ids of texts in a list. Pass [id] for a single one.")
 
 
 def open_feed(
@@ -225,6 +234,7 @@ def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
     if isinstance(source, str | os.PathLike):
         if source == "-":
             return Feed("stdin", _numbered(standard_input(encoding)))
+        refuse_no_name(source)
         path = Path(source)
         if exists(path) and path.is_dir():
             benchmark = open_benchmark(path, encoding=encoding)

@@ -358,7 +358,10 @@ def is_missing(value: object) -> bool:
 
 def shorten(value: object) -> str:
     """A value as an error message can show it."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a whole number of thousands of digits
+        shown = f"a value of type {type(value).__name__}"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 

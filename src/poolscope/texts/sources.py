@@ -41,6 +41,7 @@ def open_table(source: object, *, encoding: str | None = None) -> Table:
             f"received {shorten(source)} ({type(source).__name__}); a table is a path, a hub name, a data "
             "frame, an Arrow table or a data set. Pass one of these."
         )
+    refuse_no_name(source)
     path = Path(source)
     if (files := table_files(source)) is not None:
         return joined_table(path.name, [_open_file(file, encoding) for file in files])
@@ -52,6 +53,12 @@ def open_table(source: object, *, encoding: str | None = None) -> Table:
         f"received {shorten(str(source))}; there is no such file or folder. Check the spelling; a data set of "
         f"the hub is written {PREFIX}ORGANISATION/NAME, and texts in memory are passed as a list."
     )
+
+
+def refuse_no_name(source: object) -> None:
+    """Refuse the empty string, which Python takes for the current folder."""
+    if source == "":
+        raise InputError("received '' as a path; allowed: a file or folder. Write . for the current folder.")
 
 
 def exists(path: Path) -> bool:

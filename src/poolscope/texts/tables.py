@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope.errors import InputError, reading
+from poolscope.files import refuse_special
 from poolscope.texts.plain import decode, kind_of_file, lines, open_text, readable
 from poolscope.texts.records import is_missing, shorten
 
@@ -216,8 +217,10 @@ def parquet_table(path: Path) -> Table:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[Any]:
-    with _intact(path.name), pq.ParquetFile(path) as file:
-        yield file
+    with _intact(path.name):
+        refuse_special(path)
+        with pq.ParquetFile(path) as file:
+            yield file
 
 
 def ipc_table(path: Path) -> Table:
@@ -235,14 +238,16 @@ def ipc_table(path: Path) -> Table:
 
 @contextmanager
 def _open_ipc(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
-    with _intact(path.name), pa.OSFile(str(path), "rb") as file:
-        if file.read(6) == b"ARROW1":
-            reader = pa.ipc.open_file(file)
-            yield reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
-        else:
-            file.seek(0)
-            stream = pa.ipc.open_stream(file)
-            yield stream.schema, stream
+    with _intact(path.name):
+        refuse_special(path)
+        with pa.OSFile(str(path), "rb") as file:
+            if file.read(6) == b"ARROW1":
+                reader = pa.ipc.open_file(file)
+                yield reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+            else:
+                file.seek(0)
+                stream = pa.ipc.open_stream(file)
+                yield stream.schema, stream
 
 
 def checked_batch(batch: Any) -> Any:
