@@ -105,3 +105,19 @@ def test_vectors_that_were_read_are_taken(tmp_path):
     np.savez(tmp_path / "v.npz", vectors=VECTORS, texts=TEXTS)
     found = audit(read_vectors(tmp_path / "v.npz"))
     assert found.corpus["digest"] == audit(VECTORS, TEXTS).corpus["digest"] is not None
+
+
+@pytest.mark.parametrize(
+    ("vectors", "level"),
+    [
+        (np.ones((30, 4)), "unchecked"),
+        (np.outer(np.arange(1.0, 31.0) / 7, [0.3, -1.7, 2.1, 0.9]), "unchecked"),
+        (np.repeat([[1.0, 2.0, 3.0, 4.0], [4.0, 1.0, 0.0, 2.0]], 15, axis=0), "ok"),
+    ],
+    ids=["constant", "parallel", "two"],
+)
+def test_vectors_that_hardly_differ_have_an_answer(vectors, level, tmp_path):
+    result = audit(vectors)
+    assert result["space"].verdict.level == level
+    assert (level == "unchecked") == ("one direction" in result["space"].verdict.sentence)
+    result.save(tmp_path / "audit")

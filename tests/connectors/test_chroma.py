@@ -55,3 +55,11 @@ def test_a_server_that_is_not_there(monkeypatch):
     with pytest.raises(ConnectionFailedError, match="CHROMA_TOKEN") as absent:
         read_index(f"chroma://me:{SECRET}@127.0.0.1:9/plain")
     assert SECRET not in str(absent.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite", b"no data base at all"])
+def test_a_file_that_is_no_data_base_stays_as_it_is(tmp_path, content):
+    (tmp_path / "chroma.sqlite3").write_bytes(content)
+    with pytest.raises(InputError, match="no data base of SQLite"):
+        read_index(f"chroma:{tmp_path}/any")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [content]

@@ -66,3 +66,35 @@ def test_what_cannot_be_used_is_named(tmp_path):
     (tmp_path / "t.txt").write_text("one\ntwo", encoding="utf-8")
     with pytest.raises(InputError, match="received 2 texts for the 240 vectors"):
         read_index(f"{index_file(tmp_path, 'Flat')}?texts={tmp_path / 't.txt'}")
+
+
+@pytest.mark.parametrize("kind", ["IVF4,Flat", "IVF4,SQ8"])
+def test_ivf_with_ids_of_its_own(tmp_path, kind):
+    index = faiss.index_factory(DIMENSION, kind)
+    index.train(VECTORS)
+    own = np.random.default_rng(0).permutation(COUNT) * 7 + 3
+    index.add_with_ids(VECTORS, own)
+    index.remove_ids(own[:5])
+    faiss.write_index(index, str(tmp_path / "i.faiss"))
+    held = read_index(f"faiss:{tmp_path / 'i.faiss'}")
+    rows = {int(name): row for name, row in zip(held.ids, held.vectors, strict=True)}
+    assert sorted(rows) == sorted(own[5:].tolist())
+    np.testing.assert_allclose([rows[k] for k in own[5:]], VECTORS[5:], atol=0.1 if "SQ" in kind else 1e-6)
+    assert held.search.find(VECTORS[7:8], 1, 4) == [[str(own[7])]]
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS[5:]), encoding="utf-8")
+    with pytest.raises(InputError, match="Name a column of ids"):
+        read_index(f"faiss:{tmp_path / 'i.faiss'}?texts={tmp_path / 't.txt'}")
+
+
+def test_ivf_after_removal_and_with_ids_twice(tmp_path):
+    index = faiss.index_factory(DIMENSION, "IVF4,Flat")
+    index.train(VECTORS)
+    index.add(VECTORS)
+    index.remove_ids(np.arange(5))
+    faiss.write_index(index, str(tmp_path / "removed.faiss"))
+    held = read_index(f"faiss:{tmp_path / 'removed.faiss'}")
+    np.testing.assert_allclose(held.vectors, VECTORS[5:], atol=1e-6)
+    index.add_with_ids(VECTORS[:1], np.array([9]))
+    faiss.write_index(index, str(tmp_path / "twice.faiss"))
+    with pytest.raises(InputError, match="cannot be told by them"):
+        read_index(f"faiss:{tmp_path / 'twice.faiss'}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from poolscope import read_vectors
 from poolscope.connectors import Collection, as_collection, is_index, read_index
 from poolscope.connectors.collection import array_collection
 from poolscope.errors import InputError
@@ -166,3 +169,75 @@ def test_a_distance_that_is_none_is_refused():
     assert as_collection(MATRIX, distance="dot").distance == "dot"
     with pytest.raises(InputError, match="'euclid'; allowed: cosine, dot, l2"):
         as_collection(MATRIX, distance="euclid")
+
+
+@pytest.mark.parametrize("option", [{"limit": value} for value in ("a", 1.5, True, -1)] + [{"seed": -1}, {"seed": "a"}])
+def test_draws_are_of_whole_numbers(tmp_path, option):
+    np.save(tmp_path / "v.npy", MATRIX)
+    name = next(iter(option))
+    for read, source in ((read_index, tmp_path / "v.npy"), (as_collection, MATRIX)):
+        with pytest.raises(InputError, match=f"^{name}: received .* a whole number"):
+            read(source, **option)
+
+
+@pytest.mark.parametrize("source", [None, 5, [], b"v.npy"])
+def test_what_is_no_name_is_refused(source):
+    with pytest.raises(InputError, match="source: received"):
+        read_index(source)
+
+
+def test_vectors_of_no_dimension_are_refused_at_once(tmp_path):
+    np.save(tmp_path / "v.npy", np.zeros((10**10, 0), np.float32))
+    with pytest.raises(InputError, match=r"shape \(10000000000, 0\)"):
+        read_index(tmp_path / "v.npy")
+
+
+def test_one_text_for_all_vectors_is_refused(tmp_path):
+    np.savez(tmp_path / "v.npz", vectors=MATRIX, texts=np.array("one"))
+    with pytest.raises(InputError, match=r"texts of shape \(\) for 4 vectors"):
+        read_index(tmp_path / "v.npz")
+    with pytest.raises(InputError, match="received 1 texts"):
+        read_vectors(tmp_path / "v.npz")
+
+
+def test_a_column_twice_is_refused():
+    column = pa.array(MATRIX.tolist())
+    with pytest.raises(InputError, match="the column 'vector' more than once"):
+        as_collection(pa.table([column, column], names=["vector", "vector"]))
+
+
+def test_a_name_of_a_column_that_is_not_utf8_is_refused(tmp_path):
+    path = write(tmp_path / "v.parquet", table(pa.list_(pa.float32()), "vectorXX"))
+    path.write_bytes(path.read_bytes().replace(b"vectorXX", b"vector\xff\xfe"))
+    with pytest.raises(InputError, match=r"v\.parquet: damaged, or not"):
+        read_index(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes")
+def test_pipes_and_devices_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.parquet")
+    (tmp_path / "zero.parquet").symlink_to("/dev/zero")
+    for name in ("pipe", "zero"):
+        with pytest.raises(InputError, match="pipes are not read"):
+            read_index(tmp_path / f"{name}.parquet")
+
+
+@pytest.mark.parametrize("name", ["{}", "{}.npy", "{}.parquet", "{}.arrow", "{}.lance"])
+def test_names_that_are_too_long(name):
+    with pytest.raises(InputError, match=r"no such file|no vectors that poolscope knows"):
+        read_index(name.format("a" * 300))
+
+
+@pytest.mark.parametrize(
+    ("address", "package"),
+    [
+        ("chroma://me:hidden@[::1/x", "chromadb"),
+        ("qdrant://me:hidden@[::1/c", "qdrant_client"),
+        ("postgresql://me:hidden@[::1/b?table=t", "psycopg"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_and_not_shown(address, package):
+    pytest.importorskip(package)
+    with pytest.raises(InputError, match="whose host cannot be read") as refused:
+        read_index(address)
+    assert "hidden" not in str(refused.value)

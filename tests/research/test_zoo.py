@@ -85,3 +85,54 @@ def test_command(measured, tmp_path):
     assert "measured: 1 of 1" in shown
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"zoo.csv", "zoo.md", "zoo.html", "zoo.json", "models"} == names
+
+
+@pytest.mark.parametrize(
+    ("models", "words"),
+    [
+        ({"a/b": "x", "a b": "y"}, "'a/b' and 'a b', which share the folder"),
+        ({1: "x"}, "received 1; allowed: names and sources"),
+        ({"a": None}, "received None; allowed: names and sources"),
+        ([5], "received 5; allowed: names and sources"),
+        ({"a\ud800": "x"}, "names and sources"),
+        ({"..": "x"}, "not of points alone"),
+        ({"a" * 300: "x"}, "at most 200 bytes"),
+        ("builtin:wordllama", "allowed: a list of sources"),
+        (5, "allowed: a list of sources"),
+    ],
+)
+def test_names_that_cannot_be_used(tmp_path, models, words):
+    with pytest.raises(InputError, match=words):
+        zoo(models, TEXTS, output=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seed", [-1, "a", 1.5, True])
+def test_the_seed_is_a_whole_number(tmp_path, seed):
+    with pytest.raises(InputError, match="seed: received"):
+        zoo({"gone": MODELS["gone"]}, TEXTS, output=tmp_path, seed=seed)
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "folder"])
+def test_an_output_that_cannot_be_a_folder(tmp_path, place):
+    (tmp_path / "file").write_text("kept", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "models").write_text("kept", encoding="utf-8")
+    with pytest.raises(InputError, match="is a file; allowed is a folder"):
+        zoo({"gone": MODELS["gone"]}, TEXTS, output=tmp_path / place)
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
+
+
+@pytest.mark.parametrize("damage", ["status", "numbers", "deep"])
+def test_what_is_not_whole_is_measured_anew(measured, tmp_path, damage):
+    folder, _ = measured
+    models = {"one": MODELS["one"]}
+    numbers = folder / "models" / "one" / "numbers.json"
+    zoo(models, TEXTS, output=folder, cache=False)
+    content = json.loads(numbers.read_text(encoding="utf-8"))
+    content["row"].pop(damage, None)
+    broken = "[" * 100_000 if damage == "deep" else json.dumps(content)
+    numbers.write_text(broken, encoding="utf-8")
+    said = []
+    assert zoo(models, TEXTS, output=folder, cache=False, say=said.append).measured == 1
+    assert "one: loading" in said

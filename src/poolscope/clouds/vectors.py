@@ -238,6 +238,7 @@ def _checked(parts: Mapping[str, Any], source: str) -> Vectors:
 def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...] | None:
     if values is None:
         return None
+    values = values.reshape(1) if getattr(values, "ndim", 1) == 0 else values
     strings = [None if is_missing(value) else str(value) for value in values]
     if len(strings) != count or None in strings:
         raise InputError(

@@ -21,6 +21,8 @@ from poolscope.connectors.base import (
     chosen,
     guess,
     guessed_notes,
+    is_file,
+    is_folder,
     string_or_none,
 )
 from poolscope.errors import InputError, reading
@@ -88,6 +90,8 @@ def is_vector_type(kind: Any) -> bool:
 def arrow_fields(schema: pa.Schema, wanted: Fields, source: str) -> Fields:
     """The columns of vectors, texts, ids and groups: as named, or by their names and types."""
     names = list(schema.names)
+    if double := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{source}: received the column '{double}' more than once; allowed: each once. Rename one.")
     lists = [name for name in names if is_vector_type(schema.field(name).type)]
     only = lists[0] if len(lists) == 1 else None
     vector = chosen("vectors", wanted.vector, names, guess(lists, VECTORS, VECTOR_HINTS) or only, source)
@@ -120,16 +124,16 @@ def is_arrow_source(name: str) -> bool:
     if path.suffix.lower() == ".parquet":
         return True
     if path.suffix.lower() in FORMATS:
-        return path.is_file() and _has_vectors(path)
-    return path.is_dir() and next(path.rglob("*.parquet"), None) is not None
+        return is_file(path) and _has_vectors(path)
+    return is_folder(path) and next(path.rglob("*.parquet"), None) is not None
 
 
 def _has_vectors(path: Path) -> bool:
     try:
         schema = _dataset(path).schema
-    except (pa.ArrowException, OSError, InputError):
+        return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, InputError):
         return False
-    return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
 
 
 def _dataset(path: Path) -> Any:
@@ -137,17 +141,18 @@ def _dataset(path: Path) -> Any:
 
     kind = FORMATS.get(path.suffix.lower(), "parquet")
     if path.is_dir():
-        return ds.dataset(sorted(map(str, path.rglob("*.parquet"))), format=kind)
+        return ds.dataset(sorted(str(file) for file in path.rglob("*.parquet") if file.is_file()), format=kind)
     return ds.dataset(str(path), format=kind)
 
 
 def open_arrow(name: str, fields: Fields) -> ArrowConnector:
     """A file, or all Parquet files of a folder in the order of their names."""
     path = Path(name)
-    if not path.exists():
-        raise InputError(f"{name}: there is no such file or folder. Check the spelling.")
+    if not is_file(path) and not is_folder(path):
+        raise InputError(f"{name}: there is no such file or folder (pipes are not read). Check the spelling.")
     with reading(path.name, "Write it again.", kind=InputError, is_not="a table that Arrow can read"):
         dataset = _dataset(path)
+        _ = dataset.schema.names  # decoded only here
 
     def scan(columns: list[str], size: int) -> Any:
         # One file after the other, so that rows come in their order.
@@ -160,6 +165,7 @@ def table_connector(source: Any, fields: Fields) -> ArrowConnector:
     """A table in memory: Arrow, pandas, polars, a data set."""
     with reading("table", "Give every row a list of numbers.", kind=InputError, is_not="what Arrow can read"):
         table = pa.table(source.with_format("arrow")[:] if hasattr(source, "with_format") else source)
+        _ = table.schema.names  # decoded only here
 
     def scan(columns: list[str], size: int) -> Any:
         return table.select(columns).to_batches(max_chunksize=size)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,13 +155,41 @@ def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str)
     return Fields(wanted.vector, text, wanted.id, group)
 
 
+def is_file(path: Path) -> bool:
+    """Whether it is a plain file; a name that the system refuses, such as one too long, is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; a name that the system refuses is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def split_address(address: str) -> SplitResult:
+    """The parts of an address; one that is none is refused without being shown, as it may hold a password."""
+    try:
+        return urlsplit(address)
+    except ValueError as error:
+        scheme = address.partition(":")[0]
+        raise InputError(
+            f"{scheme}: received an address whose host cannot be read; allowed: {scheme}://host:port/…, an address "
+            f"of IPv6 in brackets. Check the brackets."
+        ) from error
+
+
 def safe_name(address: str) -> str:
     """An address without user, password and query, for screens, files and errors.
 
     >>> safe_name("postgresql://me:secret@host:5432/base?table=t&sslpassword=p")
     'postgresql://host:5432/base'
     """
-    parts = urlsplit(address)
+    parts = split_address(address)
     place = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, place, parts.path, "", "")) if parts.netloc else address.partition("?")[0]
 
@@ -171,7 +200,7 @@ def without_secrets(address: str) -> str:
     >>> without_secrets("postgresql://me:secret@host/base?table=t&password=p"), without_secrets("my:vectors.npy")
     ('postgresql://me@host/base?table=t', 'my:vectors.npy')
     """
-    parts = urlsplit(address)
+    parts = split_address(address)
     if not parts.netloc:
         return address
     user, at, place = parts.netloc.rpartition("@")

@@ -20,6 +20,7 @@ from poolscope.connectors.base import (
     Search,
     failed,
     guessed_notes,
+    is_file,
     metadata_fields,
     safe_name,
     string_or_none,
@@ -33,6 +34,7 @@ DOCUMENT = "document"
 _DISTANCES: dict[str, Distance] = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
 _REMEDY = "Check the address, that the server runs, and the token (CHROMA_TOKEN)."
 _LOOK = 20
+_HEADER = b"SQLite format 3\0"
 
 
 def accepts(name: str) -> bool:
@@ -69,7 +71,11 @@ def _folder(name: str, shown: str) -> tuple[Path, str]:
     """The folder of the data base, and what stands behind it."""
     whole = Path(name.partition("?")[0]).expanduser()
     for folder, collection in ((whole, ""), (whole.parent, whole.name)):
-        if (folder / "chroma.sqlite3").is_file():
+        base = folder / "chroma.sqlite3"
+        if is_file(base):
+            with base.open("rb") as file:  # before a client opens it, which would fill an empty file with tables
+                if file.read(len(_HEADER)) != _HEADER:
+                    raise InputError(f"{shown}: {base} is no data base of SQLite. Name the folder of a Chroma store.")
             return folder, collection
     raise InputError(f"{shown}: neither {whole} nor the folder above holds a chroma.sqlite3. Check the spelling.")
 

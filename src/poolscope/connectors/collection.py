@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import BATCH, DISTANCES, Batch, Connector, Distance, Search, string_or_none
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000
@@ -183,8 +183,8 @@ def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> 
     """
     if connector.distance not in (None, *DISTANCES):
         raise InputError(f"{connector.name}: distance {connector.distance!r}; allowed: {', '.join(DISTANCES)}.")
-    draw = _Draw(connector.name, MOST_ROWS if limit is None else limit, seed)
     try:
+        draw = _Draw(connector.name, *draw_settings(limit, seed))
         for batch in connector.batches(BATCH):
             draw.add(batch)
         collection = draw.collection(connector)
@@ -194,6 +194,16 @@ def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> 
     if collection.search is None or collection.search.exact:  # nothing more will be asked of the store
         collection.close()
     return collection
+
+
+def draw_settings(limit: Any, seed: Any) -> tuple[int, int]:
+    """How many rows are drawn (0: all), and the seed: both checked.
+
+    >>> draw_settings(None, 0)
+    (100000, 0)
+    """
+    most = MOST_ROWS if limit is None else whole_number(limit, "limit", least=0)
+    return most, whole_number(seed, "seed", least=0)
 
 
 def close_connector(connector: Connector | None) -> None:

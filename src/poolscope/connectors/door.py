@@ -17,7 +17,7 @@ from poolscope.clouds.vectors import Vectors
 from poolscope.connectors import chroma, faiss_files, lance, postgres, qdrant
 from poolscope.connectors.arrow import is_arrow_source, open_arrow, table_connector
 from poolscope.connectors.base import DISTANCES, Connector, ConnectorKind, Distance, Fields
-from poolscope.connectors.collection import Collection, array_collection, gather
+from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
 from poolscope.connectors.numpy_files import is_numpy, open_numpy
 from poolscope.errors import InputError
 from poolscope.extensions import load_extensions
@@ -148,7 +148,13 @@ def read_index(
     ('one text', 'another')
 
     """
-    name = os.fspath(source)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+    if not isinstance(name, str):
+        raise InputError(
+            f"source: received {type(name).__name__}; allowed: a path or an address. Arrays and tables in memory go to "
+            f"audit as they are."
+        )
+    draw_settings(limit, seed)  # before a store is opened
     kind = kind_of(name)
     if kind is None:
         allowed = ", ".join(each.words for each in CONNECTORS.values())

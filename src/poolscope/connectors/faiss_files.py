@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.connectors.base import Batch, Distance, Fields, Search, in_batches
+from poolscope.connectors.base import Batch, Distance, Fields, Search, in_batches, is_file
 from poolscope.errors import InputError, reading, require
 from poolscope.texts import read_texts
 
@@ -30,7 +30,7 @@ def open_faiss(name: str, fields: Fields) -> FaissConnector:
     """The index of the file; texts of the file that `?texts=` names."""
     place, _, query = name.removeprefix(PREFIX).partition("?")
     path = Path(place).expanduser()
-    if not path.is_file():
+    if not is_file(path):
         raise InputError(f"{PREFIX}{place}: there is no such file. Check the spelling.")
     texts = parse_qs(query).get("texts", [None])[0]
     faiss = require("faiss", "faiss")
@@ -50,8 +50,10 @@ class FaissConnector:
         self.notes: Sequence[str] = ()
         self._ids, self._inner = self._numbered(faiss)
         self._ivf = faiss.try_extract_index_ivf(self._inner)
-        if self._ivf is not None:
-            self._ivf.make_direct_map()
+        self._by_id = self._ivf is not None and not self._has_direct_map()
+        if self._by_id:
+            self._ids = self._own_ids(faiss)
+            self.notes = ("Rows are in the order of their ids: an IVF index does not keep that of insertion.",)
         self._texts = None if texts is None else self._sidecar(texts, fields)
         self.search = self._search(faiss)
 
@@ -62,8 +64,36 @@ class FaissConnector:
             return faiss.vector_to_array(mapped.id_map), faiss.downcast_index(mapped.index)
         return np.arange(self._index.ntotal), mapped
 
+    def _has_direct_map(self) -> bool:
+        """Whether the rows of an IVF index are numbered from 0, so that they can be told by their places."""
+        try:
+            self._ivf.make_direct_map()
+        except RuntimeError:
+            return False
+        return True
+
+    def _own_ids(self, faiss: Any) -> NDArray[np.int64]:
+        """The ids that an IVF index stores itself (add_with_ids, remove_ids), in their order."""
+        ivf, lists = faiss.downcast_index(self._ivf), self._ivf.invlists
+        sizes = [(k, lists.list_size(k)) for k in range(lists.nlist)]
+        parts = [np.array(faiss.rev_swig_ptr(lists.get_ids(k), size)) for k, size in sizes if size]
+        ids = np.unique(np.concatenate(parts)).astype(np.int64)
+        mapped, kind = hasattr(faiss.downcast_index(self._index), "id_map"), type(ivf).__name__
+        if mapped or "FastScan" in kind or len(ids) != self._index.ntotal:
+            raise InputError(
+                f"{self.name}: received {self._index.ntotal:,} vectors in a {kind} with {len(ids):,} ids that do not "
+                f"run from 0; its vectors cannot be told by them. Keep them in a file (.npy) and name that."
+            )
+        self._ivf.set_direct_map_type(faiss.DirectMap.Hashtable)
+        return ids
+
     def _sidecar(self, texts: str, fields: Fields) -> list[str | None]:
         """The text of each row: by id where the file has a column of ids, otherwise by its place."""
+        if self._by_id and fields.id is None:
+            raise InputError(
+                f"{texts}: received texts without ids for {self.name}, whose rows have ids of their own and no order; "
+                f"texts are needed by id. Name a column of ids (--id-column)."
+            )
         corpus = read_texts(texts, column=fields.text, id_column=fields.id)
         known = dict(zip(corpus.ids, corpus.texts, strict=True))
         if fields.id is None and corpus.report.read != len(self._ids):
@@ -72,14 +102,17 @@ class FaissConnector:
                 f"one a vector is needed, in their order. Name a column of ids (--id-column)."
             )
         names = map(str, self._ids.tolist() if fields.id is not None else range(len(self._ids)))
-        self.notes = tuple(corpus.report.notes())
+        self.notes = (*self.notes, *corpus.report.notes())
         return [known.get(name) for name in names]
 
     def batches(self, size: int) -> Iterator[Batch]:
         """In the order of the rows."""
         for part in in_batches(len(self._ids), size):
             try:
-                vectors = self._inner.reconstruct_n(part.start, part.stop - part.start)
+                if self._by_id:
+                    vectors = self._inner.reconstruct_batch(self._ids[part])
+                else:
+                    vectors = self._inner.reconstruct_n(part.start, part.stop - part.start)
             except RuntimeError as error:
                 kind = type(self._inner).__name__
                 raise InputError(
@@ -98,7 +131,7 @@ class FaissConnector:
                 make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
                 params = make(efSearch=value) if hnsw else make(nprobe=value)
             _, found = self._inner.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
-            return [[str(self._ids[k]) for k in row if k >= 0] for row in found.tolist()]
+            return [[str(k if self._by_id else self._ids[k]) for k in row if k >= 0] for row in found.tolist()]
 
         if not kind:
             exact = "Flat" in type(self._inner).__name__

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.arrow import ArrowConnector
-from poolscope.connectors.base import Distance, Fields, Search, failed
+from poolscope.connectors.base import Distance, Fields, Search, failed, is_folder
 from poolscope.errors import InputError, require
 
 PREFIX = "lancedb:"
@@ -20,7 +20,7 @@ _VALUES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 def accepts(name: str) -> bool:
     """Is it a table of LanceDB, or the folder of one?"""
-    return name.startswith(PREFIX) or (name.rstrip("/").endswith(ENDING) and Path(name).is_dir())
+    return name.startswith(PREFIX) or (name.rstrip("/").endswith(ENDING) and is_folder(Path(name)))
 
 
 def open_lance(name: str, fields: Fields) -> LanceConnector:
@@ -29,7 +29,7 @@ def open_lance(name: str, fields: Fields) -> LanceConnector:
     folder, table = place.parent, place.name.removesuffix(ENDING)
     lancedb = require("lancedb", "lancedb")
     shown = f"{PREFIX}{folder / table}"
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise InputError(f"{shown}: there is no folder {folder}. Check the spelling.")
     try:
         base = lancedb.connect(str(folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.clouds.vectors import numpy_parts
-from poolscope.connectors.base import Batch, Distance, Fields, in_batches
+from poolscope.connectors.base import Batch, Distance, Fields, in_batches, is_file
 from poolscope.errors import InputError
 
 
@@ -21,12 +21,13 @@ class NumpyConnector:
         named = {"vectors": fields.vector, "texts": fields.text, "ids": fields.id, "labels": fields.group}
         self._parts = numpy_parts(path, {part: name for part, name in named.items() if name is not None})
         shape = self._parts["vectors"].shape
-        if len(shape) != 2:
+        if len(shape) != 2 or not shape[1]:
             raise InputError(f"{path.name}: received an array of shape {shape}; needed: a matrix, one row a vector.")
         for part, values in self._parts.items():
             if values.shape[:1] != shape[:1]:
                 raise InputError(
-                    f"{path.name}: received {len(values)} {part} for {shape[0]} vectors; one a vector is needed."
+                    f"{path.name}: received {part} of shape {values.shape} for {shape[0]} vectors; "
+                    f"one a vector is needed."
                 )
         self.notes: Sequence[str] = ()
 
@@ -50,6 +51,6 @@ def is_numpy(name: str) -> bool:
 def open_numpy(name: str, fields: Fields) -> NumpyConnector:
     """The file of that name."""
     path = Path(name)
-    if not path.is_file():
+    if not is_file(path):
         raise InputError(f"{name}: there is no such file. Check the spelling, or write it with numpy.save.")
     return NumpyConnector(path, fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from poolscope.connectors.base import (
     guess,
     guessed_notes,
     safe_name,
+    split_address,
     string_or_none,
 )
 from poolscope.errors import InputError, require
@@ -58,7 +59,7 @@ def accepts(name: str) -> bool:
 def open_postgres(name: str, fields: Fields) -> PostgresConnector:
     """The table that the address names."""
     psycopg = require("psycopg", "pgvector")
-    parts = urlsplit(name)
+    parts = split_address(name)
     asked = dict(parse_qsl(parts.query))
     table = asked.get("table")
     shown = safe_name(name)

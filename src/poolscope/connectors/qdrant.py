@@ -23,6 +23,7 @@ from poolscope.connectors.base import (
     failed,
     guess,
     guessed_notes,
+    is_file,
     metadata_fields,
     safe_name,
     string_or_none,
@@ -60,7 +61,7 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
             opened = client(url=address, api_key=key, timeout=30, check_compatibility=False)
         else:
             folder = Path(place.removeprefix(PREFIX)).expanduser()
-            if not (folder / "meta.json").is_file():
+            if not is_file(folder / "meta.json"):
                 raise InputError(f"{shown}: {folder} is no folder of Qdrant. Check the spelling.")
             opened = client(path=str(folder))
     except InputError:

@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 MOST_VECTORS, _MOST_NEIGHBOURS = 5000, 1000
 _ROTATIONS = 5
 _K = 10
+# Unit vectors in single precision that spread less than this point in one direction, but for rounding.
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -153,7 +155,7 @@ def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estim
         projected = (centred @ directions) ** 2
     kept = energies > 1e-12 * max(float(energies[-1]), 1e-300)
     singular = np.sqrt(energies[kept])
-    if not len(singular) or singular.sum() == 0:
+    if not len(singular) or energies.sum() < _ROUNDING:
         return Estimate(0.0), np.zeros_like(energies)
     shares = singular / singular.sum()
     entropy = float(-(shares * np.log(shares)).sum())

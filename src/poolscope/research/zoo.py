@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import EncoderOptions, as_encoder
 from poolscope.encoders.base import TokenEncoder
-from poolscope.errors import InputError
-from poolscope.files import replaced_files, write_json
+from poolscope.errors import InputError, whole_number
+from poolscope.files import check_folder, replaced_files, write_json
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.tokens.measure import token_statistics
@@ -50,6 +50,7 @@ from poolscope.texts.records import BUILTIN
 MODELS, NUMBERS, AUDIT = "models", "numbers.json", "audit"
 TABLE, MARKDOWN, PAGE, JSON = "zoo.csv", "zoo.md", "zoo.html", "zoo.json"
 LAYER_TEXTS, TRACE_BOUND = 64, 2.0
+_LONGEST_NAME = 200
 
 # Numbers of the table in their order, and what the heading of their column says.
 COLUMNS = {
@@ -167,11 +168,12 @@ def zoo(
     Zoo(models 1, measured 1, texts 12)
 
     """
-    named = dict(models) if isinstance(models, Mapping) else {short_name(source): source for source in models}
-    if not named or (not isinstance(models, Mapping) and len(named) != len(list(models))):
-        raise InputError(f"models: received {list(models)!r}; needed: one or more models with different names.")
+    named = _named(models)
+    seed = whole_number(seed, "seed", least=0)
+    folder = check_folder(output)
+    check_folder(folder / MODELS)
     corpus = read_texts(BUILTIN if texts is None else texts, limit=limit, seed=seed)
-    run = _Run(Path(output), corpus, seed, cache, options, say or (lambda message: None))
+    run = _Run(folder, corpus, seed, cache, options, say or (lambda message: None))
     (run.folder / MODELS).mkdir(parents=True, exist_ok=True)
     runs = tuple(run.of(name, source) for name, source in named.items())
     made = provenance(settings={"models": named, "limit": limit, "seed": seed, **options})
@@ -179,6 +181,46 @@ def zoo(
     result = Zoo(run.about, runs, provenance={**made, "versions": versions()})
     _save(result, run)
     return result
+
+
+def _named(models: Any) -> dict[str, str]:
+    """The sources of the models by their names, each of which has a folder of its own."""
+    if isinstance(models, str) or not isinstance(models, Iterable):
+        raise InputError(f"models: received {models!r}; allowed: a list of sources, or names with sources. Pass one.")
+    pairs = [*models.items()] if isinstance(models, Mapping) else [(source, source) for source in models]
+    for word in (word for pair in pairs for word in pair):
+        if not isinstance(word, str) or not word.strip() or not _is_writable(word):
+            raise InputError(f"models: received {word!r}; allowed: names and sources that are strings. Pass such ones.")
+    if not isinstance(models, Mapping):
+        pairs = [(short_name(source), source) for _, source in pairs]
+    named = dict(pairs)
+    if not named or len(named) != len(pairs):
+        sources = [source for _, source in pairs]
+        raise InputError(f"models: received {sources!r}; needed: one or more models with different names.")
+    folders: dict[str, str] = {}
+    for name in named:
+        folder = _folder_name(name)
+        if folder.strip(".") == "" or len(folder.encode()) > _LONGEST_NAME:
+            raise InputError(
+                f"models: received the name {name[:80]!r}; allowed: one that can name a folder, of at most "
+                f"{_LONGEST_NAME} bytes and not of points alone. Give the model another name."
+            )
+        if folder in folders:
+            raise InputError(
+                f"models: received the names {folders[folder]!r} and {name!r}, which share the folder {folder!r}; each "
+                f"needs one of its own. Rename one."
+            )
+        folders[folder] = name
+    return named
+
+
+def _is_writable(word: str) -> bool:
+    """Whether it can be written as UTF-8: half of a surrogate pair cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "__", name)
 
 
 @dataclass(frozen=True)
@@ -203,7 +245,7 @@ class _Run:
 
     def place(self, name: str) -> Path:
         """The folder of a model."""
-        return self.folder / MODELS / re.sub(r"[^\w.-]+", "__", name)
+        return self.folder / MODELS / _folder_name(name)
 
     def of(self, name: str, source: str) -> dict[str, Any]:
         """The row of a model: read where it is there for the same texts and settings, else measured and written."""
@@ -239,9 +281,13 @@ class _Run:
     def _kept(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         try:
             content = json.loads((self.place(name) / NUMBERS).read_text(encoding="utf-8"))
-            return dict(content["row"]) if content["for"] == json.loads(json.dumps(wanted)) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            row = dict(content["row"])
+            same = content["for"] == json.loads(json.dumps(wanted)) and row["model"] == name
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        whole = row.get("status") == MEASURED and {"source", "reason", "numbers", "levels"} <= set(row)
+        whole = whole and all(isinstance(row[part], dict) for part in ("numbers", "levels"))
+        return row if same and whole else None
 
     def _measure(self, encoder: TokenEncoder) -> tuple[dict[str, Estimate], Audit, list[str]]:
         texts, notes = self.corpus.texts, list[str]()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import (
+    NOT_APPLICABLE,
+    Action,
+    Answer,
+    Number,
+    Question,
+    TableView,
+    Threshold,
+    unchecked,
+)
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.spectrum import Spectrum, spectrum
@@ -19,6 +28,8 @@ def answer(subject: Subject) -> Answer:
         return unchecked("space", f"{len(vectors)} different vectors are too few ({_LEAST_VECTORS} are needed)")
     measured = spectrum(vectors, seed=subject.seed)
     rank, share = measured.effective_rank, measured.largest_share
+    if rank.floor is None:
+        return Answer("space", judge(measured, subject.thresholds))
     return Answer(
         "space",
         judge(measured, subject.thresholds),
@@ -41,6 +52,8 @@ def answer(subject: Subject) -> Answer:
 def judge(measured: Spectrum, limits: Thresholds) -> Verdict:
     """The more serious of little room and of one dimension; `watch` at most, as both cost and neither breaks."""
     rank, kept = measured.effective_rank, measured.kept
+    if rank.floor is None:
+        return Verdict("unchecked", f"{NOT_APPLICABLE}all vectors point in one direction.")
     number = measured.dimension_number
     sentence = (
         f"The vectors spread in about {rank.value:.0f} of {measured.dimension} directions (as many without any "
