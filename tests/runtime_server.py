@@ -119,6 +119,10 @@ class Server:
             vectors = [[*row, *row] for row in vectors]
         if self.fault == "tokens":
             vectors = [[row, row] for row in vectors]
+        if self.fault == "one token":
+            vectors = [[row] for row in vectors]
+        if self.fault.startswith("number "):  # in place of every number
+            vectors = [[json.loads(self.fault.removeprefix("number "))] * len(row) for row in vectors]
         return vectors
 
 
@@ -149,6 +153,11 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(b'{"data": [')
                 self.close_connection = True
                 return None
+            if server.fault.startswith("drips"):
+                self._drip(in_headers=server.fault == "drips headers")
+                return None
+            if server.fault == "long":
+                return 200, [0.0] * 2_000_000
             if server.fault == "slow":
                 time.sleep(2)
             texts = body.get("input", body.get("inputs"))
@@ -156,10 +165,21 @@ def _handler(server: Server) -> type[BaseHTTPRequestHandler]:
                 return 422, {"error": "empty"}
             return self._embedded(texts)
 
+        def _drip(self, *, in_headers: bool) -> None:
+            """A byte now and then, for longer than any test waits."""
+            self.close_connection = True
+            start = b"HTTP/1.1 200 OK\r\nX: " if in_headers else b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+            self.wfile.write(start)
+            for _ in range(60):
+                self.wfile.write(b"1")
+                time.sleep(0.05)
+
         def _embedded(self, texts: list[str]) -> tuple[int, Any]:
             path = self.path
             if path == "/v1/embeddings":
                 rows = [{"embedding": row, "index": k} for k, row in enumerate(server.embed(texts))]
+                if server.fault.startswith("index "):
+                    rows = [row | {"index": json.loads(server.fault.removeprefix("index "))} for row in rows]
                 return 200, {"data": rows[::-1]}  # in any order: `index` says which is which
             if path == "/embed":
                 return 200, server.embed(texts)

@@ -203,3 +203,35 @@ def test_the_command_refuses_what_cannot_be(folder):
     ):
         with pytest.raises(InputError, match=words):
             invoke("runtime", *arguments)
+
+
+@pytest.mark.parametrize("number", ["1.0", "3e38", "-0.25"])
+def test_one_vector_for_all_texts_is_a_finding(embedding, folder, number):
+    check = check_runtime(embedding("right", f"number {number}"), folder, TEXTS)
+    assert check.match.constant
+    assert check.verdict.level == "repair"
+    assert "gives the same vector for every text" in check.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"endpoint": 5}, "endpoint: received int"),
+        ({"endpoint": {5: 1}}, "endpoint: received dict"),
+        ({"endpoint": {"nope": 1}}, "endpoint: received the setting 'nope'; allowed: model, protocol"),
+        ({"endpoint": {"url": "http://host"}}, "endpoint: received the setting 'url'"),
+        ({"endpoint": {"timeout": "a"}}, "timeout: received 'a'"),
+        ({"endpoint": {"timeout": 1e30}}, r"timeout: received 1e\+30"),
+        ({"endpoint": {"key_variable": 5}}, "key_variable: received 5"),
+        ({"texts": [1, 2]}, "texts: entry 0 is of type int"),
+        ({"served": 5}, "served .*: received int"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(embedding, folder, arguments, words):
+    with pytest.raises(InputError, match=words):
+        check_runtime(embedding("right"), folder, **arguments)
+
+
+def test_the_name_of_the_model_goes_before_that_of_the_settings(embedding, server, folder):
+    check_runtime(embedding("right"), folder, model="first", endpoint={"model": "second"})
+    assert server.asked[-1]["model"] == "first"

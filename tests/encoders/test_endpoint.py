@@ -70,13 +70,28 @@ FAULTS = {
     "changing": "gave vectors of dimension",
     "tokens": r"one vector a token \(2 × 6\)",
     "slow": "no answer within 0.3 seconds",
+    "drips body": "no answer within 0.3 seconds",
+    "drips headers": "no answer within 0.3 seconds",
+    "long": "the answer is longer than 6,291,456 bytes",
+    "one token": r"one vector a token \(1 × 6\)",
+    "index 0": "the vectors have the index 0, 0, 0, 0, …; needed: each number from 0 to 4 once",
+    "index -1": "the vectors have the index -1",
+    'index "x"': "the vectors have the index 'x'",
+    "index true": "the vectors have the index True",
+    f"index {10**30}": "the vectors have the index 1000000000",
+    'number "1.0"': "hold what is no number",
+    "number true": "hold what is no number",
+    "number null": "hold what is no number",
+    "number {}": "hold what is no number",
+    f"number {10**4000}": "hold what is no number",
+    "number 1e39": "NaN or infinity",
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_bad_answer_is_one_line(server, fault):
     server.fault = fault
-    quick = {"timeout": 0.3, "retries": 0} if fault == "slow" else {}
+    quick = {"timeout": 0.3, "retries": 0} if fault == "slow" or "drips" in fault else {}
     with pytest.raises(EndpointError, match=FAULTS[fault]) as caught:
         endpoint(server, protocol="openai", concurrency=1, **quick).vectors(TEXTS)
     assert "\n" not in str(caught.value)
@@ -123,6 +138,13 @@ def test_a_key_is_sent_and_seen_nowhere_else(server, monkeypatch):
         assert SECRET not in seen
 
 
+def test_a_key_that_no_header_can_hold_is_not_shown(server, monkeypatch):
+    monkeypatch.setenv("POOLSCOPE_API_KEY", f"{SECRET}\n{SECRET}")
+    with pytest.raises(InputError, match="POOLSCOPE_API_KEY: the key in this variable holds a line break") as caught:
+        endpoint(server, protocol="openai").send(["a"])
+    assert SECRET not in str(caught.value)
+
+
 def test_secrets_of_an_address_are_refused_or_left_out():
     with pytest.raises(InputError, match="https://host/embed holds a user or password") as caught:
         Endpoint(f"https://me:{SECRET}@host/embed")
@@ -132,14 +154,31 @@ def test_secrets_of_an_address_are_refused_or_left_out():
     assert SECRET not in str(source.to_dict())
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/embed", "http://", "http://host:port/embed"])
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/embed", "http://", "http://host:port/embed", 5])
 def test_what_is_no_address_is_refused(url):
     with pytest.raises(InputError, match="allowed: an http or https address"):
         Endpoint(url)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"batch": 0}, {"concurrency": 0}, {"retries": -1}, {"timeout": 0}, {"protocol": "x"}]
+    "settings",
+    [
+        {"batch": 0},
+        {"batch": "a"},
+        {"concurrency": 0},
+        {"retries": -1},
+        {"timeout": 0},
+        {"timeout": "a"},
+        {"timeout": 1e30},
+        {"timeout": True},
+        {"timeout": float("nan")},
+        {"protocol": "x"},
+        {"key_variable": 5},
+        {"key_variable": ""},
+        {"model": 5},
+        {"dimensions": 0},
+        {"pause": -1},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(settings):
     with pytest.raises(InputError, match=f"{next(iter(settings))}: received"):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 
 from poolscope import encode, layers, socm, tempscale, windows
 from poolscope.encoders.patches import PatchEncoder
@@ -80,8 +83,6 @@ def test_a_folder_holds_both(tmp_path):
     processor().save_pretrained(tmp_path)
     clouds = encode(tmp_path, images=pictures())
     np.testing.assert_allclose(clouds[0], encode((model, processor()), images=pictures())[0], atol=1e-6)
-    from PIL import Image
-
     Image.fromarray(pictures()[0]).save(tmp_path / "picture.png")
     again = encode(tmp_path, images=[tmp_path / "picture.png"])
     np.testing.assert_allclose(again[0], clouds[0], atol=1e-6)
@@ -116,3 +117,76 @@ def test_wrong_inputs_are_refused(inputs, word):
 def test_a_model_of_texts_reads_no_images():
     with pytest.raises(PoolscopeError, match="reads input_ids"):
         encode((tiny_model("Bert"), tiny_tokenizer()), images=pictures())
+
+
+MODES = ("L", "LA", "P", "1", "I;16", "RGBA", "CMYK", "F")
+
+
+def in_mode(mode):
+    picture = Image.fromarray(pictures()[0])
+    return picture.convert("I").convert(mode) if mode == "I;16" else picture.convert(mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_images_of_every_mode_are_read_in_three_colours(mode):
+    model = (vision("ViT"), processor())
+    expected = encode(model, images=[in_mode(mode).convert("RGB")])[0]
+    np.testing.assert_allclose(encode(model, images=[in_mode(mode)])[0], expected, atol=1e-6)
+
+
+def closed():
+    picture = Image.new("RGB", (4, 4))
+    picture.close()
+    return picture
+
+
+NO_IMAGES = {
+    "flat": lambda: np.zeros((20, 24), np.uint8),
+    "four colours": lambda: np.zeros((20, 24, 4), np.uint8),
+    "empty": lambda: np.zeros((0, 24, 3), np.uint8),
+    "NaN": lambda: np.full((20, 24, 3), np.nan),
+    "object": lambda: np.full((20, 24, 3), None),
+    "complex": lambda: np.zeros((20, 24, 3), complex),
+    "int": lambda: 5,
+    "None": lambda: None,
+    "bytes": lambda: b"abc",
+    "list": lambda: [[1]],
+    "closed": closed,
+    "no pixels": lambda: Image.new("RGB", (0, 0)),
+    "name": lambda: "a\0",
+    "long name": lambda: "a" * 10_000,
+    "out of range": lambda: np.full((20, 24, 3), 1e30),
+}
+
+
+@pytest.mark.parametrize("kind", NO_IMAGES)
+def test_what_is_no_image_is_refused(kind):
+    with pytest.raises(InputError, match=r"^images: ") as caught:
+        encode((vision("ViT"), processor()), images=[NO_IMAGES[kind]()])
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_images_are_refused(tmp_path, monkeypatch):
+    model = (vision("ViT"), processor())
+    Image.new("RGB", (40, 40)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    (tmp_path / "damaged.png").write_bytes((tmp_path / "large.png").read_bytes()[:50])
+    names = ["large.png", "damaged.png", "."]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        names.append("pipe")
+    for name in names:
+        with pytest.raises(InputError, match="cannot be read as an image"):
+            encode(model, images=[tmp_path / name])
+
+
+@pytest.mark.parametrize("wrong", [len, print, lambda **_: {"pixel_values": 5}, lambda **_: {}, tiny_tokenizer])
+def test_what_is_no_processor_is_refused(wrong):
+    with pytest.raises(InputError, match=r"^images: the processor"):
+        encode((vision("ViT"), wrong), images=pictures())
+
+
+@pytest.mark.parametrize("item", [["a", "b"], [[1], [1, 2]], None, [10**400], np.array([np.nan])])
+def test_what_is_no_sound_is_refused(item):
+    with pytest.raises(InputError, match="audio: entry 0 has"):
+        encode(whisper(), audio=[item])

@@ -13,6 +13,7 @@ from poolscope.auditing.questions.pooling import explain
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import Progress, as_encoder, pooling_report
 from poolscope.encoders.objects import as_vector_source
+from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
 from poolscope.runtimes.asking import Asked, ask
 from poolscope.runtimes.causes import Reference
@@ -106,9 +107,9 @@ def check_runtime(
 
     """
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
+    settings = _settings(endpoint, model)
     encoder = as_encoder(reference, **options)
-    named = {} if model is None else {"model": model}
-    source = as_vector_source(runtime, **named, **(endpoint or {})).resolved()
+    source = as_vector_source(runtime, **settings).resolved()
     declared = () if served is None else compare_declarations(served, encoder.card)
     probes = _probes(texts, list(encoder.card.prompts.values()))
     asked = ask(source, probes, progress=progress)
@@ -138,9 +139,25 @@ def check_runtime(
     )
 
 
+def _settings(endpoint: Any, model: str | None) -> dict[str, Any]:
+    """The fields of `Endpoint` that are set, the name of the model among them."""
+    if not isinstance(endpoint, Mapping | None) or not all(isinstance(name, str) for name in endpoint or {}):
+        raise InputError(
+            f"endpoint: received {type(endpoint).__name__}; allowed: a dict of fields of Endpoint by their names, such "
+            f"as {{'timeout': 10}}. Pass one."
+        )
+    return {**(endpoint or {}), **({} if model is None else {"model": model})}
+
+
 def _probes(texts: Any, prompts: list[str]) -> list[str]:
     """The built-in probes, and up to 64 of the user's own texts, drawn evenly."""
-    own = [] if texts is None else [text for text in as_texts(texts) if text.strip()]
+    listed = [] if texts is None else list(as_texts(texts))
+    for position, text in enumerate(listed):
+        if not isinstance(text, str):
+            raise InputError(
+                f"texts: entry {position} is of type {type(text).__name__}; allowed: strings. Pass the texts."
+            )
+    own = [text for text in listed if text.strip()]
     drawn = [own[k] for k in np.linspace(0, len(own) - 1, min(len(own), MOST_TEXTS)).astype(int)] if own else []
     return list(dict.fromkeys([*probe_texts(prompts), *drawn]))
 

@@ -8,6 +8,7 @@ from an environment variable when a request is sent; no result, message, log or 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
-from poolscope.encoders.http import EndpointError, NotServedError, post
-from poolscope.errors import InputError
+from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
+from poolscope.errors import InputError, whole_number
 
 Array = NDArray[np.float32]
 
 KEY_VARIABLE = "POOLSCOPE_API_KEY"
 BATCH, CONCURRENCY, RETRIES, TIMEOUT = 32, 4, 4, 60.0
+# Bytes of an answer that are read for each text: 16,384 numbers of 20 digits take a third of it.
+_BYTES_A_TEXT = 2**20
+_LONGEST_TIMEOUT = 86_400.0
+# What no header may hold: it would be refused by a message that shows the key.
+_NO_KEY = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
+
+
+_SHOWN = 20
+
+
+class _AnswerError(ValueError):
+    """What is wrong with an answer, without the address it came from."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,14 @@ def _openai_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
 def _openai_vectors(answer: Any) -> Any:
     """In the order of `index`, where the answer has one: it may come in another."""
     rows = answer["data"]
-    if all(isinstance(row.get("index"), int) for row in rows) and len({row["index"] for row in rows}) == len(rows):
+    indices = [row.get("index") for row in rows]
+    if any(index is not None for index in indices):
+        if not all(type(index) is int for index in indices) or sorted(indices) != list(range(len(rows))):
+            listed = ", ".join(repr(index)[:_SHOWN] for index in indices[:4])
+            raise _AnswerError(
+                f"the vectors have the index {listed}{', …' if len(indices) > 4 else ''}; needed: each number from 0 "
+                f"to {len(rows) - 1} once, or none at all. See to the server."
+            )
         rows = sorted(rows, key=lambda row: row["index"])
     return [row["embedding"] for row in rows]
 
@@ -124,8 +144,8 @@ class Endpoint:
 
     `url` may be the address of the server alone: then the known paths are tried. `key_variable` names the environment
     variable that holds the key; a key in the address itself is refused. `batch` texts go into a request and
-    `concurrency` requests run at a time; each may take `timeout` seconds, and is tried `retries` times more where the
-    server is busy (429), fails (5xx) or cannot be reached.
+    `concurrency` requests run at a time; each may take `timeout` seconds, until the last byte of its answer, and is
+    tried `retries` times more where the server is busy (429), fails (5xx) or cannot be reached.
     """
 
     url: str
@@ -144,10 +164,27 @@ class Endpoint:
         if self.protocol not in (None, *PROTOCOLS):
             raise InputError(f"protocol: received {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}.")
         for name, least in (("batch", 1), ("concurrency", 1), ("retries", 0)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise InputError(f"{name}: received {getattr(self, name)!r}; allowed: a whole number, {least} or more.")
-        if not 0 < self.timeout < float("inf"):
-            raise InputError(f"timeout: received {self.timeout!r}; allowed: a number of seconds above 0.")
+            whole_number(getattr(self, name), name, least=least)
+        if self.dimensions is not None:
+            whole_number(self.dimensions, "dimensions")
+        if not _is_number(self.timeout) or not 0 < self.timeout <= _LONGEST_TIMEOUT:
+            raise InputError(
+                f"timeout: received {_brief(self.timeout)}; allowed: a number of seconds above 0, at most "
+                f"{_LONGEST_TIMEOUT:,.0f} (a day). Pass one."
+            )
+        if not _is_number(self.pause) or not 0 <= self.pause <= _LONGEST_TIMEOUT:
+            raise InputError(
+                f"pause: received {_brief(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
+            )
+        if not isinstance(self.key_variable, str) or not self.key_variable:
+            raise InputError(
+                f"key_variable: received {_brief(self.key_variable)}; allowed: the name of an environment variable, "
+                f"such as {KEY_VARIABLE!r}. Pass one."
+            )
+        if not isinstance(self.model, str | None):
+            raise InputError(
+                f"model: received {_brief(self.model)}; allowed: the server's name for the model. Pass one."
+            )
 
     @property
     def name(self) -> str:
@@ -184,7 +221,7 @@ class Endpoint:
     def send(self, texts: Sequence[str], *, stopped: Callable[[], bool] = lambda: False) -> Array:
         """The vectors of one request (texts × d), checked: as many as texts, of one length, finite."""
         speaking = PROTOCOLS[self.protocol or "openai"]
-        headers = {} if (key := os.environ.get(self.key_variable)) is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if (key := self._key()) is None else {"Authorization": f"Bearer {key}"}
         answer = post(
             self.url,
             speaking.body(self, texts),
@@ -195,15 +232,28 @@ class Endpoint:
             pause=self.pause,
             key_variable=self.key_variable,
             stopped=stopped,
+            longest=min(LONGEST_ANSWER, (len(texts) + 1) * _BYTES_A_TEXT),
         )
         try:
             rows = speaking.vectors(answer)
+        except _AnswerError as error:
+            raise EndpointError(f"{shown(self.url)}: {error}") from None
         except (KeyError, TypeError, AttributeError):
             raise EndpointError(
                 f"{shown(self.url)}: the answer is not that of {self.protocol} ({_start(answer)}). Check the address "
                 f"and --protocol ({', '.join(PROTOCOLS)})."
             ) from None
         return checked_vectors(rows, texts, shown(self.url))
+
+    def _key(self) -> str | None:
+        """The key, if there is one; what cannot stand in a header is refused without being shown."""
+        key = os.environ.get(self.key_variable)
+        if key is not None and _NO_KEY.search(key):
+            raise InputError(
+                f"{self.key_variable}: the key in this variable holds a line break or another character that no header "
+                f"may hold; allowed: letters, digits and signs. Set it again."
+            )
+        return key
 
     # -- many requests ----------------------------------------------------------------------------------------------
 
@@ -254,20 +304,23 @@ def checked_vectors(rows: Any, texts: Sequence[str], where: str) -> Array:
     if not isinstance(rows, list) or len(rows) != len(texts):
         many = len(rows) if isinstance(rows, list) else type(rows).__name__
         raise EndpointError(f"{where}: gave {many} vectors for {len(texts)} texts; one each is needed. See to it.")
+    nested = next((row for row in rows if isinstance(row, list) and row and _is_listed(row[0])), None)
+    if nested is not None:
+        raise EndpointError(
+            f"{where}: gave one vector a token ({len(nested)} × {len(nested[0])}), not one a text. Switch "
+            f"pooling on in the server (for llama.cpp: --pooling mean)."
+        )
+    sizes = sorted({len(row) if isinstance(row, list) else 0 for row in rows})
     try:
-        table = np.asarray(rows, dtype=np.float32)
-    except (ValueError, TypeError):
-        sizes = sorted({len(row) if isinstance(row, list) else 0 for row in rows})
+        if len(sizes) > 1 or not all(isinstance(row, list) and _are_numbers(row) for row in rows):
+            raise TypeError
+        with np.errstate(over="ignore"):  # what is too large becomes infinity, which is refused below
+            table = np.asarray(rows, dtype=np.float32).reshape(len(rows), -1)
+    except (ValueError, TypeError, OverflowError):
         raise EndpointError(
             f"{where}: the vectors of one request have the dimensions {', '.join(map(str, sizes))}, or hold what "
             f"is no number; needed: one dimension. Check that one model answers at this address."
         ) from None
-    if table.ndim == 3 and table.shape[1] > 1:
-        raise EndpointError(
-            f"{where}: gave one vector a token ({table.shape[1]} × {table.shape[2]}), not one a text. Switch "
-            f"pooling on in the server (for llama.cpp: --pooling mean)."
-        )
-    table = table.reshape(len(table), -1)
     if not table.shape[1] or not np.isfinite(table).all():
         wrong = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0]) if table.shape[1] else 0
         raise EndpointError(
@@ -277,19 +330,37 @@ def checked_vectors(rows: Any, texts: Sequence[str], where: str) -> Array:
     return table
 
 
+def _is_listed(value: Any) -> bool:
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
+
+
+def _are_numbers(row: list[Any]) -> bool:
+    """Are all entries single numbers, of JSON or of the library of an embedding object?"""
+    kinds = set(map(type, row))
+    return not any(issubclass(kind, str | bytes | bool | np.bool_ | list | dict | type(None)) for kind in kinds)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _brief(value: Any) -> str:
+    return repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
+
+
 def _ends(protocol: str) -> tuple[str, ...]:
     return ("/embeddings",) if protocol == "openai" else (PROTOCOLS[protocol].path,)
 
 
 def _check_address(url: str) -> None:
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url if isinstance(url, str) else "")
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable, parts = False, urlsplit("")
     if not usable:
         raise InputError(
-            f"url: received {url.split('@')[-1]!r}; allowed: an http or https address, such as "
+            f"url: received {str(url).split('@')[-1]!r}; allowed: an http or https address, such as "
             f"http://localhost:8000/v1/embeddings. Write one."
         )
     if parts.username or parts.password:

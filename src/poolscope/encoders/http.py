@@ -1,24 +1,29 @@
 """One request that is tried again where that can help, by the standard library alone.
 
-Every failure is one line: what was asked, what came back, what to do. No message holds a header, so none holds a key.
+A time limit is for the whole answer, its headers and all of its body: a server that sends a byte now and then has no
+longer than one that sends nothing. Every failure is one line: what was asked, what came back, what to do. No message
+holds a header, so none holds a key.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import random
+import socket
 import time
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from poolscope.errors import PoolscopeError
 
 _LONGEST_PAUSE = 60.0
-_LONGEST_ANSWER = 2**30
+LONGEST_ANSWER = 2**28
 _SHOWN = 160
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
@@ -37,6 +42,58 @@ class _NoRedirect(HTTPRedirectHandler):
     def redirect_request(self, *args: Any, **options: Any) -> None:
         """Follow none."""
         return
+
+
+class _TimedReader(io.RawIOBase):
+    """What comes from a connection until a moment, by the monotonic clock; every read may take what is left."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection, self._until = connection, until
+        self._incoming = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        """It is for reading."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what has come, or raise TimeoutError once the moment is past."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left)
+        return self._incoming.readinto(buffer)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._incoming.close()
+        super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer that must have come before `until`."""
+
+    def __init__(self, connection: socket.socket, *args: Any, until: float, **options: Any) -> None:
+        super().__init__(connection, *args, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_TimedReader(connection, until))
+
+
+class _Timed(HTTPHandler, HTTPSHandler):
+    """Connections whose answers must have come before `until`."""
+
+    def __init__(self, until: float) -> None:
+        super().__init__()
+        self._until = until
+
+    def do_open(self, http_class: Any, req: Request, **options: Any) -> Any:
+        """Open a connection of that class, with a limit for its answer."""
+
+        def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
+            made: Any = http_class(*args, **settings)
+            made.response_class = partial(_TimedResponse, until=self._until)
+            return made  # type: ignore[no-any-return]
+
+        return super().do_open(connection, req, **options)
 
 
 class _PassingError(Exception):
@@ -58,13 +115,17 @@ def post(
     pause: float,
     key_variable: str,
     stopped: Callable[[], bool] = lambda: False,
+    longest: int = LONGEST_ANSWER,
 ) -> Any:
-    """The JSON that a server answers to JSON; what may pass is tried `retries` times more, each time after longer."""
+    """The JSON that a server answers to JSON; what may pass is tried `retries` times more, each time after longer.
+
+    `timeout` is for the whole answer of one try, and `longest` how many bytes of it are read.
+    """
     sent = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "poolscope", **headers}
     request = Request(url, json.dumps(body).encode(), sent, method="POST")
     for attempt in range(retries + 1):
         try:
-            return _once(request, shown=shown, timeout=timeout, key_variable=key_variable)
+            return _once(request, shown=shown, timeout=timeout, key_variable=key_variable, longest=longest)
         except _PassingError as failure:
             if attempt == retries or stopped():
                 tries = f", tried {attempt + 1} times" if attempt else ""
@@ -74,11 +135,12 @@ def post(
     raise AssertionError("unreachable")
 
 
-def _once(request: Request, *, shown: str, timeout: float, key_variable: str) -> Any:
+def _once(request: Request, *, shown: str, timeout: float, key_variable: str, longest: int) -> Any:
+    timed = _Timed(time.monotonic() + timeout)
     try:
-        with build_opener(_NoRedirect).open(request, timeout=timeout) as answer:
-            kind, content = answer.headers.get("Content-Type", ""), answer.read(_LONGEST_ANSWER + 1)
-            if answer.length and len(content) <= _LONGEST_ANSWER:  # what was promised and did not come
+        with build_opener(_NoRedirect, timed).open(request, timeout=timeout) as answer:
+            kind, content = answer.headers.get("Content-Type", ""), answer.read(longest + 1)
+            if answer.length and len(content) <= longest:  # what was promised and did not come
                 raise http.client.IncompleteRead(content, answer.length)
     except HTTPError as error:
         raise _refused(error, shown, key_variable) from None
@@ -92,8 +154,11 @@ def _once(request: Request, *, shown: str, timeout: float, key_variable: str) ->
         raise _PassingError(f"cannot be reached ({_reason(error.reason)})") from None
     except (http.client.HTTPException, OSError, ValueError) as error:
         raise EndpointError(f"{shown}: no answer of HTTP ({_reason(error)}). Check the address and its port.") from None
-    if len(content) > _LONGEST_ANSWER:
-        raise EndpointError(f"{shown}: the answer is longer than {_LONGEST_ANSWER:,} bytes. Send smaller batches.")
+    if len(content) > longest:
+        raise EndpointError(
+            f"{shown}: the answer is longer than {longest:,} bytes, more than one vector a text needs. Switch pooling "
+            f"on in the server, or send smaller batches."
+        )
     return _read_json(content, kind, shown)
 
 

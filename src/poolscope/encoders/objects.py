@@ -6,7 +6,7 @@ LangChain's objects have `embed_documents`, those of LlamaIndex `get_text_embedd
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import BATCH, Endpoint, VectorSource, checked_vectors, is_endpoint
 from poolscope.encoders.http import EndpointError
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError, PoolscopeError, whole_number
 
 Array = NDArray[np.float32]
 
@@ -41,6 +41,9 @@ class EmbeddingObject:
 
     object: Any
     batch: int = BATCH
+
+    def __post_init__(self) -> None:
+        whole_number(self.batch, "batch")
 
     @property
     def name(self) -> str:
@@ -69,7 +72,7 @@ class EmbeddingObject:
     def send(self, texts: Sequence[str]) -> Array:
         """The vectors of texts (texts × d), checked like those of a server."""
         try:
-            rows = self._embed(list(texts))
+            rows = [list(row) for row in self._embed(list(texts))]
         except PoolscopeError:
             raise
         except Exception as error:  # whatever the library behind it raises
@@ -77,7 +80,7 @@ class EmbeddingObject:
             raise EndpointError(
                 f"{self.name}: refused the texts ({type(error).__name__}: {reason}). See to it."
             ) from error
-        return checked_vectors([list(row) for row in rows], texts, self.name)
+        return checked_vectors(rows, texts, self.name)
 
     def requests(
         self, batches: Sequence[Sequence[str]], *, progress: Progress | None = None
@@ -101,6 +104,12 @@ def is_vector_source(source: Any) -> bool:
 
 def as_vector_source(source: Any, **settings: Any) -> VectorSource:
     """The source behind an address (with the fields of `Endpoint` as settings), or behind an object."""
+    allowed = [setting.name for setting in fields(Endpoint) if setting.name != "url"]
+    if unknown := [name for name in settings if name not in allowed]:
+        raise InputError(
+            f"endpoint: received the setting {str(unknown[0])[:40]!r}; allowed: {', '.join(allowed)}. Correct the "
+            f"name, or leave it out."
+        )
     if isinstance(source, Endpoint):
         return source
     if isinstance(source, str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,28 @@ class PatchEncoder:
         }
 
     def _inputs(self, items: Sequence[Any]) -> dict[str, Any]:
+        try:
+            made = self._processed(items)
+            needed = made[self._model.main_input_name]
+            inputs = {key: value.to(self._model.device) for key, value in made.items()}
+        except Exception as error:  # a processor raises whatever it does next with what it cannot use
+            raise InputError(
+                f"{self._kind}: the processor ({type(self._processor).__name__}) cannot be used on them "
+                f"({type(error).__name__}: {_first_line(error)}); needed: the processor of this model, and "
+                f"{ITEMS[self._kind]}. Check both."
+            ) from error
+        if len(needed) != len(items):
+            raise InputError(
+                f"{self._kind}: the processor ({type(self._processor).__name__}) made {len(needed)} of {len(items)}; "
+                f"needed: one each. Pass the processor of this model."
+            )
+        return inputs
+
+    def _processed(self, items: Sequence[Any]) -> Any:
         if self._kind == "images":
-            made = self._processor(images=list(items), return_tensors="pt")
-        else:
-            rate = getattr(self._processor, "sampling_rate", None)
-            made = self._processor(list(items), sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
-        return {key: value.to(self._model.device) for key, value in made.items()}
+            return self._processor(images=list(items), return_tensors="pt")
+        rate = getattr(self._processor, "sampling_rate", None)
+        return self._processor(list(items), sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
 
 
 def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEncoder:
@@ -142,24 +159,89 @@ def _items(items: Any, kind: str) -> tuple[list[Any], list[str] | None]:
     if not listed:
         raise InputError(f"{kind}: received {type(items).__name__}; allowed: a list of at least one of {ITEMS[kind]}.")
     if kind == "audio":
-        for position, item in enumerate(listed):
-            if np.ndim(item) != 1 or not len(item) or not np.isfinite(np.asarray(item, dtype=np.float64)).all():
-                raise InputError(
-                    f"audio: entry {position} has shape {np.shape(item)}; allowed: {ITEMS[kind]}, finite, at the "
-                    f"sampling rate of the model. Read the file and mix it to one channel first."
-                )
-        return [np.asarray(item, dtype=np.float32) for item in listed], None
+        return [_sound(item, position) for position, item in enumerate(listed)], None
     paths = [isinstance(item, str | os.PathLike) for item in listed]
     if not any(paths):
-        return listed, None
+        return [_image(item, position) for position, item in enumerate(listed)], None
     if not all(paths):
         raise InputError("images: received files and images in one list; allowed: one of the two. Open the files.")
-    library = require("PIL.Image", "images")
-    names = [os.fspath(item) for item in listed]
+    names = [os.fsdecode(item) for item in listed]
+    return [_read_image(name) for name in names], names
+
+
+def _sound(item: Any, position: int) -> NDArray[np.float32]:
     try:
-        return [library.open(path).convert("RGB") for path in names], names
-    except OSError as error:
-        raise InputError(f"images: a file cannot be read as an image ({error}). Check the names.") from error
+        usable = np.ndim(item) == 1 and len(item) > 0 and np.isfinite(np.asarray(item, dtype=np.float64)).all()
+        shape = f"shape {np.shape(item)}"
+    except (TypeError, ValueError, OverflowError):
+        usable, shape = False, "entries that are no numbers"
+    if not usable:
+        raise InputError(
+            f"audio: entry {position} has {shape}; allowed: {ITEMS['audio']}, finite, at the sampling rate of the "
+            f"model. Read the file and mix it to one channel first."
+        )
+    return np.asarray(item, dtype=np.float32)
+
+
+def _image(item: Any, position: int) -> Any:
+    """An image in three colours, whatever its mode; an array as it is, once it is known to be one of an image."""
+    library = sys.modules.get("PIL.Image")  # without it nothing can be one of its images
+    if library is not None and isinstance(item, library.Image):
+        return _in_colours(item, f"entry {position}")
+    if not hasattr(item, "shape") or not hasattr(item, "__array__"):
+        raise InputError(f"images: entry {position} is of type {type(item).__name__}; allowed: {ITEMS['images']}.")
+    try:
+        table = np.asarray(item)
+    except Exception as error:  # an array of another library, which may be on another device
+        raise InputError(
+            f"images: entry {position} cannot be read as an array ({_first_line(error)}); allowed: {ITEMS['images']}."
+        ) from error
+    coloured = table.ndim == 3 and 3 in (table.shape[0], table.shape[2]) and table.size > 0
+    if not coloured or table.dtype.kind not in "uif" or not np.isfinite(table).all():
+        raise InputError(
+            f"images: entry {position} is {table.dtype} of shape {table.shape}; allowed: {ITEMS['images']}, of finite "
+            f"numbers. Convert it first."
+        )
+    return item
+
+
+def _read_image(name: str) -> Any:
+    library = require("PIL.Image", "images")
+    if not _is_regular(name):  # to open a pipe would be to wait for its other end
+        raise InputError(f"images: {name!r} cannot be read as an image (no regular file). Check the names.")
+    try:
+        with library.open(name) as image:
+            return _in_colours(image, repr(name))
+    except InputError:
+        raise
+    except Exception as error:  # damaged files raise whatever the reader of that file raises
+        raise InputError(
+            f"images: {name!r} cannot be read as an image ({_first_line(error)}). Check the names."
+        ) from error
+
+
+def _is_regular(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long, or with a character that no name may have
+        return False
+
+
+def _in_colours(image: Any, which: str) -> Any:
+    try:
+        width, height = image.size
+        converted = image.convert("RGB")
+    except Exception as error:  # a closed image, or damaged bytes
+        raise InputError(
+            f"images: {which} cannot be read as an image ({_first_line(error)}). Open it again, and do not close it."
+        ) from error
+    if not width or not height:
+        raise InputError(f"images: {which} has {width} × {height} pixels; allowed: one or more each way. Leave it out.")
+    return converted
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:160]
 
 
 def _lengths(mask: Any, rows: NDArray[Any]) -> list[int]:

@@ -69,4 +69,4 @@ def _empty(source: VectorSource) -> str:
         vector = source.once().send([""])
     except EndpointError as error:
         return "refused" if "refused" in str(error) else "failed"
-    return "a vector" if np.linalg.norm(vector) > 0 else "a vector of zeros"
+    return "a vector" if np.any(vector) else "a vector of zeros"

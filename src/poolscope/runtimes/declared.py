@@ -39,6 +39,11 @@ class Declared:
 
 def compare_declarations(served: str | os.PathLike[str], card: ModelCard) -> tuple[Declared, ...]:
     """What the file or folder that a runtime loads says of pooling and length, beside the card of the reference."""
+    if not isinstance(served, str | os.PathLike):
+        raise InputError(
+            f"served (--served): received {type(served).__name__}; allowed: the path of the .gguf file or of the "
+            f"folder that the runtime loads. Pass one."
+        )
     path = Path(served).expanduser()
     if path.is_dir() and not any(path.glob("*.gguf")):
         folder = read_declaration(path, name=str(served))

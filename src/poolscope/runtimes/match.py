@@ -76,8 +76,9 @@ class RuntimeMatch(Result):
 
     `alike` are causes that cannot be told from the best on these texts. `concerned` is the mean cosine with the model
     over the texts that the best cause changes. `order` names the pooling under which the rows are found again in
-    another order. `repeated` is the lowest cosine of a text with itself when it was asked again, `batched` that when it
-    stood among other texts (None: not asked). `differ` are the positions of texts whose vectors are not the model's.
+    another order; `constant` says whether all texts have one and the same vector. `repeated` is the lowest cosine of a
+    text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked). `differ`
+    are the positions of texts whose vectors are not the model's.
     """
 
     model: str
@@ -100,6 +101,7 @@ class RuntimeMatch(Result):
     repeated: float | None = None
     batched: float | None = None
     untested: tuple[str, ...] = ()
+    constant: bool = False
     differ: tuple[int, ...] = field(default=(), repr=False)
     cosines: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
@@ -215,6 +217,7 @@ def match_runtime(
         repeated=repeated,
         batched=batched,
         untested=whole.untested(),
+        constant=len(received) > 1 and bool((received == received[0]).all()),
         differ=tuple(np.flatnonzero(row_values < same).tolist()),
         cosines=row_values,
         provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},

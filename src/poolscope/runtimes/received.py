@@ -93,6 +93,8 @@ def read_form(vectors: NDArray[Any], dimension: int) -> tuple[Form, Array]:
 
 
 def _rounding(raw: NDArray[Any], table: Array) -> str:
+    if (table == table[0, 0]).all():  # one number is no grid
+        return ""
     if table.size >= _ENOUGH and len(np.unique(table)) <= _LEVELS:
         return "int8"
     top = np.abs(table).max(axis=1, keepdims=True)

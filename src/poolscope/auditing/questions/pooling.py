@@ -184,6 +184,8 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _unknown_end(match)
     if match.repeated is not None and match.repeated < match.same:
         return _changing(match.repeated, least, "asked again in the same way", "not deterministic")
+    if match.constant and match.own.share < 1:
+        return _constant(match)
     if best is not None and best.explains:
         return _named(match, best, least)
     if match.order is not None:
@@ -284,6 +286,15 @@ def _changing(cosine: float, least: float, how: str, name: str) -> Finding:
     )
     level: Level = "repair" if cosine < least else "watch"
     return Finding(Verdict(level, sentence, basis="counted"), step, "encode all texts again once that is right")
+
+
+def _constant(match: RuntimeMatch) -> Finding:
+    sentence = (
+        f"Your runtime gives the same vector for every text: all {match.texts:,} are equal, so that no search can tell "
+        f"texts apart. What the model gives differs (cosine {_digits(match.own.mean)})."
+    )
+    step = "see whether your runtime has loaded its weights and reads the texts of a request, then encode again"
+    return Finding(Verdict("repair", sentence, basis="counted"), step, _again(match))
 
 
 def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
