@@ -195,6 +195,6 @@ def test_what_was_encoded_on_top_and_columns_are_named_as_the_command_has_them(f
     assert "tokens, for the position of an answer." in output
     assert "--no-probes" not in output
     pairs.write_text('{"query": "a", "body": "b"}\n', encoding="utf-8")
-    refused = " ".join(invoke("length", folder, texts, "--pairs", pairs).output.split())
-    assert "Rename one of them to 'document'." in refused
-    assert "--document-column" not in refused
+    with pytest.raises(InputError, match="Rename one of them to 'document'") as refused:
+        run("length", folder, texts, "--pairs", pairs)
+    assert "--document-column" not in str(refused.value)
