@@ -252,3 +252,26 @@ def test_the_overview_holds_every_level_and_the_differences_their_intervals(plai
     ]
     compared = {number.name for question in QUESTIONS.values() for number in question.numbers if number.compared}
     assert set(shown) <= compared
+
+
+def test_what_is_no_longer_answered_is_neither_better_nor_worse():
+    def audited(*levels: str) -> Audit:
+        keys = ("position", "truncation", "scores", "decision")
+        answers = (Answer(key, Verdict(level, "…")) for key, level in zip(keys, levels, strict=True))
+        corpus = {"digest": "0" * 64, "texts": 3, "source": "texts"}
+        return Audit({"name": "m"}, corpus, tuple(answers), {}, {})
+
+    (sentence,) = compare(
+        audited("watch", "ok", "unchecked", "watch"), audited("unchecked", "unchecked", "ok", "ok")
+    ).headlines()
+    assert "0 to repair and 0 to watch, not 0 to repair and 1 to watch" in sentence
+    assert "No longer answered: Position (watch), Cut off (ok). Answered now: " in sentence
+    assert "Better" not in sentence
+    assert "Worse" not in sentence
+
+
+def test_every_question_has_a_number_of_its_own_beside_an_audit_of_vectors(plain, texts):
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    result = compare(plain, audit(vectors, texts))
+    numbers = [result.heading(key).partition(".")[0] for key in result.keys]
+    assert numbers == [str(k) for k in range(1, len(numbers) + 1)]

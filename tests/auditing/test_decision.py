@@ -16,7 +16,8 @@ from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, decided_by, judged_by
-from poolscope.evaluation import Difference, compare_scores
+from poolscope.evaluation import Difference, Evaluation, compare_scores
+from poolscope.evaluation.trials import possible_interval
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Basis, Verdict
@@ -168,3 +169,17 @@ def test_a_wrong_pooling_comes_before_another_model(found, kind, expected):
     many = [answer(key, kind="re-chunk") for key in ("scores", "position", "short", "scores")]
     decided = decide(found.subject, [answer("pooling", kind=kind), *many])
     assert decided.action.kind == expected
+
+
+def test_a_trial_in_which_hardly_a_query_changed_says_so():
+    before, after = np.full(60, 0.945), np.full(60, 0.945)
+    after[0] = 1.0
+    trial = Trial("a cure", "…", difference=compare_scores(before, after))
+    assert "Too few queries changed to tell (1 of 60; 6 are needed)" in trial.reach(0.02)
+
+
+@pytest.mark.parametrize(("score", "low", "high"), [(0.945, -0.08, 0.055), (0.03, -0.03, 0.08), (0.5, -0.08, 0.08)])
+def test_a_shown_interval_stays_within_what_is_possible(score, low, high):
+    before = Evaluation("a task", "nDCG@10", "queries", np.full((20, 1), score))
+    shown = possible_interval(before, difference(0.0, -0.08, 0.08))
+    assert (shown.low, shown.high) == pytest.approx((low, high))

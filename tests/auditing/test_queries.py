@@ -10,7 +10,8 @@ import pytest
 import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
-from poolscope.auditing.asking import query_encoder
+from poolscope.auditing.asking import Mistakes, query_encoder
+from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
@@ -212,3 +213,12 @@ def test_a_benchmark_folder_is_all_that_is_needed(tmp_path):
     assert result.corpus["texts"] == 120
     assert result.corpus["queries"]["source"] == "bench:test"
     assert result["decision"].action is not None
+
+
+@pytest.mark.parametrize(("documents", "tried"), [(True, False), (False, True)])
+def test_mistakes_say_what_was_counted_and_name_no_trial_that_was_not_made(documents, tried):
+    number = np.zeros(1)
+    mistakes = Mistakes(np.zeros(1, int), np.zeros(1, int), np.ones(1, int), number, number, number > 0)
+    note = _mistake_note(mistakes, documents=documents, tried=tried)
+    assert ("of another document" in note) == documents
+    assert ("in the trial" in note) == tried

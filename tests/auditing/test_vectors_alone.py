@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -121,3 +122,11 @@ def test_vectors_that_hardly_differ_have_an_answer(vectors, level, tmp_path):
     assert result["space"].verdict.level == level
     assert (level == "unchecked") == ("one direction" in result["space"].verdict.sentence)
     result.save(tmp_path / "audit")
+
+
+def test_the_decision_counts_every_question_of_the_screen(with_texts):
+    fine = [replace(each, verdict=replace(each.verdict, level="ok")) for each in with_texts.answers[:-1]]
+    answers = [own if own.key in OF_TOKENS else ok for own, ok in zip(with_texts.answers[:-1], fine, strict=True)]
+    sentence = QUESTIONS["decision"].answer(with_texts.subject, answers).verdict.sentence
+    assert f"({len(answers) - len(OF_TOKENS)} of {len(answers)} answers are ok, and numbers 3, " in sentence
+    assert "need the model)" in sentence

@@ -184,3 +184,17 @@ def test_eighty_columns_hold_every_table(folder, tmp_path):
     lines = output.splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.lstrip().startswith("124–127") for line in lines) == 3  # profile, mechanism, search: one line each
+
+
+def test_what_was_encoded_on_top_and_columns_are_named_as_the_command_has_them(folder, texts, tmp_path):
+    pairs = tmp_path / "pairs.jsonl"
+    long = [text for text in TEXTS if 30 <= len(text.split()) <= 60]
+    rows = [{"query": " ".join(text.split()[:6]), "document": text} for text in long]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    output = " ".join(run("length", folder, texts, "--no-probes", "--pairs", pairs).split())
+    assert "tokens, for the position of an answer." in output
+    assert "--no-probes" not in output
+    pairs.write_text('{"query": "a", "body": "b"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match="Rename one of them to 'document'") as refused:
+        run("length", folder, texts, "--pairs", pairs)
+    assert "--document-column" not in str(refused.value)

@@ -69,6 +69,11 @@ class Comparison(Result):
         present = dict.fromkeys(row["key"] for row in self.answers)
         return [key for key in QUESTIONS if key in present] + [key for key in present if key not in QUESTIONS]
 
+    def heading(self, key: str) -> str:
+        """Number and title of a question: its place here, as audits of other sources number it differently."""
+        titles = [audit[key].title for audit in self.records.values() if key in audit]
+        return f"{self.keys.index(key) + 1}. {titles[0]}"
+
     def headline(self) -> dict[str, Any]:
         """The names, and how many numbers are compared."""
         return {"audits": ", ".join(self.names), "differences": len(self.differences)}
@@ -148,7 +153,7 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
 def _headline(comparison: Comparison, first: str, second: str) -> str:
     rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
     levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
-    told = [_asks(list(levels[name].values())) for name in (second, first)]
+    told = [_asks(levels[name]) for name in (second, first)]
     sentence = f"{second} against {first}: {told[0]}, {f'not {told[1]}' if told[0] != told[1] else 'as before'}."
     both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
     own = [key for key in both if not QUESTIONS[key].from_answers]
@@ -156,16 +161,26 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
         changed = [
             f"{QUESTIONS[key].title} ({levels[first][key]} → {levels[second][key]})"
             for key in own
-            if wanted * (LEVELS.index(levels[first][key]) - LEVELS.index(levels[second][key])) > 0
+            if "unchecked" not in (levels[first][key], levels[second][key])
+            and wanted * (LEVELS.index(levels[first][key]) - LEVELS.index(levels[second][key])) > 0
         ]
         sentence += f" {word}: {', '.join(changed)}." if changed else ""
+    for word, here, there in (("No longer answered", first, second), ("Answered now", second, first)):
+        titles = [
+            f"{QUESTIONS[key].title} ({levels[here][key]})"
+            for key in own
+            if levels[there][key] == "unchecked" != levels[here][key]
+        ]
+        sentence += f" {word}: {', '.join(titles)}." if titles else ""
     compared = [row for row in comparison.differences if row.second == second]
     beyond = sum(excludes_zero(row.interval) is True for row in compared)
     return f"{sentence} {beyond} of {len(compared)} compared numbers differ by more than chance."
 
 
-def _asks(levels: Sequence[str]) -> str:
-    return f"{levels.count('repair')} to repair and {levels.count('watch')} to watch"
+def _asks(levels: Mapping[str, str]) -> str:
+    """How many answers ask for something; the decision, which is made of them, does not count."""
+    own = [level for key, level in levels.items() if key not in QUESTIONS or not QUESTIONS[key].from_answers]
+    return f"{own.count('repair')} to repair and {own.count('watch')} to watch"
 
 
 def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:
@@ -195,8 +210,8 @@ def _check_corpora(records: Mapping[str, Audit]) -> None:
     unknown = [name for name, corpus in corpora.items() if corpus["digest"] is None]
     if unknown:
         raise InputError(
-            f"{unknown[0]} was audited from clouds without their texts, so nothing tells whether the corpus is the "
-            f"same. Audit a model on texts, or clouds that carry their texts."
+            f"{unknown[0]} was audited from clouds or vectors without their texts, so nothing tells whether the "
+            f"corpus is the same. Audit a model on texts, or name the texts of the vectors."
         )
     if len({corpus["digest"] for corpus in corpora.values()}) > 1:
         listed = "; ".join(

@@ -60,7 +60,7 @@ def _answers_table(comparison: Comparison) -> ReportTable:
     for key in comparison.keys:
         answers = _answers(comparison, key)
         same = common_number([row for row in comparison.answers if row["key"] == key])
-        row: list[Any] = [next(iter(answers.values())).heading, same or "not the same number in all"]
+        row: list[Any] = [comparison.heading(key), same or "not the same number in all"]
         for name in names:
             answer = answers.get(name)
             row += (
@@ -150,7 +150,7 @@ def section(comparison: Comparison, key: str) -> ReportSection:
     rows = [[row[name] for name in columns] for row in comparison.answers if row["key"] == key]
     return ReportSection(
         key=key,
-        title=first.heading,
+        title=comparison.heading(key),
         question=first.question,
         figures=_figures(comparison, answers, first, known),
         tables=[ReportTable("Answers", columns, rows, view=view)],

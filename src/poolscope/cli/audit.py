@@ -305,7 +305,7 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
             verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
             value = "" if verdict.value is None else f" {verdict.value:{form}}"
             cells.append(Text.assemble((verdict.level, LEVEL_COLOURS[verdict.level]), value))
-        levels.add_row(f"{next(iter(answers.values())).heading}{' †' if other else ''}", *cells)
+        levels.add_row(f"{result.heading(key)}{' †' if other else ''}", *cells)
     screen.print(levels)
     if marked:
         screen.print("†: not the same number in all audits; --json and the page name each", style="dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Pairs for the search that are drawn from the embedded corpus when the user names none.
 DEFAULT_PAIRS = 300
+_RENAME = r"Rename one of them to '\1'."
 
 
 @arguments.encoder_options()
@@ -184,7 +186,11 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
     if pairs is None and (texts is not None or not probes):
         return None
     limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
-    return read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
+    try:
+        return read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
+    except InputError as error:
+        message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
+        raise InputError(message) from error
 
 
 def _of_model(
@@ -252,10 +258,21 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
     for note in (*report.profile.notes, *report.notes):
         screen.print(note, style="dim")
     if report.encoded_tokens:
-        screen.print(
-            f"Null models and probes encoded {report.encoded_tokens:,} tokens on top of the texts (--no-probes).",
-            style="dim",
-        )
+        screen.print(_cost(report), style="dim")
+
+
+def _cost(report: LengthReport) -> str:
+    """What was encoded on top of the texts, by what; only what --no-probes leaves out names that option."""
+    parts = {
+        "null models": report.nulls,
+        "probes": report.probes or None,
+        "the change of subject": report.shift,
+        "the position of an answer": report.position,
+    }
+    names = [name for name, part in parts.items() if part is not None]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    option = "" if names == ["the position of an answer"] else " (--no-probes)"
+    return f"Encoded on top of the texts: {report.encoded_tokens:,} tokens, for {listed}{option}."
 
 
 def _print_verdict(name: str, verdicts: Mapping[str, Verdict], screen: Console) -> None:

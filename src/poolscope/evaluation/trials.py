@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from poolscope.errors import InputError
-from poolscope.evaluation.scores import Difference, Evaluation, compare_scores
+from poolscope.evaluation.scores import FEWEST_CHANGED, FEWEST_UNITS, Difference, Evaluation, compare_scores
+from poolscope.numbers.intervals import Interval
 from poolscope.results import Result, transient
 
 
@@ -46,7 +47,10 @@ class Trial(Result):
         """The score after, and the difference with its interval."""
         row: dict[str, Any] = {"name": self.name, "family": self.family}
         if self.after is not None and self.difference is not None:
-            row |= {"score": self.after.value, "difference": self.difference.change}
+            row |= {
+                "score": self.after.value,
+                "difference": replace(self.difference.change, interval=possible_interval(self.before, self.difference)),
+            }
         return row
 
     @property
@@ -78,7 +82,11 @@ class Trial(Result):
             return ""
         gain = self.difference.smallest_gain()
         smallest = f"{gain:.3f} {self.difference.metric}" if np.isfinite(gain) else "any size"
-        return f"Too few queries to tell: the smallest gain they could have shown is {smallest}, and {least:g} matters."
+        count, changed = self.difference.count, self.difference.changed
+        few = "Too few queries to tell"
+        if count >= FEWEST_UNITS and changed < FEWEST_CHANGED:
+            few = f"Too few queries changed to tell ({changed} of {count:,}; {FEWEST_CHANGED} are needed)"
+        return f"{few}: the smallest gain they could have shown is {smallest}, and {least:g} matters."
 
     def numbers(self, name: str) -> dict[str, Any]:
         """The difference under a name, with its interval."""
@@ -87,7 +95,7 @@ class Trial(Result):
         gain = self.difference.smallest_gain()
         return {
             f"{name}_gain": self.difference.mean,
-            f"{name}_gain_interval": self.difference.interval,
+            f"{name}_gain_interval": possible_interval(self.before, self.difference),
             f"{name}_smallest_gain": gain if np.isfinite(gain) else None,
         }
 
@@ -100,6 +108,20 @@ class Trial(Result):
             return {}
         columns = {"before": self.before.scores, "after": self.after.scores}
         return {name: pa.table({"query": list(self.before.names), **columns})}
+
+
+def possible_interval(before: Evaluation | None, difference: Difference) -> Interval | None:
+    """The interval of a difference as it is shown: a mean of scores from 0 to 1 ends at neither less nor more.
+
+    What a trial could have told goes by the whole interval.
+    """
+    interval = difference.interval
+    if interval is None or before is None or before.statistic != "mean":
+        return interval
+    if before.scores.min() < 0 or before.scores.max() > 1:
+        return interval
+    lowest, highest = min(-before.value, difference.mean), max(1 - before.value, difference.mean)
+    return replace(interval, low=max(interval.low, lowest), high=min(interval.high, highest))
 
 
 def compared(
@@ -126,6 +148,7 @@ def compared(
         outcome = "changes nothing that can be told from chance"
     metric = before.metric
     change = f"{difference.mean:+.3f} {metric} on {difference.count} {units or before.unit}"
-    scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {difference} ({level:.0%} interval)"
+    possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
+    scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
     return Trial(name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair)

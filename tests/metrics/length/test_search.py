@@ -11,6 +11,7 @@ import torch
 from length_data import context_free_model, labelled, search, word_texts
 from poolscope import as_encoder, length_report, read_pairs
 from poolscope.auditing.questions import position
+from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.length.labels import labels_by_length
@@ -261,3 +262,10 @@ def test_what_a_set_costs_the_others_is_what_leaving_it_out_wins_over_leaving_ou
         changes.append(float((above & ~short).sum() < k) - np.mean(np.array(left) < k))
     assert measured.value == pytest.approx(np.mean(changes), abs=0.01)
     assert measured.interval.low > 0
+
+
+def test_the_audit_moves_answers_within_documents_no_longer_than_its_texts():
+    texts = [" ".join(text.split()[:40]) for text in word_texts(80, most=60) if len(text.split()) >= 30]
+    answer = audit(context_free_model(), texts, trial_texts=0)["position"]
+    longest = max(len(text.split()) for text in texts)
+    assert f"of a document of {longest} tokens" in answer.verdict.sentence

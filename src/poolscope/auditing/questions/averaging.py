@@ -234,7 +234,9 @@ def _evidence(
     documents = "" if subject.groups is None else " of different documents"
     notes = list(trial.evidence)
     if subject.mistakes is not None:
-        notes.append(_mistake_note(subject.mistakes))
+        notes.append(
+            _mistake_note(subject.mistakes, documents=subject.groups is not None, tried=trial.after is not None)
+        )
     if alike is not None:
         kind = (
             f"with a cosine of {subject.scores.cut_off.value:.2f} or more, the cut-off of unrelated pairs"
@@ -261,14 +263,15 @@ def _evidence(
     return (*notes, *subject.repeats())
 
 
-def _mistake_note(mistakes: Mistakes) -> str:
+def _mistake_note(mistakes: Mistakes, *, documents: bool, tried: bool) -> str:
     """How many mistakes there are, and how many of them the clouds would put right."""
+    wrong = "a wrong text of another document" if documents else "a wrong text"
     if not len(mistakes):
-        return "No query has a wrong text before its best relevant one."
+        return f"No query has {wrong} before its best relevant one."
     return (
-        f"{len(np.unique(mistakes.query)):,} queries have a wrong text among their first ten before the best relevant "
-        f"one. Of {len(mistakes):,} such pairs the clouds would put {mistakes.mended.mean():.0%} right; what they put "
-        f"wrong instead is in the trial."
+        f"{len(np.unique(mistakes.query)):,} queries have {wrong} among their first ten before the best relevant one. "
+        f"Of {len(mistakes):,} such pairs the clouds would put {mistakes.mended.mean():.0%} right"
+        f"{'; what they put wrong instead is in the trial' if tried else ''}."
     )
 
 

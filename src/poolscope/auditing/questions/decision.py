@@ -42,10 +42,10 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     open_answers = ranked(answers)
     # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
     within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
-    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, within)
+    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers, within)
     measured, left = _measured(answers)
     if _little(within) and open_answers:
-        sentence = f"{sentence} {_how_little(within)}"
+        sentence = f"{sentence} {_how_little(answers, within)}"
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -105,9 +105,9 @@ def _little(answers: Sequence[Answer]) -> bool:
     return 2 * len(_measured(answers)[0]) < len(answers)
 
 
-def _how_little(answers: Sequence[Answer]) -> str:
-    """How many questions could be answered, and why the first of the others could not."""
-    measured, left = _measured(answers)
+def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
+    """How many questions could be answered, and why the first of those `within` reach could not."""
+    measured, left = _measured(answers)[0], _measured(within)[1]
     sentence = left[0].verdict.sentence
     applies = not sentence.startswith(NOT_APPLICABLE)
     why = f". {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
@@ -117,17 +117,24 @@ def _how_little(answers: Sequence[Answer]) -> str:
     )
 
 
-def _keep(subject: Subject, answers: Sequence[Answer]) -> tuple[Action, str, str]:
+def _keep(subject: Subject, answers: Sequence[Answer], within: Sequence[Answer]) -> tuple[Action, str, str]:
     texts = "this one text" if len(subject) == 1 else f"these {len(subject):,} texts"
-    if _little(answers):
+    if _little(within):
         action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
-        return action, f"Too little to tell, and nothing to repair found on {texts}. {_how_little(answers)}", _OF_LITTLE
+        return (
+            action,
+            f"Too little to tell, and nothing to repair found on {texts}. {_how_little(answers, within)}",
+            _OF_LITTLE,
+        )
     action = Action("keep", "keep the model and the chunks", subject.command("audit", fail_on="watch"), "nothing")
-    measured, left = _measured(answers)
-    rests = f"{len(measured)} of {len(answers)} answers are ok"
+    measured, left = _measured(within)
+    beyond = [each for each in answers if all(each is not other for other in within)]
+    rests = [f"{len(measured)} of {len(answers)} answers are ok"]
     if left:
-        rests += f", and {_numbers(left)} could not be answered"
-    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts} ({rests}).", _OF_KEEPING
+        rests.append(f"{_numbers(left)} could not be answered")
+    if beyond:
+        rests.append(f"{_numbers(beyond)} {'needs' if len(beyond) == 1 else 'need'} the model")
+    return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts} ({_listed(rests)}).", _OF_KEEPING
 
 
 def _first(open_answers: Sequence[Answer], questions: int) -> tuple[Action, str, str]:
@@ -173,6 +180,10 @@ def _short(of: Answer) -> str:
     """An answer that is open too, in a few words."""
     kind = "look" if of.action is None else of.action.kind
     return f"{of.number}, {of.title or of.key} ({of.verdict.level}: {kind})"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, and {parts[-1]}"
 
 
 def _numbers(answers: Sequence[Answer]) -> str:

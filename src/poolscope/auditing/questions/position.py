@@ -33,6 +33,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 # The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
+_LEAST_CHUNK = 16  # tokens of the shortest chunk that is worth a suggestion
 
 
 def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
@@ -52,7 +53,7 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
         return Verdict("unchecked", sentence, evidence=evidence)
     judged = _judged(worst, loss, thresholds)
     return Verdict(
-        judged.level, _sentence(start, worst, loss.value), loss.value, loss.interval, 0.0, evidence, judged.basis
+        judged.level, _sentence(result, worst, loss.value), loss.value, loss.interval, 0.0, evidence, judged.basis
     )
 
 
@@ -83,10 +84,11 @@ def answer(subject: Subject) -> Answer:
         "position_rank_start": start.rank.value,
         "position_rank_end": end.rank.value,
     }
+    shorter = result.tokens // 2
     action = Action(
         "re-chunk",
         "cut chunks so that what matters comes first, or use shorter chunks",
-        subject.command("length"),
+        subject.rechunk_command(tokens=shorter) if shorter >= _LEAST_CHUNK else None,
         "cut the texts again and encode them; no new model",
     )
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
@@ -108,20 +110,21 @@ def _loss(start: SegmentRow, worst: SegmentRow) -> Estimate:
     return worst.change.scaled(-1 / base) if base > 0 else Estimate(None)
 
 
-def _sentence(start: SegmentRow, worst: SegmentRow, loss: float) -> str:
-    change, first, where = worst.change, _place(start.position), _place(worst.position)
+def _sentence(result: PositionProbe, worst: SegmentRow, loss: float) -> str:
+    change, first, where = worst.change, _place(result.places[0].position), _place(worst.position)
+    document = f"a document of {result.tokens:,} tokens"
     if change.interval is not None and change.interval.high < 0:
         return (
-            f"An answer at the {where} of a long document is {loss:.0%} less similar to its query than at the {first} "
+            f"An answer at the {where} of {document} is {loss:.0%} less similar to its query than at the {first} "
             f"(cosine {change.value:+.3f} {change.interval})."
         )
     if change.interval is not None and change.interval.low > 0:
         return (
-            f"An answer is nowhere less similar to its query than at the {first} of a long document (at the {where}, "
+            f"An answer is nowhere less similar to its query than at the {first} of {document} (at the {where}, "
             f"cosine {change.value:+.3f} {change.interval})."
         )
     return (
-        f"Answers at the {where} and at the {first} of a long document cannot be told apart by their similarity "
+        f"Answers at the {where} and at the {first} of {document} cannot be told apart by their similarity "
         f"(cosine {change.value:+.3f}{'' if change.interval is None else f' {change.interval}'})."
     )
 
@@ -141,10 +144,15 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     """The probe with the user's queries, else with halves of the longest texts, and who was asked; None for neither."""
     settings: dict[str, Any] = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
     if subject.asked is not None and (asked := _asked_pairs(subject, subject.asked)) is not None:
-        pairs, segment = asked
+        pairs, segment, longest = asked
         try:
             probe = position_probe(
-                subject.encoder, pairs, segment=segment, query_encoder=subject.asked.asking, **settings
+                subject.encoder,
+                pairs,
+                segment=segment,
+                longest=longest,
+                query_encoder=subject.asked.asking,
+                **settings,
             )
             return probe, f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
         except InputError:  # the answers to most queries are too short
@@ -152,47 +160,59 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     long = None if subject.texts is None else _long_pairs(subject)
     if long is None:
         return None
-    probe = position_probe(subject.encoder, long[0], segment=long[1], **settings)
+    probe = position_probe(subject.encoder, long[0], segment=long[1], longest=long[2], **settings)
     if subject.asked is not None:
         short = f"Too few texts that answer your queries have {_LEAST_SEGMENT} tokens or more"
         return probe, f"{short}: asked with halves of the longest texts instead."
     return probe, f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
 
 
-def _asked_pairs(subject: Subject, asked: AskedTask) -> tuple[Pairs, int] | None:
-    """The user's queries with their relevant texts and some others around, and a segment that enough answers fill."""
+def _asked_pairs(subject: Subject, asked: AskedTask) -> tuple[Pairs, int, int] | None:
+    """The user's queries with their relevant texts and some others around, and the sizes that `_sizes` gives."""
     idle = np.random.default_rng(subject.seed).permutation(asked.task.idle)[:_PROBE_TEXTS]
     task = asked.task.part(np.arange(asked.task.units), np.sort(idle))
-    segment = _segment(subject, [task.documents[k] for k in np.unique(task.relevant[:, 1])])
-    if segment is None:
+    sizes = _sizes(subject, [task.documents[k] for k in np.unique(task.relevant[:, 1])])
+    if sizes is None:
         return None
-    return Pairs(read_texts(list(task.queries)), read_texts(list(task.documents)), task.relevant), segment
+    return Pairs(read_texts(list(task.queries)), read_texts(list(task.documents)), task.relevant), *sizes
 
 
-def _segment(subject: Subject, documents: Sequence[str]) -> int | None:
-    """So many tokens that enough of the documents have as many, a quarter of what the model takes at most."""
+def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None:
+    """Tokens of a segment, which enough of the documents have, and of the document that it is moved within.
+
+    The document is no longer than the longest text of the corpus: what happens in longer ones happens to none of it.
+    The segment is a quarter of it at most.
+    """
     inputs = TokenInputs(subject.encoder)
     sizes = np.sort([len(row) for row in inputs.content(list(documents))])[::-1]
-    room = min(inputs.limit or 512, 512) - inputs.added
+    room = min(min(inputs.limit or 512, 512) - inputs.added, _longest(subject, inputs))
     wanted = min(_PROBE_QUERIES, len(sizes))
     segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
     # The others fill the document around each segment.
-    return None if segment < _LEAST_SEGMENT or sizes[1:].sum() < room else segment
+    return None if segment < _LEAST_SEGMENT or sizes[1:].sum() < room else (segment, room)
 
 
-def _long_pairs(subject: Subject) -> tuple[Pairs, int] | None:
-    """Halves of the longest texts, and a segment that enough of their second halves can fill."""
+def _longest(subject: Subject, inputs: TokenInputs) -> int:
+    """Tokens of the longest text, without what the model adds."""
+    if subject.texts is None:
+        return 0
+    longest = int(np.argmax(subject.clouds.lengths + subject.clouds.truncated))
+    return len(inputs.content([subject.texts[longest]])[0])
+
+
+def _long_pairs(subject: Subject) -> tuple[Pairs, int, int] | None:
+    """Halves of the longest texts, and the sizes that `_sizes` gives."""
     texts, lengths = subject.texts or [], subject.clouds.lengths + subject.clouds.truncated
     longest = np.sort(np.argsort(-lengths, kind="stable")[:_PROBE_TEXTS])
     try:
         halves = split_half([texts[k] for k in longest])
     except InputError:
         return None
-    segment = _segment(subject, halves.documents)
-    if segment is None:
+    sizes = _sizes(subject, halves.documents)
+    if sizes is None:
         return None
     sides = [read_texts(side) for side in (halves.queries, halves.documents)]
-    return Pairs(sides[0], sides[1], halves.relevant), segment
+    return Pairs(sides[0], sides[1], halves.relevant), *sizes
 
 
 QUESTION = Question(

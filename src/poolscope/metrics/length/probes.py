@@ -221,7 +221,7 @@ def _totals(inputs: TokenInputs, lengths: Sequence[int], chunk: int) -> list[int
     if len(totals) == 1:
         raise InputError(
             f"texts: fewer than {MIN_TEXTS} have {2 * chunk} tokens or more, so that the null models have "
-            f"nothing to go by. Give longer texts, or a chunk of fewer than {chunk} tokens."
+            f"nothing to go by. Give longer texts, or call length_nulls with a `chunk` of fewer than {chunk} tokens."
         )
     return totals
 

@@ -307,6 +307,7 @@ def position_probe(
     positions: Sequence[float] = POSITIONS,
     queries: int = QUERIES,
     segment: int | None = None,
+    longest: int | None = None,
     query_encoder: TokenEncoder | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -314,16 +315,17 @@ def position_probe(
     """Put the beginning of each query's document into a long document of other texts, at the start, middle and end.
 
     `pairs` are queries with their documents; at most `queries` of them are drawn. The segment has `segment` tokens (a
-    quarter of the whole), the document as many as the model's limit allows, at most 512. The filler is the same at all
-    places. Queries are left out whose document is shorter than the segment, or whose other documents together are
-    shorter than the filler. Encodes queries × (places + 1) documents.
+    quarter of the whole), the document as many as the model's limit allows, at most 512 and at most `longest`, which
+    is without what the model adds. The filler is the same at all places. Queries are left out whose document is shorter
+    than the segment, or whose other documents together are shorter than the filler. Encodes queries × (places + 1)
+    documents.
     """
     if len(positions) < 2 or any(not 0 <= place <= 1 for place in positions):
         raise InputError(
             f"positions: received {list(positions)}; needed are two or more between 0 (start) and 1 (end)."
         )
     inputs = TokenInputs(encoder)
-    total, size = _sizes(inputs, segment)
+    total, size = _sizes(inputs, segment, longest)
     documents = inputs.content(pairs.documents.texts)
     long = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
     fill = _Filler(pairs, documents, total)
@@ -365,7 +367,7 @@ def position_probe(
     return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
 
 
-def _sizes(inputs: TokenInputs, segment: int | None) -> tuple[int, int]:
+def _sizes(inputs: TokenInputs, segment: int | None, longest: int | None) -> tuple[int, int]:
     """Tokens of a document and of its segment, without what the model adds."""
     total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
     if total < _LEAST_TOKENS:
@@ -374,6 +376,7 @@ def _sizes(inputs: TokenInputs, segment: int | None) -> tuple[int, int]:
             f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
             f"Raise the limit."
         )
+    total = total if longest is None else min(total, max(longest, _LEAST_TOKENS))
     size = total // 4 if segment is None else segment
     if not 0 < size < total:
         raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
