@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test models test-models test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models test-cluster test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
@@ -17,6 +17,9 @@ models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $
 
 test-models: $(VENV)/.test-ready  ## the tests on real models; says which are not here
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m models tests/models
+
+test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/engines
 
 # What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions,
 # and tests that read standard output alone cannot do so with the test runner of click 8.1 (of the lowest typer).

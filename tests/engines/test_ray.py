@@ -22,7 +22,11 @@ from poolscope.stores.writer import encode_to_store
 from result_data import same_but_for_time
 from store_fakes import contents
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.skipif(os.name == "nt", reason="processes are killed")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(os.name == "nt", reason="processes are killed"),
+]
 
 
 @pytest.fixture(scope="module")
