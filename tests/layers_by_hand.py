@@ -77,6 +77,7 @@ def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
         "cosine": [float(np.mean(_unit(X) @ _unit(X).T)) for X in clouds],
         "first_norm": [_first_norm(X) for X in clouds],
         "concentration_without_first": [_without_first(X) for X in clouds],
+        "cosine_without_first": [float(np.mean(_unit(X[1:]) @ _unit(X[1:]).T)) if n > 1 else np.nan for X in clouds],
     }
     for layer in layers:
         H, U, Z, Y, X = (layer[letter].numpy() for letter in "HUZYX")
@@ -91,6 +92,8 @@ def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
                 "sigma_a": sigma,
                 "r": spread(P, H) / mean_square(Y),
                 "C": np.float64(spread(P, X) / mean_square(X)) / np.float64(spread(P, Y) / mean_square(Y)),
+                "r_without_first": _rest_spread(H) / mean_square(Y[1:]) if n > 1 else np.nan,
+                "C_without_first": _without_first(X) / _without_first(Y) if n > 2 else np.nan,
                 "spread_input": spread(P, H),
                 "spread_attention_input": spread(P, U),
                 "spread_branch": spread(P, Z),
@@ -107,6 +110,11 @@ def quantities(layers: list[dict[str, Any]]) -> dict[str, Any]:
         undefined = [name for name in found if name.startswith(("slack", "high_frequency")) or name == "C"]
         found |= {name: [np.nan] * len(layers) for name in undefined}
     return {name: np.array(values) for name, values in found.items()}
+
+
+def _rest_spread(X: Any) -> float:
+    rest = X[1:]
+    return float(((rest - rest.mean(0)) ** 2).sum(1).mean())
 
 
 def spread(P: Any, X: Any) -> float:

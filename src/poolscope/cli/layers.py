@@ -239,12 +239,10 @@ def _sink_lines(result: LayersResult) -> list[str]:
         f"{SINK_TIMES:g} × as long as the median of the others. There it decides every mean; without it:"
     ]
     for row in rows:
-        hidden = "" if row.socm is None or row.socm_without is None else (
-            f", SOCM {row.socm:.3f} with it and {row.socm_without:.3f} without"
-        )  # fmt: skip
+        numbers = ", ".join(f"{name} {whole:.3f} ({rest:.3f})" for name, whole, rest in row.pairs())
         lines.append(
-            f"  state {row.state}: {row.times:.1f} × in the median text, a sink in {row.texts:.0%} of them; S/‖μ‖² "
-            f"{row.ratio:.3f} with it and {row.ratio_without:.3f} without{hidden}"
+            f"  state {row.state}: {row.times:.1f} × in the median text, a sink in {row.texts:.0%} of them; with it "
+            f"(without it): {numbers}"
         )
     return lines
 

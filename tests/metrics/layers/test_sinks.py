@@ -8,7 +8,7 @@ import pytest
 import zoo
 from poolscope import layers
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.sinks import first_token, sink_states, sinks, without_first
+from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, sinks, without_first
 from poolscope.numbers.moments import concentration_ratio
 from tiny_models import TEXTS
 
@@ -16,7 +16,9 @@ from tiny_models import TEXTS
 def test_the_first_token_beside_the_others():
     random = np.random.default_rng(0)
     texts = [random.normal(size=(n, 6)) + 1 for n in (5, 1, 2, 9)]
-    times, ratio = first_token(np.concatenate(texts), np.cumsum([0, 5, 1, 2, 9]))
+    rows, offsets = np.concatenate(texts), np.cumsum([0, 5, 1, 2, 9])
+    times, rest = first_norms(rows, offsets), Rest.of(rows, offsets)
+    ratio = rest.moments.ratio
     for k, cloud in enumerate(texts):
         if len(cloud) == 1:
             assert np.isnan(times[k])
@@ -43,12 +45,18 @@ def test_layers_names_sinks_with_and_without_them():
     assert row.state == "0"
     assert row.times > 50
     assert row.texts == 1
-    assert row.socm_without == result.socm[0].without_first
+    assert row.socm_without == result.socm[0].without_first[0]
     assert abs(row.socm_without - row.socm) > 0.1
     plain = layers(zoo.family("Llama"), TEXTS, socm_texts=5)
     # Nothing but the first token differs, so that without it both models are the same in this state.
     assert row.ratio_without == pytest.approx(plain.means("concentration_without_first").mean[0])
     assert row.ratio != pytest.approx(plain.means("concentration_ratio").mean[0], rel=0.1)
+    assert row.cosine_without == pytest.approx(plain.means("cosine_without_first").mean[0])
+    assert row.above_trace > row.above_trace_without
+    assert (row.r, row.C_without) == (None, None)  # no layer gave the embeddings
+    later = [sink for sink in sinks(result) if sink.state == "1"]
+    assert all(sink.r_without == pytest.approx(result.means("r_without_first").mean[0]) for sink in later)
+    assert [name for name, _, _ in row.pairs()] == ["S/‖μ‖²", "cosine", "SOCM", "d_μ", "d_Σ", "texts with tr Σ > 2"]
     assert "0" not in [sink.state for sink in sinks(plain)]
     assert plain.socm[0].without_first is None
 

@@ -35,7 +35,7 @@ from poolscope.metrics.layers.anatomy import (
     within_text_cosines,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
-from poolscope.metrics.layers.sinks import first_token, sink_states, without_first
+from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
@@ -155,7 +155,9 @@ class LayerTally:
         self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
         self.ids = ids
         self.clouds = clouds
-        self.ratio, self.cosine, self.first, self.others = (np.empty((texts, len(self.states))) for _ in range(4))
+        self.ratio, self.cosine, self.first = (np.empty((texts, len(self.states))) for _ in range(3))
+        self.others, self.others_cosine = (np.empty((texts, len(self.states))) for _ in range(2))
+        self.others_r, self.others_C = (np.empty((texts, depth)) for _ in range(2))
         self.sums = LayerSums(
             spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
             mean_square={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
@@ -174,6 +176,9 @@ class LayerTally:
             "cosine": self.cosine,
             "first_norm": self.first,
             "concentration_without_first": self.others,
+            "cosine_without_first": self.others_cosine,
+            "r_without_first": self.others_r,
+            "C_without_first": self.others_C,
             "lambda": self.sums.contraction,
             "sigma_a": self.sums.sigma,
             **self.sums.quantities(),
@@ -188,6 +193,7 @@ class BatchTally:
         self._batch = batch
         self._offsets = _offsets(batch.mask)
         self._input: CloudMoments | None = None
+        self._input_rest: CloudMoments | None = None
         tally.lengths[batch.positions], tally.truncated[batch.positions] = batch.lengths, batch.truncated
 
     def add(self, layer: LayerCapture) -> None:
@@ -195,13 +201,16 @@ class BatchTally:
         if self._input is None:
             rows = token_rows(layer.H, self._batch.mask)
             self._input = cloud_moments(rows, self._offsets)
+            self._input_rest = Rest.of(rows, self._offsets).moments
             self._add_state(0, rows, self._input)
         rows = token_rows(layer.X, self._batch.mask)
         output = cloud_moments(rows, self._offsets)
         self._add_moments(layer, {id(layer.H): self._input, id(layer.X): output})
         self._add_attention(layer)
         self._add_state(layer.number, rows, output)
-        self._input = output  # the next layer's H
+        rest = Rest.of(rows, self._offsets).moments
+        self._add_rest(layer, rest)
+        self._input, self._input_rest = output, rest  # the next layer's H
 
     def add_output(self, rows: NDArray[Any]) -> None:
         """The pooled tokens as the model hands them out, after its final norm."""
@@ -221,9 +230,20 @@ class BatchTally:
         self._check_mean(moments, f"state {state}")
         self._tally.ratio[at, state] = moments.ratio
         self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
-        self._tally.first[at, state], self._tally.others[at, state] = first_token(rows, offsets)
+        self._tally.first[at, state], rest = first_norms(rows, offsets), Rest.of(rows, offsets)
+        self._tally.others[at, state], self._tally.others_cosine[at, state] = rest.moments.ratio, rest.cosine
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
+
+    def _add_rest(self, layer: LayerCapture, output: CloudMoments) -> None:
+        """r and C without the first token of each text, which may be a sink."""
+        assert self._input_rest is not None  # of the layer's input, which was seen first
+        middle = Rest.of(token_rows(layer.Y, self._batch.mask), self._offsets).moments
+        at = np.s_[self._batch.positions, layer.number - 1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._tally.others_r[at] = self._input_rest.spread / middle.mean_square
+            change = output.ratio / middle.ratio
+            self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
 
     def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
         for letter, tensor in _pieces(layer):
@@ -338,8 +358,14 @@ def _measure(clouds: TokenClouds, state: str, *, sink: bool) -> StateSocm:
         covariance_distance_over_trace=float(relative.mean()),
         largest_share=share,
         violations=violations,
-        without_first=None if others is None else socm(others).mean,
+        without_first=None if others is None else _without(others),
     )
+
+
+def _without(clouds: TokenClouds) -> tuple[float, float, float, float]:
+    """SOCM, d_μ, d_Σ and the share of texts above the trace, on average over the pairs of these clouds."""
+    result = socm(clouds)
+    return result.mean, result.mean_distance, result.covariance_distance, result.trace_check.share
 
 
 def _theorem_2(covariance_distance: Array, bound: Array) -> tuple[float, int]:

@@ -39,10 +39,13 @@ QUANTITIES = {
         Quantity("cosine", "cosine", "states", "mean cosine of the tokens of a text"),
         Quantity("first_norm", "‖x₁‖/median ‖xᵢ‖", "states", "length of the first token beside the others"),
         Quantity("concentration_without_first", "S/‖μ‖² without x₁", "states", "the ratio without the first token"),
+        Quantity("cosine_without_first", "cosine without x₁", "states", "the cosine without the first token"),
         Quantity("lambda", "λ", "heads", "what a head does to the spread; below 1 it concentrates"),
         Quantity("sigma_a", "σₐ", "heads", "largest singular value of PA"),
         Quantity("r", "r", "layers", "S(H)/‖μ(Y)‖²: the input's spread beside the mean after the residual sum"),
         Quantity("C", "C", "layers", "what norms and feed-forward do to the concentration ratio"),
+        Quantity("r_without_first", "r without x₁", "layers", "r without the first token"),
+        Quantity("C_without_first", "C without x₁", "layers", "C without the first token"),
         Quantity("spread_input", "S(H)", "layers", "spread of the layer's input"),
         Quantity("spread_attention_input", "S(U)", "layers", "spread of what the attention reads"),
         Quantity("spread_branch", "S(Z)", "layers", "spread of what the attention adds"),
@@ -78,7 +81,8 @@ class StateSocm:
     SOCM and d_Σ stay below 1 only while tr Σ ≤ 2: `above_trace` is the share of the texts that break this, and
     `covariance_distance_over_trace` the mean of BW²/(tr Σ₁ + tr Σ₂), which is in [0, 1] always. Theorem 2:
     d_Σ ≤ (tr Σ₁ + tr Σ₂)/4. `largest_share` is the largest d_Σ over that bound; `violations` counts the pairs above it
-    by more than rounding. `without_first` is the mean SOCM without the first tokens, where these are sinks.
+    by more than rounding. `without_first` holds mean SOCM, d_μ, d_Σ and `above_trace` without the first tokens, where
+    these are sinks.
     """
 
     state: str
@@ -90,7 +94,7 @@ class StateSocm:
     covariance_distance_over_trace: float = field(metadata=key("mean_d_sigma_trace"))
     largest_share: float
     violations: int
-    without_first: float | None = None
+    without_first: tuple[float, float, float, float] | None = None
 
     @property
     def mean(self) -> float:

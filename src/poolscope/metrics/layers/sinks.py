@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.anatomy import cloud_moments
+from poolscope.metrics.layers.anatomy import CloudMoments, cloud_moments, within_text_cosines
 
 if TYPE_CHECKING:
-    from poolscope.metrics.layers.result import LayersResult
+    from poolscope.metrics.layers.result import LayersResult, StateSocm
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -21,29 +21,49 @@ Index = NDArray[np.int64]
 SINK_TIMES = 5.0
 
 
-def first_token(rows: NDArray[Any], offsets: Index) -> tuple[Array, Array]:
-    """Of every text: ‖x₁‖ over the median ‖xᵢ‖ of the other tokens, and S/‖μ‖² without x₁; NaN for one token.
+def first_norms(rows: NDArray[Any], offsets: Index) -> Array:
+    """Of every text ‖x₁‖ over the median ‖xᵢ‖ of the other tokens; NaN for one token.
 
     rows: tokens of texts end to end (Σ n × d), parted at `offsets`.
 
-    >>> times, ratio = first_token(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4]))
-    >>> times.tolist(), ratio.round(6).tolist()
-    ([2.0, nan], [0.111111, nan])
+    >>> first_norms(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4])).tolist()
+    [2.0, nan]
     """
-    lengths = np.diff(offsets)
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    times, ratios = (np.full(len(lengths), np.nan) for _ in range(2))
-    several = np.flatnonzero(lengths > 1)
-    for text in several.tolist():
+    times = np.full(len(offsets) - 1, np.nan)
+    for text in np.flatnonzero(np.diff(offsets) > 1).tolist():
         others = float(np.median(norms[offsets[text] + 1 : offsets[text + 1]]))
         times[text] = norms[offsets[text]] / others if others > 0 else np.nan
-    if len(several):
-        first = np.zeros(len(rows), dtype=bool)
-        first[offsets[:-1]] = True  # of a single token too, which has nothing left
-        moments = cloud_moments(rows[~first], np.concatenate([[0], np.cumsum(lengths[several] - 1)]))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratios[several] = np.where(moments.mean_square > 0, moments.ratio, np.nan)
-    return times, ratios
+    return times
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What the tokens of every text but the first have: their moments and their mean cosine; NaN for one token."""
+
+    moments: CloudMoments
+    cosine: Array
+
+    @classmethod
+    def of(cls, rows: NDArray[Any], offsets: Index) -> Rest:
+        """From tokens of texts end to end.
+
+        >>> rest = Rest.of(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4]))
+        >>> rest.moments.ratio.round(6).tolist(), rest.cosine.tolist()
+        ([0.111111, nan], [1.0, nan])
+        """
+        lengths = np.diff(offsets)
+        several = lengths > 1
+        spread, mean_square, cosine = (np.full(len(lengths), np.nan) for _ in range(3))
+        if several.any():
+            first = np.zeros(len(rows), dtype=bool)
+            first[offsets[:-1]] = True  # of a single token too, which has nothing left
+            others, at = rows[~first], np.concatenate([[0], np.cumsum(lengths[several] - 1)])
+            moments = cloud_moments(others, at)
+            spread[several] = moments.spread
+            mean_square[several] = np.where(moments.mean_square > 0, moments.mean_square, np.nan)
+            cosine[several] = within_text_cosines(others, at)
+        return cls(CloudMoments(spread, mean_square), cosine)
 
 
 def without_first(clouds: TokenClouds) -> TokenClouds | None:
@@ -56,8 +76,10 @@ def without_first(clouds: TokenClouds) -> TokenClouds | None:
 class Sink:
     """A state whose first token is a sink: `times` is the median over texts of its length beside the others.
 
-    `texts` is the share of texts in which it is one. `ratio` and `ratio_without` are the mean S/‖μ‖² with that token
-    and without; `socm` and `socm_without` the mean SOCM (None where it was not measured).
+    `texts` is the share of texts in which it is one. The numbers stand with that token and (`…_without`) without it:
+    the mean S/‖μ‖² (which is tr Σ at unit mean), the mean cosine of the tokens, r and C of the layer that gave the
+    state (None for state 0 and for a final norm), and of pairs the mean SOCM, d_μ and d_Σ and the share of texts with
+    tr Σ > 2 (None where they were not measured). λ and σₐ are of attention, which sees the first token always.
     """
 
     state: str
@@ -65,23 +87,67 @@ class Sink:
     texts: float
     ratio: float
     ratio_without: float
+    cosine: float
+    cosine_without: float
+    r: float | None
+    r_without: float | None
+    C: float | None
+    C_without: float | None
     socm: float | None
     socm_without: float | None
+    mean_distance: float | None
+    mean_distance_without: float | None
+    covariance_distance: float | None
+    covariance_distance_without: float | None
+    above_trace: float | None
+    above_trace_without: float | None
+
+    def pairs(self) -> list[tuple[str, float, float]]:
+        """Every number that there is, by its symbol: with the first token, and without it."""
+        numbers = {
+            "S/‖μ‖²": (self.ratio, self.ratio_without),
+            "cosine": (self.cosine, self.cosine_without),
+            "r": (self.r, self.r_without),
+            "C": (self.C, self.C_without),
+            "SOCM": (self.socm, self.socm_without),
+            "d_μ": (self.mean_distance, self.mean_distance_without),
+            "d_Σ": (self.covariance_distance, self.covariance_distance_without),
+            "texts with tr Σ > 2": (self.above_trace, self.above_trace_without),
+        }
+        return [(name, a, b) for name, (a, b) in numbers.items() if a is not None and b is not None]
 
 
 def sinks(result: LayersResult) -> list[Sink]:
     """The states in which the first token is a sink in most texts."""
     times = result["first_norm"]
-    measured = [None] * len(result.states) if result.socm is None else list(result.socm)
-    ratios, others = (result.means(name).mean for name in ("concentration_ratio", "concentration_without_first"))
+    of_states, of_layers = ("concentration_ratio", "concentration_without_first", "cosine", "cosine_without_first"), (
+        "r", "r_without_first", "C", "C_without_first",
+    )  # fmt: skip
+    means = {name: result.means(name).mean for name in (*of_states, *of_layers)}
     rows = []
     for k in np.flatnonzero(sink_states(times)).tolist():
-        defined, state = times[np.isfinite(times[:, k]), k], measured[k]
-        with_it, without = (None, None) if state is None else (state.mean, state.without_first)
-        share = float((defined >= SINK_TIMES).mean())
-        numbers = (float(np.median(defined)), share, float(ratios[k]), float(others[k]))
-        rows.append(Sink(result.states[k], *numbers, with_it, without))
+        defined = times[np.isfinite(times[:, k]), k]
+        given = 1 <= k <= result.layers
+        rows.append(
+            Sink(
+                result.states[k],
+                float(np.median(defined)),
+                float((defined >= SINK_TIMES).mean()),
+                *(float(means[name][k]) for name in of_states),
+                *(float(means[name][k - 1]) if given else None for name in of_layers),
+                *_of_pairs(None if result.socm is None else result.socm[k]),
+            )
+        )
     return rows
+
+
+def _of_pairs(state: StateSocm | None) -> tuple[float | None, ...]:
+    """SOCM, d_μ, d_Σ and the share above the trace, each with the first tokens and without."""
+    if state is None:
+        return (None,) * 8
+    rest = state.without_first or (None,) * 4
+    whole = (state.mean, state.mean_distance, state.covariance_distance, state.above_trace)
+    return tuple(number for pair in zip(whole, rest, strict=True) for number in pair)
 
 
 def sink_states(times: Array) -> NDArray[np.bool_]:
