@@ -90,10 +90,13 @@ def test_a_folder_holds_both(tmp_path):
 
 
 def test_what_needs_attention_is_refused_in_our_words():
-    encoder = PatchEncoder(vision("ViT"), processor(), kind="images", name="tiny")
-    for refused in (lambda: layers(encoder, ["a text"]), lambda: tempscale(encoder, 0.5).__enter__()):
-        with pytest.raises(PoolscopeError, match=r"kind 'images'|no attention"):
-            refused()
+    for encoder in (
+        *(PatchEncoder(vision(family), processor(), kind="images", name="tiny") for family in FAMILIES),
+        PatchEncoder(*whisper(), kind="audio", name="tiny"),
+    ):
+        for refused in (lambda: layers(encoder, ["a text"]), lambda: tempscale(encoder, 0.5).__enter__()):  # noqa: B023
+            with pytest.raises(PoolscopeError, match=f"kind '{encoder.card.kind}'.*by their clouds only"):
+                refused()
 
 
 @pytest.mark.parametrize(

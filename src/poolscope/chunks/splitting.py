@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from poolscope.chunks.places import Units, choose_cuts, choose_overlap, find_units, open_units
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import tokenizer_of
+from poolscope.encoders.tokens import tokenize_prompted
 from poolscope.errors import InputError
 
 Array = NDArray[np.float64]
@@ -41,7 +42,7 @@ class TokenRuler:
     def __init__(self, encoder: TokenEncoder, tokens: int | None = None) -> None:
         self._encoder = tokenizer_of(encoder)
         self._longest = self._encoder.max_length
-        self.added = int(self._encoder.tokenize([self._encoder.prompt], None).lengths[0])
+        self.added = int(tokenize_prompted(self._encoder.tokenize, self._encoder.prompt, [""], None).lengths[0])
         self._special = int(self._encoder.tokenize([""], None).lengths[0])
         self.limit = self._limit(tokens)
         self.room = self.limit - self.added
@@ -49,7 +50,7 @@ class TokenRuler:
     def measure(self, texts: Sequence[str]) -> Measured:
         """The tokens of whole texts, each tokenised alone with the prompt before it."""
         prompt = self._encoder.prompt
-        tokenized = self._encoder.tokenize([prompt + text for text in texts] if prompt else texts, self._longest)
+        tokenized = tokenize_prompted(self._encoder.tokenize, prompt, texts, self._longest)
         tokens = tokenized.lengths + tokenized.cut
         return Measured(tokens, (tokenized.cut == 0) & (tokens <= self.limit))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.tokens import Tokens, Vocabulary
+from poolscope.encoders.tokens import Tokens, Vocabulary, tokenize_prompted
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -45,20 +46,26 @@ Forward = Callable[[Batch], dict[int, NDArray[Any]]]
 class BatchPlan:
     """How to cut tokenised texts into batches.
 
-    `skip` leading tokens of each text (the prompt) take part in attention but not in the cloud. `padding=False`
-    puts only texts of equal length together, for models that cannot be told what is padding.
+    `skip` leading tokens of each text (the prompt) take part in attention but not in the cloud, as many of every text
+    or a number for each. `padding=False` puts only texts of equal length together, for models that cannot be told what
+    is padding.
     """
 
     tokens: Tokens
     budget: int
-    skip: int = 0
+    skip: int | NDArray[np.int64] = 0
     pad_id: int = 0
     padding: bool = True
 
     @property
+    def kept(self) -> NDArray[np.int64]:
+        """How many tokens of each text are in its cloud."""
+        return np.asarray(self.tokens.lengths - self.skip)
+
+    @property
     def offsets(self) -> NDArray[np.int64]:
         """Where the cloud of each text starts and ends in the finished token matrix."""
-        return np.concatenate([[0], np.cumsum(self.tokens.lengths - self.skip)]).astype(np.int64)
+        return np.concatenate([[0], np.cumsum(self.kept)]).astype(np.int64)
 
     def __len__(self) -> int:
         return sum(1 for _ in self.groups())
@@ -78,7 +85,7 @@ class BatchPlan:
             start = stop
 
     def __iter__(self) -> Iterator[Batch]:
-        offsets = self.offsets
+        offsets, kept = self.offsets, self.kept
         for group in self.groups():
             lengths = self.tokens.lengths[group]
             positions = np.arange(lengths.max())
@@ -90,8 +97,8 @@ class BatchPlan:
             if self.tokens.type_ids is not None:
                 types = np.zeros(mask.shape, dtype=np.int64)
                 types[mask] = self.tokens.type_ids[source]
-            rows = _ragged(offsets[group], lengths - self.skip)
-            yield Batch(ids, mask, mask & (positions >= self.skip), types, rows)
+            rows = _ragged(offsets[group], kept[group])
+            yield Batch(ids, mask, mask & (positions >= (lengths - kept[group])[:, None]), types, rows)
 
 
 def _ragged(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -201,11 +208,25 @@ class BatchedEncoder:
     ) -> dict[int, TokenClouds]:
         """Clouds of the texts for each asked layer; see `TokenEncoder.encode`."""
         texts = check_texts(texts)
+        return self.encode_plan(texts, self.plan(texts), layers=layers, progress=progress)
+
+    def encode_plan(
+        self,
+        texts: Sequence[str],
+        plan: BatchPlan,
+        *,
+        layers: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[int, TokenClouds]:
+        """Clouds of texts whose tokens were planned otherwise than `plan` does, for each asked layer."""
         wanted = check_layers(layers, self.card.layers, name=self.card.name)
-        plan = self.plan(texts)
         with self.backend.workers(sorted(set(wanted.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
-        return self._clouds(texts, plan, {layer: matrices[number] for layer, number in wanted.items()})
+        about = {"model": self.card.to_dict(), "options": self.options.content()}
+        return {
+            layer: plan_clouds(texts, plan, matrices[number], {**about, "layer": layer})
+            for layer, number in wanted.items()
+        }
 
     def with_options(self, options: EncoderOptions, *, role: str | None = None) -> BatchedEncoder:
         """The same model with other options; in a role it may run at a temperature of its own."""
@@ -230,6 +251,19 @@ class BatchedEncoder:
         return models
 
     @property
+    def both_ways(self) -> Callable[[], BatchedEncoder] | None:
+        """What gives the same decoder with tokens that see later ones too; None where the backend cannot do that."""
+        if not hasattr(self.backend, "both_ways"):
+            return None
+
+        def opened() -> BatchedEncoder:
+            other = copy.copy(self)
+            other.backend = self.backend.both_ways()  # type: ignore[attr-defined]
+            return other
+
+        return opened
+
+    @property
     def unembedding(self) -> Callable[[], NDArray[np.float32]] | None:
         """What gives the table of the output words; None where the model has none."""
         table: Callable[[], NDArray[np.float32]] | None = getattr(self.backend, "unembedding", None)
@@ -246,7 +280,7 @@ class BatchedEncoder:
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""
-        tokens = self.tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
+        tokens = tokenize_prompted(self.tokenize, self.prompt, texts, self.max_length)
         _check_tokens(tokens, texts, skip=self._skip, max_length=self.max_length)
         return BatchPlan(
             tokens,
@@ -265,22 +299,21 @@ class BatchedEncoder:
         ids = self.tokenize([self.prompt], self.max_length).ids
         return len(ids) - int(len(ids) > 0 and int(ids[-1]) in special_ids)
 
-    def _clouds(
-        self, texts: Sequence[str], plan: BatchPlan, matrices: Mapping[int, NDArray[Any]]
-    ) -> dict[int, TokenClouds]:
-        tokens, offsets = plan.tokens, plan.offsets
-        kept = tokens.ids[_ragged(tokens.offsets[:-1] + plan.skip, tokens.lengths - plan.skip)]
-        return {
-            layer: TokenClouds.from_matrix(
-                matrix,
-                offsets,
-                texts=texts,
-                truncated=tokens.cut,
-                token_ids=np.split(kept, offsets[1:-1]),
-                provenance={"model": self.card.to_dict(), "options": self.options.content(), "layer": layer},
-            )
-            for layer, matrix in matrices.items()
-        }
+
+def plan_clouds(
+    texts: Sequence[str], plan: BatchPlan, matrix: NDArray[Any], provenance: Mapping[str, Any]
+) -> TokenClouds:
+    """The clouds of planned texts from the finished token matrix (Σ kept × d)."""
+    tokens, offsets = plan.tokens, plan.offsets
+    ids = tokens.ids[_ragged(tokens.offsets[1:] - plan.kept, plan.kept)]
+    return TokenClouds.from_matrix(
+        matrix,
+        offsets,
+        texts=texts,
+        truncated=tokens.cut,
+        token_ids=np.split(ids, offsets[1:-1]),
+        provenance=dict(provenance),
+    )
 
 
 def _max_length(card: ModelCard, options: EncoderOptions) -> int | None:

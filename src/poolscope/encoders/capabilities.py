@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.encoders.base import EncoderOptions, TokenEncoder, model_identity
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, model_identity
 from poolscope.encoders.tokens import Tokens, Vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError
 
@@ -37,6 +38,7 @@ CAPABILITIES: dict[str, tuple[str, str]] = {
         "a decoder with its output words: a folder or hub name whose table is tied or in its weights, or a pair "
         "(model with its head, tokenizer)",
     ),
+    "both_ways": ("cannot be told which tokens see which", f"{_TRANSFORMER}, on torch"),
     "spec": (
         "cannot be opened again in another process",
         "a model that was opened by name: a hub name, a folder or file, builtin:minilm",
@@ -66,6 +68,17 @@ class Planning(Tokenizing, Protocol):
 
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`, to be called from a thread each."""
+        ...
+
+    def encode_plan(
+        self,
+        texts: Sequence[str],
+        plan: BatchPlan,
+        *,
+        layers: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[int, TokenClouds]:
+        """Clouds of texts whose tokens were planned otherwise than `plan` does."""
         ...
 
 
@@ -224,6 +237,12 @@ def unembedding_of(encoder: TokenEncoder) -> NDArray[np.float32]:
     """The table of a decoder that scores the next word (vocabulary × d)."""
     table: NDArray[np.float32] = require_capability(encoder, "unembedding")()
     return table
+
+
+def both_ways(encoder: TokenEncoder) -> TokenEncoder:
+    """The same decoder with tokens that see later ones too; refused where a mask cannot do that."""
+    other: TokenEncoder = require_capability(encoder, "both_ways")()
+    return other
 
 
 def spec_of(encoder: TokenEncoder) -> EncoderSpec:

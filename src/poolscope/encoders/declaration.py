@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from poolscope.encoders.chat import ChatTemplate, declared_template
 from poolscope.errors import ModelError, reading
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
@@ -32,7 +33,8 @@ class Declaration:
 
     `first` is the class of the first module ("" without a modules.json) and `subfolder` the folder with its
     weights; the three `*_args` are what the folder asks to be passed on when it is loaded. `further_parameters` counts
-    the weights of the other modules (Dense), None where they cannot be counted.
+    the weights of the other modules (Dense), None where they cannot be counted; `chat` is the chat template that wraps
+    each text.
     """
 
     first: str = ""
@@ -48,6 +50,7 @@ class Declaration:
     tokenizer_args: Mapping[str, Any] = field(default_factory=dict)
     config_args: Mapping[str, Any] = field(default_factory=dict)
     further_parameters: int | None = 0
+    chat: ChatTemplate | None = None
 
 
 def read_json(path: Path) -> Any:
@@ -74,13 +77,16 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
     pooling = read_settings(place) if declares and place.exists() else None
     subfolder = str(modules[0]["path"]) if modules else ""
     settings = _transformer_settings(_inside(folder, subfolder))
+    chat = declared_template(settings.get("modality_config"), settings.get("processing_kwargs"), name=name)
     prompts = read_settings(folder / "config_sentence_transformers.json")
     return Declaration(
         first=classes[0] if classes else "",
         subfolder=subfolder,
         pooling=pooling_modes(pooling),
         after=tuple(classes[1 if pooling_at is None else pooling_at + 1 :]),
-        include_prompt=bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR,
+        # The prompt of a conversation cannot be told apart from the rest, and is pooled.
+        include_prompt=chat is not None
+        or (bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR),
         prompts={key: text for key, text in (prompts.get("prompts") or {}).items() if text is not None},
         default_prompt=prompts.get("default_prompt_name"),
         max_length=_whole(settings, "max_seq_length"),
@@ -89,6 +95,7 @@ def read_declaration(folder: Path, *, name: str) -> Declaration:
         tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
         config_args=_arguments(settings, "config_args", "config_kwargs"),
         further_parameters=_count_weights([_inside(folder, str(module["path"])) for module in modules[1:]]),
+        chat=chat,
     )
 
 
@@ -164,10 +171,10 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
     settings: dict[str, Any] = next((read for name in names if (read := read_settings(folder / name))), {})
     task = settings.get("transformer_task", "feature-extraction")
     output = settings.get("module_output_name", "token_embeddings")
-    if task != "feature-extraction" or output != "token_embeddings" or "message" in settings.get("modality_config", {}):
+    if task != "feature-extraction" or output != "token_embeddings":
         raise ModelError(
-            f"{folder}: the model is declared for the task {task!r} with output {output!r}, or wraps texts in a chat "
-            f"template; allowed: plain texts to token embeddings. Pass a function from texts to token arrays."
+            f"{folder}: the model is declared for the task {task!r} with output {output!r}; allowed: texts to token "
+            f"embeddings. Pass a function from texts to token arrays."
         )
     return settings
 

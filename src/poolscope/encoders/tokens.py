@@ -54,6 +54,17 @@ def tokenize(tokenizer: Any, texts: Sequence[str], max_length: int | None) -> To
     return _in_chunks(texts, lambda chunk: run(tokenizer, chunk, max_length))
 
 
+def tokenize_prompted(
+    run: Callable[[Sequence[str], int | None], Tokens], prompt: str, texts: Sequence[str], max_length: int | None
+) -> Tokens:
+    """Texts with a prompt: before each of them, or where a chat template puts it (`prompted`)."""
+    prompted = getattr(run, "prompted", None)
+    if prompted is not None:
+        tokens: Tokens = prompted(prompt, texts, max_length)
+        return tokens
+    return run([prompt + text for text in texts] if prompt else texts, max_length)
+
+
 def tokenize_plain(tokenizer: Any, texts: Sequence[str], max_length: int | None, *, special: bool = True) -> Tokens:
     """With a `tokenizers.Tokenizer`; the padding and truncation stored in its file are put aside."""
     direction = (tokenizer.truncation or {}).get("direction", "right")

@@ -50,6 +50,7 @@ class TorchBackend:
         self.pad_id = pad_id
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
+        self._both_ways = False
         self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
 
     def in_role(self, role: str) -> Self:
@@ -57,6 +58,53 @@ class TorchBackend:
         other = copy.copy(self)
         other._role = role
         return other
+
+    def both_ways(self) -> Self:
+        """The same decoder with tokens that see later ones too, through a mask of its own; refused where it has no
+        effect, or more than that.
+        """
+        other = copy.copy(self)
+        other._both_ways = True
+        other._check_both_ways()
+        return other
+
+    def _check_both_ways(self) -> None:
+        """Another last token must move the first state, and padding behind a text nothing."""
+        rows = len(self.models[0].get_input_embeddings().weight)
+        ids = np.array([[0, 1, 2, 3], [0, 1, 2, 4], [0, 1, 2, 0]]) % rows
+        mask = np.array([[True] * 4, [True] * 4, [True, True, True, False]])
+        padded = Batch(ids, mask, mask, None, np.arange(mask.sum()))
+        alone = Batch(ids[2:, :3], mask[2:, :3], mask[2:, :3], None, np.arange(3))
+        last = -1 if self._card.layers is None else self._card.layers
+        try:
+            with self.workers([last]) as run:
+                together, single = run[0](padded)[last], run[0](alone)[last]
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise ModelError(f"{self._card.name}: it takes no mask of its own ({str(error)[:120]}).") from error
+        scale = float(np.abs(together).max())
+        moved, kept = (float(np.abs(one).max()) for one in (together[0] - together[4], together[8:] - single))
+        if moved <= 1e-4 * scale or kept > 1e-3 * scale:
+            raise ModelError(
+                f"{self._card.name} ({type(self.models[0]).__name__}): a mask by which tokens see later ones does not "
+                f"do that alone in it; needed: a decoder that takes a mask for every pair of tokens. Leave it out."
+            )
+
+    def _mask(self, model: Any, mask: NDArray[np.bool_]) -> Any:
+        """Which tokens are real (texts × n); or, both ways, what is added to the scores (texts × 1 × n × n)."""
+        import torch
+
+        real = torch.from_numpy(mask).to(model.device)
+        if not self._both_ways:
+            return real.long()
+        window = getattr(model.config.get_text_config(), "sliding_window", None)
+        if window is not None and mask.shape[1] > window:
+            raise InputError(
+                f"{self._card.name}: received a text of {mask.shape[1]} tokens to be read both ways; its layers look "
+                f"at {window} at a time, so that longer ones would see more than a mask changes. Set max_length."
+            )
+        added = torch.zeros(real.shape, dtype=model.dtype, device=model.device)
+        added = added.masked_fill(~real, torch.finfo(model.dtype).min)
+        return added[:, None, None, :].expand(-1, 1, mask.shape[1], -1).contiguous()
 
     def describe(self, card: ModelCard) -> ModelCard:
         """The card, with the attention temperature at which the model runs just now."""
@@ -100,7 +148,7 @@ class TorchBackend:
         last = -1 if self._card.layers is None else self._card.layers
         inputs: dict[str, Any] = {"input_ids": torch.from_numpy(batch.ids).to(model.device)}
         if self.padding:
-            inputs["attention_mask"] = torch.from_numpy(batch.mask.astype(np.int64)).to(model.device)
+            inputs["attention_mask"] = self._mask(model, batch.mask)
         if batch.type_ids is not None and "token_type_ids" in self._accepted:
             inputs["token_type_ids"] = torch.from_numpy(batch.type_ids).to(model.device)
         if "use_cache" in self._accepted:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
+from poolscope.encoders.chat import ChatTokenizer, declared_template
+from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
 from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_folder_content
@@ -35,6 +36,10 @@ QUANTIZATION_KEY = "poolscope_quantization"
 Finishing = Callable[[], tuple[Step, ...]]
 
 
+class OwnCodeWarning(UserWarning):
+    """A model folder names code of its own, and the class of transformers is taken in its place."""
+
+
 def is_model_folder(folder: Path, *, name: str) -> bool:
     """Does the folder hold a configuration of transformers, where its modules.json says or at its top?"""
     return (folder / read_declaration(folder, name=name).subfolder / "config.json").is_file()
@@ -44,6 +49,8 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     """The encoder of a model folder, with or without the declarations of sentence-transformers."""
     declared = read_declaration(folder, name=name)
     place = folder / declared.subfolder
+    settings = read_settings(place / "config.json")
+    _refuse_latent_attention(settings, name=name)
     check_folder_content(
         place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
     )
@@ -52,6 +59,8 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     with _quiet_and_explained(name, place):
         model, tokenizer = _load(place, declared, options, device=devices[0])
     _check_reads_texts(model, name=name)
+    if not options.trust_remote_code:
+        _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
         _add_lower_case(tokenizer)
     if revision is None:
@@ -148,11 +157,6 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             f"{name}: its first module gives {first.module_output_name}, not token embeddings, so there are no "
             f"tokens to look at. Pass a function from texts to token arrays."
         )
-    if "message" in getattr(first, "modality_config", {}):
-        raise ModelError(
-            f"{name}: it wraps each text in a chat template, which poolscope does not apply. Pass a function from "
-            f"texts to token arrays."
-        )
     after = modules[classes.index("Pooling") + 1 if "Pooling" in classes else 1 :]
     return wrap_loaded(
         first.auto_model,
@@ -186,16 +190,20 @@ def _routed(model: Any, role: str | None, *, name: str) -> Any:
 def _declared_by(model: Any) -> Declaration:
     classes = [type(module).__name__ for module in model]
     pooling = model[classes.index("Pooling")] if "Pooling" in classes else None
+    first = model[0]
+    asked = getattr(first, "modality_config", None), getattr(first, "processing_kwargs", None)
+    chat = declared_template(*asked, name=_name_of(model))
     modes = () if pooling is None else pooling.pooling_mode
     return Declaration(
         first=classes[0],
         pooling=(modes,) if isinstance(modes, str) else tuple(modes),
         after=tuple(classes[1 if pooling is None else classes.index("Pooling") + 1 :]),
-        include_prompt=True if pooling is None else bool(pooling.include_prompt),
+        include_prompt=True if pooling is None or chat is not None else bool(pooling.include_prompt),
         prompts={key: text for key, text in (model.prompts or {}).items() if text is not None},
         default_prompt=model.default_prompt_name,
         max_length=None if classes[0] == "StaticEmbedding" else model.max_seq_length,
         further_parameters=sum(weights.numel() for module in list(model)[1:] for weights in module.parameters()),
+        chat=chat,
     )
 
 
@@ -253,15 +261,46 @@ def _encoder(
         backend=TorchBackend(
             models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role, unembedding=unembedding
         ),
-        tokenize=partial(tokenize, tokenizer),
+        tokenize=partial(tokenize, tokenizer)
+        if declared.chat is None
+        else ChatTokenizer(tokenizer, declared.chat, name=name),
         vocabulary=vocabulary,
         finishing=finishing,
     )
 
 
+def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -> None:
+    """Warn where a folder names code of its own and the class of transformers was taken in its place."""
+    named = settings.get("auto_map")
+    own = named.get("AutoModel", named.get("AutoModelForCausalLM")) if isinstance(named, dict) else None
+    if isinstance(own, str):
+        warnings.warn(
+            f"{name}: its config.json names code of its own ({own[:120]}), which is not run; it is loaded as "
+            f"{type(model).__name__} of transformers, whose vectors are others where that code changes attention or "
+            f"pooling (GritLM's lets tokens see later ones). Pass --trust-remote-code (trust_remote_code=True) if you "
+            f"have read it.",
+            OwnCodeWarning,
+            stacklevel=3,
+        )
+
+
+def _refuse_latent_attention(settings: Any, *, name: str) -> None:
+    """NV-Embed's pooling: its tokens attend to a table of trained vectors before their mean is taken."""
+    latent = settings.get("latent_attention_config")
+    if latent is not None or settings.get("model_type") == "nvembed":
+        count = latent.get("num_latents_value") if isinstance(latent, Mapping) else None
+        raise ModelError(
+            f"{name}: it pools by latent attention (NV-Embed: its tokens attend to {count or 'a table of'} trained "
+            f"vectors before their mean is taken), which poolscope does not compute; allowed: a pooling of the tokens "
+            f"themselves. Pass its finished vectors as a file, or a function from texts to the arrays of tokens after "
+            f"that attention."
+        )
+
+
 def _check_reads_texts(model: Any, *, name: str) -> None:
     """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
     kind = type(model).__name__
+    _refuse_latent_attention(vars(model.config), name=name)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts. Pass one.")
