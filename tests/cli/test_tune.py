@@ -119,7 +119,7 @@ def test_what_is_searched_can_be_chosen(folder, texts):
     shown = json.loads(invoke("tune", folder, texts, "--search", "vectors", "--json", "-").stdout)
     families = {row["family"] for row in shown["candidates"]}
     assert families <= {"vectors", "re-ranking"}
-    with pytest.raises(InputError, match="--search: received colours; allowed: temperature, pooling, vectors"):
+    with pytest.raises(InputError, match="--search: received colours; allowed: reading, temperature, pooling, vectors"):
         run("tune", folder, texts, "--search", "colours")
     with pytest.raises(InputError, match="--temperatures: received 'hot'"):
         run("tune", folder, texts, "--temperatures", "hot")

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poolscope import as_encoder, context_likelihood, encode, read_texts, socm, tempscale, windows
+from poolscope import as_encoder, best_layer, context_likelihood, encode, layers, read_texts, socm, tempscale, windows
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.gguf import models_folder
+from poolscope.metrics.layers.sinks import sinks
+from poolscope.repairs import AlignedValues, BothWays, Echo, EmbedFilter, ValuePooling
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("fetch_models", ROOT / "tools" / "models.py")
@@ -123,3 +125,58 @@ def test_smollm2_reads_a_context_better_than_means_of_it():
     result = context_likelihood(place, texts, ratios=[4], context=64, continuation=16)
     assert result.gain.value > 0.5
     assert result.ratios[0].kept.value < result.ratios[0].kept_truncated.value
+
+
+@pytest.mark.parametrize(("name", "values"), [("smollm2-135m-instruct", 192), ("gemma-3-270m", 256)])
+def test_readings_let_the_first_words_know_what_follows(name, values):
+    encoder = as_encoder(folder(name))
+    pair = ["The old bank was closed.", "The old bank of the river."]
+    first = {"as it is": encoder.encode(pair)[-1]}
+    for reading in (Echo(), BothWays(), ValuePooling()):
+        assert reading.prepared(encoder) is reading
+        first[reading.name] = reading.encode(encoder, pair, layers=[-1])[-1]
+    ids = encoder.tokenize(pair[:1], None).ids
+    assert first["echo"].token_ids(0).tolist() == [k for k in ids.tolist() if k not in encoder.vocabulary.special_ids]
+    moved = {key: np.abs(one[0][0] - one[1][0]).max() / np.abs(one[0][0]).max() for key, one in first.items()}
+    assert moved["as it is"] < 1e-4
+    assert moved["value pooling"] < 1e-4  # values are of a token and what stands before it
+    assert moved["echo"] > 0.05
+    assert moved["bidirectional"] > 0.05
+    assert first["value pooling"].dimension == values
+    aligned = AlignedValues().encode(encoder, SENTENCES, layers=[-1])[-1]
+    assert (aligned.lengths.tolist(), aligned.dimension) == ([1] * 4, encoder.card.dimension)
+    assert EmbedFilter().prepared(encoder).basis_.shape[0] == encoder.card.dimension
+
+
+def test_layers_names_the_sinks_of_smollm2_with_and_without_them():
+    place = folder("smollm2-135m-instruct")
+    result = layers(place, SENTENCES, socm_texts=4)
+    rows = {row.state: row for row in sinks(result)}
+    assert {"5", "15", "25"} <= set(rows)
+    assert not {"0", "output"} & set(rows)
+    row = rows["15"]
+    assert row.times > 50
+    assert row.ratio > 10 * row.ratio_without
+    assert row.above_trace == 1
+    assert row.above_trace_without == 0
+    texts = [text[:160] for text in read_texts("builtin:docstrings", limit=12, seed=1).texts]
+    best = best_layer(place, texts)
+    assert len(best.scores) == 2 * 31
+    assert "cannot be told" in best.sentence  # with so few queries
+
+
+def test_whisper_hears_what_changes():
+    """Frames of a steady tone are alike, those of a sound that changes are not; silence behind a sound is left out."""
+    place = models_folder() / "whisper-base"
+    if not (place / "model.safetensors").is_file():
+        pytest.skip("whisper-base is not here; `make models` fetches it")
+    times = np.arange(32_000) / 16_000
+    tone = 0.3 * np.sin(2 * np.pi * 440 * times).astype(np.float32)
+    pitches = np.repeat([200.0, 400.0, 800.0, 600.0], len(times) // 4)
+    steps = 0.3 * np.sin(2 * np.pi * np.cumsum(pitches) / 16_000).astype(np.float32)
+    clouds = encode(place, audio=[tone, steps])
+    assert clouds.lengths.tolist() == [100, 100]  # two seconds, of 50 frames each
+    assert clouds.dimension == 512
+    result = windows(clouds, ratios=[4])
+    assert result.at(4).lost.value < result.at(4).lost.floor - 0.2
+    assert result.at(4).adaptive.value < result.at(4).lost.value

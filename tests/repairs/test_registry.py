@@ -64,7 +64,7 @@ def test_a_repair_from_outside_is_tried_and_named_on_the_command_line(tmp_path):
     shown = run("tune", folder, tmp_path / "texts.txt", "--search", "turned")
     assert "turned" in shown
     assert "mean removal" not in shown
-    with pytest.raises(InputError, match=r"--search: received colours; allowed: temperature, .*whitening, turned"):
+    with pytest.raises(InputError, match=r"--search: received colours; allowed: reading, .*whitening, turned"):
         run("tune", folder, tmp_path / "texts.txt", "--search", "colours")
 
 
@@ -86,7 +86,7 @@ def test_the_table_holds_every_family_and_a_name_once():
     assert labels[:2] == ["mean removal, project", "mean removal, subtract"]
     with pytest.raises(InputError, match="'mean removal' is in the table already"):
         register(MeanRemoval)
-    with pytest.raises(InputError, match="received int; allowed: a class that inherits from one of TemperatureRule"):
+    with pytest.raises(InputError, match="received int; allowed: a class that inherits from one of Reading"):
         register(int)
 
 

@@ -17,6 +17,7 @@ from poolscope.encoders.capabilities import has, options_of, with_options
 from poolscope.evaluation import RetrievalTask
 from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents
+from poolscope.repairs.readings import Reading
 from poolscope.repairs.repair_file import Layers, encode_at
 from poolscope.repairs.temperature.rules import TemperatureRule
 from poolscope.repairs.trials import gaussian_distances
@@ -48,10 +49,12 @@ class AskedTask(SearchTask):
         """The clouds of queries and documents, as the model is."""
         return [{-1: clouds} for clouds in self.ready]
 
-    def encode(self, rule: TemperatureRule | None, *, layers: Sequence[int] = (-1,)) -> list[Layers]:
+    def encode(
+        self, rule: TemperatureRule | None, *, reading: Reading | None = None, layers: Sequence[int] = (-1,)
+    ) -> list[Layers]:
         """Both sides anew at a temperature, the queries with their own prompt."""
         encoders = zip((self.asking, self.encoder), self.task.sides, strict=True)
-        return [encode_at(encoder, side.texts, rule, layers=layers) for encoder, side in encoders]
+        return [encode_at(encoder, side.texts, rule, reading=reading, layers=layers) for encoder, side in encoders]
 
     @cached_property
     def ranking(self) -> Ranking:

@@ -80,7 +80,7 @@ def _loaded(name: str, texts: str | None, asked: tuple[str | None, str | None, s
 
 # Units drawn from the built-in corpus, and from texts of the user; both halves together.
 BUILTIN_LIMIT, LIMIT = 400, 1_000
-FAMILIES = "temperature,pooling,vectors"
+FAMILIES = "reading,temperature,pooling,vectors"
 
 
 @arguments.encoder_options(without=("role",))
@@ -109,7 +109,7 @@ def tune(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Search attention temperatures, poolings and vector repairs on half of the texts; report on the other half.
+    """Search readings of decoders, attention temperatures, poolings and vector repairs on half of the texts.
 
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, which is a normal answer. With nothing: the embedded model on the embedded corpus.
@@ -149,7 +149,7 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
             f"--search: received {', '.join(unknown)}; allowed: {', '.join(KNOWN)}, or some of {', '.join(REPAIRS)}, "
             f"with commas between."
         )
-    keywords = {"temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
+    keywords = {"reading": "readings", "temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
     search: dict[str, Any] = {}
     for family in KNOWN:
         if family not in names:
@@ -174,12 +174,15 @@ def _run(
     model: str, task: Any, search: dict[str, Any], *, limit: int | None, seed: int, options: dict[str, Any]
 ) -> TuneResult:
     from poolscope.cli.inputs import encoding_progress
-    from poolscope.repairs.tune import texts_to_encode, tune
+    from poolscope.encoders import as_encoder
+    from poolscope.repairs.tune import readings_for, texts_to_encode, tune
 
-    total = texts_to_encode(task, search.get("temperatures"))
+    encoder = as_encoder(model, **options)
+    readings = len(readings_for(encoder, search.get("readings")))
+    total = texts_to_encode(task, search.get("temperatures"), readings)
     with encoding_progress(total) as progress:
         # The rows were drawn when the file was read; the limit is named again for the record.
-        return tune(model, task, limit=limit, seed=seed, progress=progress, **search, **options)
+        return tune(encoder, task, limit=limit, seed=seed, progress=progress, **search)
 
 
 def print_result(result: TuneResult, screen: Console) -> None:
@@ -192,13 +195,15 @@ def print_result(result: TuneResult, screen: Console) -> None:
 
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
-    table = Table("candidate", "", chosen.metric, "difference", "95 % interval", title=title, title_justify="left")
+    table = Table(
+        "candidate", "", chosen.metric, "difference", "95 % interval", "cost", title=title, title_justify="left"
+    )
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
-    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "")
+    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
-        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval)
+        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval, _cost(row, result.width))
         table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", row["family"], *numbers)
     screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)
@@ -207,6 +212,18 @@ def print_result(result: TuneResult, screen: Console) -> None:
     screen.print(wrapped(result.verdict.sentence, screen.width))
     for sentence in result.verdict.evidence:
         screen.print(f"  {sentence}")
+
+
+def _cost(row: dict[str, Any], width: int | None) -> str:
+    """What a candidate costs beyond the model as it is: tokens that are read, numbers of a vector; empty for nothing.
+
+    >>> _cost({"reads": 2.04, "width": 192}, 576)
+    '2.0 × tokens, 192 numbers'
+    """
+    read, size = row["reads"], row["width"]
+    parts = [] if read is None or read == 1 else [f"{read:.1f} × tokens"]
+    parts += [] if size is None or size == width else [f"{size:,} numbers"]
+    return ", ".join(parts)
 
 
 def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:

@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import TokenEncoder
-from poolscope.encoders.capabilities import attention_of, tokenizer_of, unembedding_of
+from poolscope.encoders.batching import Batch
+from poolscope.encoders.capabilities import (
+    attention_of,
+    options_of,
+    planner_of,
+    tokenizer_of,
+    unembedding_of,
+    with_options,
+)
 from poolscope.encoders.declaration import safetensors_header
 from poolscope.errors import ModelError, require
 from poolscope.numbers.windows import Spans, window_bounds
@@ -71,14 +79,16 @@ def _from_file(file: Path, name: str) -> NDArray[np.float32]:
 
 def is_causal(encoder: TokenEncoder) -> bool:
     """Does no token see a later one? Asked of the model itself: another last token must not move the first ones."""
-    torch = require("torch", "torch")
-    model = attention_of(encoder)[0]
-    rows = len(model.get_input_embeddings().weight)
-    ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]], device=model.device) % rows
-    with torch.inference_mode():
-        states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.float()
-    scale = float(states.abs().max())
-    return float((states[0, :3] - states[1, :3]).abs().max()) <= 1e-4 * scale
+    rows = len(attention_of(encoder)[0].get_input_embeddings().weight)
+    ids = np.array([[0, 1, 2, 3], [0, 1, 2, 4]]) % rows
+    real = np.ones(ids.shape, dtype=bool)
+    # A model that keeps a temperature for each role runs in a role only.
+    options = options_of(encoder)
+    speaking = planner_of(with_options(encoder, options, role=options.role or "document"))
+    number = -1 if encoder.card.layers is None else encoder.card.layers
+    with speaking.workers([number]) as workers:
+        states = workers[0](Batch(ids, real, real, None, np.arange(ids.size)))[number].astype(np.float64)
+    return float(np.abs(states[:3] - states[4:7]).max()) <= 1e-4 * float(np.abs(states).max())
 
 
 def check_decoder(encoder: TokenEncoder, *, purpose: str) -> None:

@@ -1,6 +1,6 @@
 """The modules between pooling and the final vector (Dense, LayerNorm), as numpy: what a runtime may have left out.
 
-Normalize changes no direction and Dropout nothing at all, so that neither has a step.
+Dropout changes nothing, and a Normalize that comes last no direction, so that neither has a step.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from poolscope.errors import ModelError, require
 
 Array = NDArray[np.float64]
 
+NORMALIZE = "Normalize"
+_TINY = 1e-12  # what torch divides by at least
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
@@ -26,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "GELU": lambda values: np.asarray(values * 0.5 * (1 + erf(values / np.sqrt(2)))),
     "Sigmoid": lambda values: 1 / (1 + np.exp(-values)),
 }
-_WITHOUT_EFFECT = ("Normalize", "Dropout")
+_BEFORE = ("Transformer", "TempScaledTransformer", "Pooling", "Dropout")
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,14 @@ class Step:
     activation: str = "Identity"
     epsilon: float = 1e-5
 
+    @property
+    def width(self) -> int | None:
+        """How many numbers a vector must have; None for any."""
+        return None if self.name == NORMALIZE else self.weight.shape[-1]
+
     def __call__(self, vectors: Array) -> Array:
+        if self.name == NORMALIZE:
+            return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _TINY))
         if self.name == "LayerNorm":
             centred = vectors - vectors.mean(axis=1, keepdims=True)
             scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + self.epsilon) * self.weight
@@ -62,14 +71,20 @@ def finish(vectors: Array, steps: Sequence[Step]) -> Array:
 
 def steps_of_folder(folder: Path, *, name: str) -> tuple[Step, ...]:
     """The steps that a folder of sentence-transformers declares after its pooling, with their weights."""
-    return tuple(
-        _of_folder(place, kind, name=name)
-        for kind, place in module_folders(folder)
-        if kind not in ("Transformer", "TempScaledTransformer", "Pooling", *_WITHOUT_EFFECT)
-    )
+    places = [(kind, place) for kind, place in module_folders(folder) if kind not in _BEFORE]
+    return _that_matter([_of_folder(place, kind, name=name) for kind, place in places])
+
+
+def _that_matter(steps: list[Step]) -> tuple[Step, ...]:
+    """Without a Normalize at the end, or before nothing else."""
+    while steps and steps[-1].name == NORMALIZE:
+        steps = steps[:-1]
+    return tuple(steps)
 
 
 def _of_folder(place: Path, kind: str, *, name: str) -> Step:
+    if kind == NORMALIZE:
+        return Step(NORMALIZE, np.zeros(0), None)
     weights = place / "model.safetensors"
     if kind not in ("Dense", "LayerNorm") or not weights.is_file():
         reason = "its weights are pickled" if kind in ("Dense", "LayerNorm") else "it is no Dense or LayerNorm"
@@ -86,7 +101,10 @@ def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
     steps = []
     for module in modules:
         kind = type(module).__name__
-        if kind in _WITHOUT_EFFECT:
+        if kind in _BEFORE:
+            continue
+        if kind == NORMALIZE:
+            steps.append(Step(NORMALIZE, np.zeros(0), None))
             continue
         part = getattr(module, "linear", None) or getattr(module, "norm", None)
         if kind not in ("Dense", "LayerNorm") or part is None:
@@ -94,7 +112,7 @@ def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
         bias = None if part.bias is None else _array(part.bias)
         activation = type(getattr(module, "activation_function", None)).__name__ if kind == "Dense" else "Identity"
         steps.append(_step(kind, _array(part.weight), bias, activation, name=name))
-    return tuple(steps)
+    return _that_matter(steps)
 
 
 def _step(kind: str, weight: Array, bias: Array | None, activation: str, *, name: str) -> Step:

@@ -44,6 +44,11 @@ class TokenInputs:
         self.limit = self.encoder.max_length
         self.positions = encoder.card.positions
 
+    @property
+    def frame(self) -> tuple[Ids, Ids]:
+        """The ids that stand before and after those of every text."""
+        return self._before, self._after
+
     def content(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of whole texts, without prompt and special tokens."""
         tokens = self._whole.plan(texts).tokens

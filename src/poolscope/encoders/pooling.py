@@ -7,16 +7,20 @@ gives (a repair must not be proved on other vectors than the model's); `TextPool
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import ModelCard
-from poolscope.errors import ModelError
+from poolscope.encoders.base import ModelCard, TokenEncoder
+from poolscope.encoders.capabilities import steps_after
+from poolscope.encoders.finishing import Step, finish
+from poolscope.errors import InputError, ModelError
 from poolscope.numbers.pooling import (
+    Clouds,
     FirstPooling,
     LastPooling,
     MaxPooling,
@@ -84,6 +88,52 @@ def declared_pooling(card: ModelCard) -> Pooling:
             f"poolscope.repairs.vectors instead."
         )
     return MODES[modes[0]].pooling()
+
+
+class FinishedPooling(Pooling):
+    """A pooling with the modules that a model puts behind it (Dense, LayerNorm), as EmbeddingGemma does."""
+
+    def __init__(self, inner: Pooling, steps: Sequence[Step]) -> None:
+        self.inner, self.steps = inner, tuple(steps)
+        self.name, self.layers, self.needs_ids = inner.name, inner.layers, inner.needs_ids  # type: ignore[misc]
+
+    @property
+    def label(self) -> str:
+        """That of the pooling: the modules are the model's own."""
+        return self.inner.label
+
+    def with_inner(self, other: Pooling | None) -> Pooling:
+        """The same modules behind another pooling."""
+        return self if other is None else FinishedPooling(other, self.steps)
+
+    def transform(self, clouds: Clouds) -> Array:
+        """Pooled, then through the modules; refused where the pooling gives another width than they take."""
+        return self._finished(self.inner.transform(clouds))
+
+    def vector(self, cloud: Any, ids: Any) -> Array:
+        """That of one cloud."""
+        return np.asarray(self._finished(self.inner.vector(cloud, ids)[None])[0])
+
+    def _finished(self, vectors: Array) -> Array:
+        widths = [step.width for step in self.steps if step.width is not None]
+        if widths and widths[0] != vectors.shape[1]:
+            raise InputError(
+                f"{self.label}: it gives {vectors.shape[1]} numbers, and {self.steps[0].name}, which the model puts "
+                f"behind its pooling, takes {widths[0]}. Choose a pooling of that width."
+            )
+        return finish(vectors, self.steps)
+
+
+def own_pooling(encoder: TokenEncoder, pooling: Pooling | None = None) -> Pooling:
+    """What makes the vectors of a model from its clouds: the pooling it declares (or another) and the modules behind.
+
+    Refused where the modules cannot be read, or where no one pooling is declared.
+    """
+    steps = steps_after(encoder)
+    if steps is None:
+        return declared_pooling(encoder.card)  # an error, which names the modules
+    inner = declared_pooling(replace(encoder.card, after=())) if pooling is None else pooling
+    return FinishedPooling(inner, steps) if steps else inner
 
 
 def declares_nothing(card: ModelCard) -> bool:

@@ -16,7 +16,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.encoders.capabilities import has, is_encoder, longest_of, options_of, takes_tokens, with_options
-from poolscope.encoders.pooling import declared_pooling
+from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError
 from poolscope.evaluation.scores import Evaluation
 from poolscope.evaluation.tasks import Side, Task
@@ -108,7 +108,7 @@ class PooledModel:
 
     def __init__(self, encoder: TokenEncoder, pooling: Pooling | None = None) -> None:
         self.encoder = encoder
-        self.pooling = declared_pooling(encoder.card) if pooling is None else pooling
+        self.pooling = own_pooling(encoder) if pooling is None else pooling
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.card.name}: {self.pooling.label})"

@@ -23,8 +23,9 @@ class Trial(Result):
     """What was tried (`name`, of which `family`), what came of it (`sentence`), and the scores behind that.
 
     `before` and `after` are the scores unit by unit, `difference` is paired; all three are None where nothing could be
-    tried, and `sentence` says why. `repair` is what was fitted for the trial, None for what is no repair of vectors;
-    no file keeps it.
+    tried, and `sentence` says why. What it costs: `reads` is the tokens that the model reads, as a multiple of those it
+    reads as it is, and `width` the numbers of a vector (None: not counted). `repair` is what was fitted for the trial,
+    None for what is no repair of vectors; no file keeps it.
 
     >>> import numpy as np
     >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 12)[:, None])
@@ -41,6 +42,8 @@ class Trial(Result):
     difference: Difference | None = field(default=None, repr=False)
     evidence: tuple[str, ...] = field(default=(), repr=False)
     family: str = ""
+    reads: float | None = None
+    width: int | None = None
     repair: Any = transient()
 
     def headline(self) -> dict[str, Any]:
@@ -151,4 +154,6 @@ def compared(
     possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
-    return Trial(name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair)
+    return Trial(
+        name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair=repair
+    )

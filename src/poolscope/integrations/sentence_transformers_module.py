@@ -94,6 +94,11 @@ def repaired_sentence_transformer(model: Any, repair: Repair) -> Any:
     the repair was proved with, the prompt for queries and documents alike, and `truncate_dim` that of the model.
     The model card that is saved with the copy has the repair in its title.
     """
+    if repair.reading is not None:
+        raise InputError(
+            f"repair: received one that reads texts in another way ({repair.reading.label}), which no module of "
+            f"sentence-transformers does; allowed: temperature, pooling and vectors. Use repair.apply(model)."
+        )
     pooling = _pooling_of(model)
     first = _at_temperature(model, repair)[0]
     if _is_native(repair, pooling):

@@ -94,6 +94,10 @@ class Pooling(Fitted):
         """Must it be fitted before it pools?"""
         return type(self).fit is not Pooling.fit
 
+    def with_inner(self, other: Pooling | None) -> Pooling:
+        """Another pooling in place of this one (None: this one); what a model puts behind its pooling stays behind."""
+        return self if other is None else other
+
     def fit(self, clouds: Clouds) -> Self:
         """Learn from the clouds of a sample; most poolings have nothing to learn."""
         return self

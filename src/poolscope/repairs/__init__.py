@@ -1,4 +1,4 @@
-"""Repairs: attention temperature for any transformer, and what is done to vectors after the model.
+"""Repairs: attention temperature for any transformer, readings of decoders, and what is done to finished vectors.
 
 `tempscale` and `bake` are at the root (`poolscope.tempscale`); the names here are imported when they are first used.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from poolscope.numbers.pooling import pool
+    from poolscope.repairs.readings import AlignedValues, AtLayer, BothWays, Echo, ValuePooling
     from poolscope.repairs.registry import REPAIRS, register
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.temperature.rules import (
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "PUBLISHED_GRID": "temperature.rules",
+    "AlignedValues": "readings",
     "AllButTheTop": "vectors",
+    "AtLayer": "readings",
+    "BothWays": "readings",
     "ByRole": "temperature.rules",
     "Constant": "temperature.rules",
+    "Echo": "readings",
     "EmbedFilter": "vectors",
     "LogLength": "temperature.rules",
     "MeanRemoval": "vectors",
@@ -45,6 +50,7 @@ _HOMES = {
     "Repair": "repair_file",
     "Standardisation": "vectors",
     "Steps": "temperature.rules",
+    "ValuePooling": "readings",
     "Whitening": "vectors",
     "YarnLike": "temperature.rules",
     "apply_saved": "temperature.tempscale",
@@ -60,15 +66,20 @@ _HOMES = {
 __all__ = [
     "PUBLISHED_GRID",
     "REPAIRS",
+    "AlignedValues",
     "AllButTheTop",
+    "AtLayer",
+    "BothWays",
     "ByRole",
     "Constant",
+    "Echo",
     "EmbedFilter",
     "LogLength",
     "MeanRemoval",
     "Repair",
     "Standardisation",
     "Steps",
+    "ValuePooling",
     "Whitening",
     "YarnLike",
     "apply_saved",

@@ -1,7 +1,8 @@
-"""The table of repairs: temperature rules, poolings and vector repairs by name, and what `tune` tries of each.
+"""The table of repairs: readings, temperature rules, poolings and vector repairs by name, and what `tune` tries.
 
 A package outside poolscope adds a repair with an entry point of the group `poolscope.extensions`, whose module calls
-`register`. Its class inherits from `TemperatureRule`, `Pooling` or `VectorRepair`; files of repairs know it by name.
+`register`. Its class inherits from `Reading`, `TemperatureRule`, `Pooling` or `VectorRepair`; files of repairs know it
+by name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from poolscope.errors import InputError
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
+from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant, TemperatureRule, as_rule
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
@@ -24,12 +26,22 @@ from poolscope.repairs.vectors import (
     Whitening,
 )
 
-Family = Literal["temperature", "pooling", "vectors"]
-FAMILIES: tuple[Family, ...] = ("temperature", "pooling", "vectors")
+Family = Literal["reading", "temperature", "pooling", "vectors"]
+FAMILIES: tuple[Family, ...] = ("reading", "temperature", "pooling", "vectors")
 
 # Of each family the class of its members, and where the names are looked up when a file is read.
-_BASES: dict[Family, type[Any]] = {"temperature": TemperatureRule, "pooling": Pooling, "vectors": VectorRepair}
-_NAMES: dict[Family, dict[str, Any]] = {"temperature": RULES, "pooling": POOLINGS, "vectors": VECTOR_REPAIRS}
+_BASES: dict[Family, type[Any]] = {
+    "reading": Reading,
+    "temperature": TemperatureRule,
+    "pooling": Pooling,
+    "vectors": VectorRepair,
+}
+_NAMES: dict[Family, dict[str, Any]] = {
+    "reading": READINGS,
+    "temperature": RULES,
+    "pooling": POOLINGS,
+    "vectors": VECTOR_REPAIRS,
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +117,11 @@ def make_rules(temperatures: Iterable[Any]) -> list[TemperatureRule]:
 
 
 def _fill() -> None:
+    # Readings are of decoders only. Which layer to pool is what `layers --retrieval` answers: tried when named.
+    halves = [{}, {"low": 0.5, "high": 1.0}]
+    for reading in list(READINGS.values()):
+        tried = halves if issubclass(reading, ValuePooling | AlignedValues) else () if reading is AtLayer else ({},)
+        register(reading, tried=tried)
     for rule in list(RULES.values()):
         register(rule, tried=[{"tau": tau} for tau in PUBLISHED_GRID] if rule is Constant else ())
     # The two poolings that know the covariance are tried with half its weight too.

@@ -1,4 +1,4 @@
-"""A whole repair in one file: temperature, pooling and vector repair, applied to a model in one line.
+"""A whole repair in one file: reading, temperature, pooling and vector repair, applied to a model in one line.
 
 vectors = Repair.load("repair.safetensors").apply("builtin:minilm").encode(texts)
 """
@@ -23,11 +23,13 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.capabilities import longest_of, options_of
+from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
+from poolscope.repairs.readings import READINGS, Reading
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
@@ -70,6 +72,8 @@ class Repair:
         The encoder options (prompt, max_length, dtype, …) with which it was proved.
     dtype
         The precision in which the model ran then, chosen or not.
+    reading
+        The name of a reading of decoders (`echo`, `value pooling`, …), or a reading.
 
     Examples
     --------
@@ -91,11 +95,12 @@ class Repair:
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     dtype: str | None = field(default=None, repr=False)
+    reading: Any = None
 
     def __post_init__(self) -> None:
         rule = None if self.temperature is None else as_rule(self.temperature)
         object.__setattr__(self, "temperature", rule)
-        for family in ("pooling", "vectors"):
+        for family in ("reading", "pooling", "vectors"):
             how = getattr(self, family)
             part = None if how is None else make_part(family, how, argument=family)
             object.__setattr__(self, family, part)
@@ -107,7 +112,8 @@ class Repair:
     def label(self) -> str:
         """The parts in a few words."""
         rule: TemperatureRule | None = self.temperature
-        parts = [] if rule is None or rule.neutral else [_temperature_label(rule)]
+        parts = [] if self.reading is None else [self.reading.label]
+        parts += [] if rule is None or rule.neutral else [_temperature_label(rule)]
         parts += [part.label for part in (self.pooling, self.vectors) if part is not None]
         return " · ".join(parts) or "as it is"
 
@@ -124,7 +130,7 @@ class Repair:
             pooling.fit({layer: TokenClouds.concatenate([side[layer] for side in sides]) for layer in pooling.layers})
         vectors = deepcopy(self.vectors)
         if vectors is not None:
-            vectors.fit(np.concatenate([(pooling or declared).transform(side) for side in sides]))
+            vectors.fit(np.concatenate([declared.with_inner(pooling).transform(side) for side in sides]))
         return replace(self, pooling=pooling, vectors=vectors)
 
     def apply(self, model: Any, **options: Any) -> RepairedModel:
@@ -141,8 +147,11 @@ class Repair:
         return RepairedModel(encoder, self)
 
     def pooled(self, clouds: Mapping[int, TokenClouds], declared: Pooling) -> Vectors:
-        """Vectors of length 1 from clouds at the temperature; `declared` pools where this repair does not."""
-        return self.finish((self.pooling or declared).transform(clouds))
+        """Vectors of length 1 from clouds at the temperature; `declared` pools where this repair does not.
+
+        Modules that the model puts behind its pooling stand behind that of the repair too.
+        """
+        return self.finish(declared.with_inner(self.pooling).transform(clouds))
 
     def finish(self, pooled: Any) -> Vectors:
         """Pooled vectors through the vector repair, at length 1."""
@@ -164,6 +173,7 @@ class Repair:
     def to_dict(self) -> dict[str, Any]:
         """What is done to the vectors, as plain types; the fitted arrays are kept beside it."""
         parts = {"temperature": self.temperature, "pooling": self.pooling, "vectors": self.vectors}
+        parts |= {} if self.reading is None else {"reading": self.reading}  # files of before have none
         return {name: None if part is None else part.to_dict() for name, part in parts.items()}
 
     @property
@@ -229,6 +239,7 @@ class Repair:
             evidence=dict(content["evidence"]),
             options=dict(content.get("options", {})),  # files of before did not keep them
             dtype=content.get("dtype"),  # nor this
+            reading=part("reading", READINGS) if "reading" in content else None,
         )
         repair.require_fit()
         return repair
@@ -317,7 +328,8 @@ class RepairedModel(PooledModel):
     """A model with its repair: texts to vectors of length 1, with the names that sentence-transformers uses."""
 
     def __init__(self, encoder: TokenEncoder, repair: Repair, pooling: Pooling | None = None) -> None:
-        super().__init__(encoder, repair.pooling or pooling)
+        super().__init__(encoder, own_pooling(encoder, repair.pooling) if pooling is None else pooling)
+        self.pooling = self.pooling.with_inner(repair.pooling)
         self.repair = repair
 
     def __repr__(self) -> str:
@@ -327,12 +339,12 @@ class RepairedModel(PooledModel):
         self, texts: Sequence[str], *, role: str | None = None, progress: Progress | None = None
     ) -> Mapping[int, TokenClouds]:
         """The clouds that are pooled, by layer: at the temperature, before the pooling."""
-        rule = self.repair.temperature
-        return encode_at(self.encoder, texts, rule, role=role, layers=self.pooling.layers, progress=progress)
+        way = {"reading": self.repair.reading, "layers": self.pooling.layers}
+        return encode_at(self.encoder, texts, self.repair.temperature, role=role, progress=progress, **way)
 
     def pooled(self, clouds: Mapping[int, TokenClouds]) -> Vectors:
         """Repaired vectors of length 1 from clouds by layer."""
-        return self.repair.pooled(clouds, self.pooling)
+        return self.repair.finish(self.pooling.transform(clouds))
 
 
 def encode_at(
@@ -340,14 +352,17 @@ def encode_at(
     texts: Sequence[str],
     rule: TemperatureRule | None,
     *,
+    reading: Reading | None = None,
     role: str | None = None,
     layers: Sequence[int] = (-1,),
     progress: Progress | None = None,
 ) -> Layers:
-    """The clouds of the texts by layer, with the model's prompt for the role and its attention scaled."""
+    """The clouds of the texts by layer, with the model's prompt for the role, its attention scaled, and read so."""
     speaking = for_role(encoder, role)
     with _scaled(speaking, rule, role):
-        return encode_layers(speaking, texts, layers, progress=progress)
+        if reading is None:
+            return encode_layers(speaking, texts, layers, progress=progress)
+        return reading.encode(speaking, texts, layers=layers, progress=progress)
 
 
 def _scaled(encoder: TokenEncoder, rule: TemperatureRule | None, role: str | None) -> Any:

@@ -26,6 +26,7 @@ from poolscope.evaluation.trials import compared
 from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking
+from poolscope.repairs.readings import Reading
 from poolscope.repairs.repair_file import Layers, Repair, encode_at
 from poolscope.repairs.temperature.rules import TemperatureRule
 
@@ -81,7 +82,7 @@ def _ranks(ranking: Ranking, top: Index) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """A model on a task. Its texts are encoded once as the model is, and again for a temperature only.
+    """A model on a task. Its texts are encoded once as the model is, and again for a temperature or a reading only.
 
     `pooling` is the model's own, `layers` are those that are kept of the first encoding, for poolings that need them.
     Differences have intervals of `level`; `units` names the units in the sentences of trials.
@@ -113,17 +114,29 @@ class Bench:
         """The score of the model as it is."""
         return self.task.score(*self.vectors)
 
-    def encode(self, rule: TemperatureRule | None, *, layers: Sequence[int] = (-1,)) -> list[Layers]:
-        """The clouds of every side at a temperature. Sides in one role go in one pass: cores wait once."""
+    def encode(
+        self, rule: TemperatureRule | None, *, reading: Reading | None = None, layers: Sequence[int] = (-1,)
+    ) -> list[Layers]:
+        """The clouds of every side at a temperature, or read so. Sides in one role go in one pass: cores wait once."""
         sides, encoded = self.task.sides, {}
         for role in dict.fromkeys(side.role for side in sides):
             alike = [k for k, side in enumerate(sides) if side.role == role]
             texts = [text for k in alike for text in sides[k].texts]
-            clouds = encode_at(self.encoder, texts, rule, role=role, layers=layers, progress=self.progress)
+            clouds = encode_at(
+                self.encoder, texts, rule, reading=reading, role=role, layers=layers, progress=self.progress
+            )
             ends = np.cumsum([0, *(len(sides[k].texts) for k in alike)])
             for k, (start, stop) in zip(alike, pairwise(ends), strict=True):
                 encoded[k] = {layer: part[start:stop] for layer, part in clouds.items()}
         return [encoded[k] for k in range(len(sides))]
+
+    def reads(self, reading: Reading | None) -> float:
+        """The tokens that the model reads of the task's texts, as a multiple of those it reads as it is."""
+        if reading is None:
+            return 1.0
+        sides = [(for_role(self.encoder, side.role), side.texts) for side in self.task.sides]
+        before = sum(int(token_counts(encoder, texts).sum()) for encoder, texts in sides)
+        return sum(reading.tokens(encoder, texts) for encoder, texts in sides) / before
 
     def try_repair(
         self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
@@ -131,13 +144,15 @@ class Bench:
         """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand."""
         rule = repair.temperature
         if sides is None:
-            sides = self.sides if rule is None or rule.neutral else self.encode(rule)
+            plain = repair.reading is None and (rule is None or rule.neutral)
+            sides = self.sides if plain else self.encode(rule, reading=repair.reading)
         lacking = set(() if repair.pooling is None else repair.pooling.layers) - set(sides[0])
         if lacking:
             raise InputError(f"it needs layers {repair.pooling.layers}, which were not encoded.")
         fitted = repair.fitted(sides, self.pooling)
-        after = self.task.score(*(fitted.pooled(side, self.pooling) for side in sides))
-        return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
+        vectors = [fitted.pooled(side, self.pooling) for side in sides]
+        trial = self.compare(name or repair.label, self.before, self.task.score(*vectors), doing=doing, repair=fitted)
+        return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
 
     def try_vectors(
         self, repair: Repair, others: Array, *, learnt_from: Array | None = None, name: str = "", doing: str = ""

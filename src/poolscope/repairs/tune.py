@@ -15,13 +15,11 @@ import numpy as np
 
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import Progress, TokenEncoder, check_texts
-from poolscope.encoders.capabilities import has_attention
-from poolscope.encoders.pooling import declared_pooling
-from poolscope.errors import InputError, ModelError, refuse_renamed, require
+from poolscope.encoders.capabilities import options_of
+from poolscope.errors import InputError, refuse_renamed, require
 from poolscope.evaluation import (
     Difference,
     Evaluation,
-    RetrievalTask,
     Task,
     Trial,
     compare_scores,
@@ -30,19 +28,17 @@ from poolscope.evaluation import (
 )
 from poolscope.evaluation.tasks import halve, shared_texts
 from poolscope.numbers.pooling import Pooling
+from poolscope.repairs.readings import Reading
 from poolscope.repairs.registry import candidates, make_part, make_rules
-from poolscope.repairs.repair_file import Layers, Repair, RepairedModel, combined, plain_encoder
-from poolscope.repairs.temperature.rules import Constant, Steps, TemperatureRule, fit_steps
-from poolscope.repairs.trials import Bench, unit_lengths
+from poolscope.repairs.repair_file import Repair, RepairedModel, plain_encoder
+from poolscope.repairs.search import FEWEST_HELD_OUT, Search
+from poolscope.repairs.temperature.rules import TemperatureRule
 from poolscope.repairs.vectors import VectorRepair
 from poolscope.results import Result, origin, provenance, transient
 from poolscope.verdicts import Verdict
 
 # -- what `tune` returns ----------------------------------------------------------------------------------------------
 
-# Units that the half that reports must have: 95 % intervals of the bootstrap miss the truth in 10 of 100 cases at 10
-# normal units and in 8 at 20, and what is proven here changes an index.
-FEWEST_HELD_OUT = 20
 _ROW = 26  # pixels
 
 
@@ -54,6 +50,7 @@ class TuneResult(Result):
     the model as it is on the two halves; `chosen` is the place of the selected trial among them and `difference` its
     difference on the half that had no part in choosing it (both None if no candidate gained). `recommendation` is a
     fitted repair, or None where there is nothing to repair; a file of the result keeps its label (`recommended`) alone.
+    `width` is the numbers of a vector of the model as it is.
     """
 
     model: str
@@ -64,6 +61,7 @@ class TuneResult(Result):
     verdict: Verdict
     difference: Difference | None = field(default=None, repr=False, metadata={"key": "held_out_difference"})
     recommended: str | None = field(default=None, metadata={"key": "recommendation"})
+    width: int | None = field(default=None, repr=False)
     notes: tuple[str, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = origin()
     recommendation: Any = transient()
@@ -98,6 +96,8 @@ class TuneResult(Result):
             "difference": trial.change.mean,
             "low": None if interval is None else interval.low,
             "high": None if interval is None else interval.high,
+            "reads": trial.reads,
+            "width": trial.width,
             "selected": place == self.chosen,
         }
 
@@ -231,7 +231,6 @@ def _points(
 LIMIT = 1_000
 # Documents of each query that the Gaussian re-ranking puts in order.
 RERANKED = 20
-_BINS = 3  # of the step rule, with about equally many units: short, middle and long
 
 
 def tune(
@@ -242,16 +241,18 @@ def tune(
     temperatures: Iterable[float | TemperatureRule] | None = None,
     poolings: Iterable[str | Pooling] | None = None,
     repairs: Iterable[str | VectorRepair] | None = None,
+    readings: Iterable[str | Reading] | None = None,
     reranked: int = RERANKED,
     limit: int | None = LIMIT,
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
 ) -> TuneResult:
-    """Search temperatures, poolings and vector repairs on half of the texts; recommend one only if the rest agrees.
+    """Search repairs of a model on half of the texts; recommend one only if the rest agrees.
 
-    Every temperature encodes the texts of one half again; poolings and vector repairs share their clouds. Tried is what
-    stands in `poolscope.repairs.registry.REPAIRS`, unless it is said; an empty list leaves a family out.
+    Every temperature and every reading encodes the texts of one half again; poolings and vector repairs share their
+    clouds. Tried is what stands in `poolscope.repairs.registry.REPAIRS`, unless it is said; an empty list leaves a
+    family out.
 
     Parameters
     ----------
@@ -268,6 +269,9 @@ def tune(
         Names of poolings, or poolings.
     repairs
         Names of vector repairs, or vector repairs.
+    readings
+        Names of readings, or readings (`poolscope.repairs.readings`): other ways to read a text with a decoder. None:
+        all of them for a decoder, none for other models.
     reranked
         So many documents a query are also re-ranked by their clouds, to compare (0: not); that is no repair of the
         vectors and never recommended.
@@ -298,11 +302,13 @@ def tune(
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
+    tried_readings = _parts("reading", readings, argument="readings")
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
     search = Search(encoder, choosing, progress)
     search.try_clouds(tried_poolings, _prepared(tried_repairs, encoder, search, named=repairs), reranked=reranked)
+    search.try_readings(_prepared(tried_readings, encoder, search, named=readings))
     search.try_temperatures(rules)
     search.try_combinations()
     selected = search.best()
@@ -318,7 +324,7 @@ def tune(
         "reranked": reranked,
         "limit": limit,
         "seed": seed,
-        "options": options,
+        "options": options or {key: value for key, value in options_of(encoder).content().items() if value is not None},
     }
     return TuneResult(
         model=encoder.card.name,
@@ -329,117 +335,35 @@ def tune(
         difference=difference,
         verdict=decision,
         recommended=None if repair is None else repair.label,
+        width=search.bench.vectors[0].shape[1],
         notes=(*getattr(task, "notes", ()), *_shared_note(choosing, reporting), *search.notes),
         provenance=provenance(*(side[-1] for side in search.bench.sides), settings=settings),
         recommendation=repair,
     )
 
 
-class Search:
-    """The half on which candidates are compared with the model as it is, and one of them is chosen."""
-
-    def __init__(self, encoder: TokenEncoder, task: Task, progress: Progress | None) -> None:
-        layers = (-1, -2) if (encoder.card.layers or 0) >= 1 else (-1,)
-        self.bench = Bench(encoder, task, declared_pooling(encoder.card), layers=layers, progress=progress)
-        self.trials: list[Trial] = []
-        self.notes: list[str] = []
-        self._scaled, self._highest = self.bench.sides, -np.inf  # the clouds of the best temperature so far
-
-    def try_clouds(self, poolings: list[Pooling], repairs: list[VectorRepair], *, reranked: int) -> None:
-        """What needs no second encoding."""
-        others = [pooling for pooling in poolings if pooling.label != self.bench.pooling.label]
-        for repair in [*(Repair(pooling=p) for p in others), *(Repair(vectors=v) for v in repairs)]:
-            self._try(repair, self.bench.sides)
-        if reranked and isinstance(self.bench.task, RetrievalTask):
-            self.trials.append(self.bench.try_reranking(reranked))
-
-    def try_temperatures(self, rules: list[TemperatureRule]) -> None:
-        """Each temperature encodes the texts again, and from what the constants did a step rule is fitted and tried.
-
-        The clouds of the best one are kept for the combinations.
-        """
-        if rules and not has_attention(self.bench.encoder):
-            kind = self.bench.encoder.card.kind
-            self.notes.append(
-                f"No temperature was tried: a model of kind '{kind}' has no attention that can be scaled."
-            )
-            return
-        tried: dict[float, Evaluation] = {}
-        for rule in rules:
-            try:
-                trial = self._try_temperature(rule)
-            except ModelError as error:
-                self.notes.append(f"No temperature was tried: {error}")
-                return
-            if trial is not None and isinstance(rule, Constant):
-                tried[rule.tau] = trial.evaluation
-        steps = self._fitted_steps(tried)
-        if steps is not None:
-            self._try_temperature(steps)
-
-    def _try_temperature(self, rule: TemperatureRule) -> Trial | None:
-        sides = self.bench.encode(rule)
-        trial = self._try(Repair(temperature=rule), sides)
-        if trial is not None and trial.change.mean > self._highest:
-            self._highest, self._scaled = trial.change.mean, sides
-        return trial
-
-    def _fitted_steps(self, tried: Mapping[float, Evaluation]) -> Steps | None:
-        """A step rule by the length of each unit's longest text; None where no bin gains, or all bins alike."""
-        bench = self.bench
-        if not tried or bench.before.statistic != "mean" or bench.task.units < FEWEST_HELD_OUT:
-            return None
-        scores = np.stack([bench.before.scores, *(evaluation.scores for evaluation in tried.values())], axis=1)
-        fit = fit_steps(unit_lengths(bench.encoder, bench.task), scores, temperatures=[1.0, *tried], bins=_BINS)
-        if fit.rule.neutral or len(set(fit.rule.temperatures)) == 1:
-            return None
-        self.notes.append(f"A step rule was fitted to {len(scores):,} {bench.before.unit}: {fit.rule}.")
-        return fit.rule
-
-    def try_combinations(self) -> None:
-        """The best of each family together, also where it gains nothing alone: one defect may hide another."""
-        rising = sorted(self.trials, key=lambda trial: trial.change.mean)
-        best = {trial.family: trial.repair for trial in rising if trial.repair is not None}
-        for repair in combined(best):
-            self._try(repair, self.bench.sides if repair.temperature is None else self._scaled)
-
-    def best(self) -> Trial | None:
-        """The candidate with the largest gain on this half; None if none gains.
-
-        A combination takes the place of a simpler candidate only if it is better than that beyond chance.
-        """
-        gaining = [trial for trial in self.trials if trial.repair is not None and trial.change.mean > 0]
-        best = max((t for t in gaining if t.family != "combination"), key=lambda t: t.change.mean, default=None)
-        for trial in gaining:
-            simpler = self.bench.before if best is None else best.evaluation
-            if trial.family == "combination" and compare_scores(simpler, trial.evaluation).proves_gain:
-                best = trial
-        return best
-
-    def _try(self, repair: Repair, sides: list[Layers]) -> Trial | None:
-        try:
-            trial = self.bench.try_repair(repair, sides=sides)
-        except InputError as error:
-            self.notes.append(f"Not tried: {repair.label}; {error}")
-            return None
-        self.trials.append(trial)
-        return trial
-
-
-def texts_to_encode(task: Task, temperatures: Iterable[float | TemperatureRule] | None = None) -> int:
-    """About how many texts `tune` will encode, for a progress bar: one half at every temperature, the other twice."""
+def texts_to_encode(
+    task: Task, temperatures: Iterable[float | TemperatureRule] | None = None, readings: int = 0
+) -> int:
+    """About how many texts `tune` will encode, for a progress bar: one half for every temperature and reading, the
+    other half twice.
+    """
     texts = sum(len(side.texts) for side in task.sides)
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
-    return texts * (len(set(rules)) + 3) // 2
+    return texts * (len(set(rules)) + readings + 3) // 2
 
 
 def _parts(family: Any, chosen: Iterable[Any] | None, *, argument: str) -> list[Any]:
     return [make_part(family, how, argument=argument) for how in (candidates(family) if chosen is None else chosen)]
 
 
-def _prepared(
-    repairs: Iterable[VectorRepair], encoder: TokenEncoder, search: Search, *, named: Any
-) -> list[VectorRepair]:
+def readings_for(encoder: TokenEncoder, chosen: Iterable[str | Reading] | None = None) -> list[Reading]:
+    """The readings that `tune` tries with this model, of those that are named or of all."""
+    listed = _parts("reading", chosen, argument="readings")
+    return [reading for reading in listed if reading.prepared(encoder) is not None]
+
+
+def _prepared(repairs: Iterable[Any], encoder: TokenEncoder, search: Search, *, named: Any) -> list[Any]:
     """The repairs with what they take from the model; those not made for it are left out, with a note if named."""
     ready = [(repair, repair.prepared(encoder)) for repair in repairs]
     if named is not None:
