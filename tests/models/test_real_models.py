@@ -162,7 +162,7 @@ def test_layers_names_the_sinks_of_smollm2_with_and_without_them():
     texts = [text[:160] for text in read_texts("builtin:docstrings", limit=12, seed=1).texts]
     best = best_layer(place, texts)
     assert len(best.scores) == 2 * 31
-    assert "cannot be told" in best.sentence  # with so few queries
+    assert best.difference.interval is None or not best.difference.proves_gain  # six queries prove nothing
 
 
 def test_whisper_hears_what_changes():

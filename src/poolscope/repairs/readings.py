@@ -36,7 +36,7 @@ class Reading(Fitted):
 
     def prepared(self, encoder: TokenEncoder) -> Self | None:
         """The reading for this model; None where it is not made for such a model (one that is no decoder on torch)."""
-        return self if has(encoder, "attention") and has(encoder, "plan") and is_causal(encoder) else None
+        return self if has(encoder, "both_ways") and is_causal(encoder) else None
 
     def plan(self, encoder: TokenEncoder, texts: Sequence[str]) -> BatchPlan:
         """The tokens that the model reads, and which of them are pooled."""
@@ -85,14 +85,10 @@ class Echo(Reading):
 class BothWays(Reading):
     """A mask by which tokens see later ones too, as in an encoder, where the architecture takes one (LLM2Vec).
 
-    Costs nothing. The weights were not trained for it: most decoders get worse, some (Mistral) hardly change.
+    Costs nothing. The weights were not trained for it. A decoder that takes no such mask is refused when it reads.
     """
 
     name: ClassVar[str] = "bidirectional"
-
-    def prepared(self, encoder: TokenEncoder) -> Self | None:
-        """None for what is no decoder; a decoder that takes no such mask is refused when texts are read."""
-        return None if not has(encoder, "both_ways") else super().prepared(encoder)
 
     def encode(
         self, encoder: TokenEncoder, texts: Sequence[str], *, layers: Sequence[int], progress: Progress | None = None
