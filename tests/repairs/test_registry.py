@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -40,9 +39,11 @@ class Turned(VectorRepair):
 def outside(tmp_path, monkeypatch):
     """A package that is installed beside poolscope and brings a repair."""
     (tmp_path / "brings_a_repair.py").write_text(OUTSIDE, encoding="utf-8")
+    about = tmp_path / "brings_a_repair-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brings-a-repair\nVersion: 0.1\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[{extensions.GROUP}]\ntoy = brings_a_repair\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("toy", "brings_a_repair", extensions.GROUP)
-    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry] if group == extensions.GROUP else [])
     extensions.load_extensions.cache_clear()
     yield
     extensions.load_extensions.cache_clear()
