@@ -135,7 +135,8 @@ def _routes(folder: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     at = str(_modules(folder / "modules.json")[0]["path"])
     place = _inside(folder, at)
     config = read_settings(place / "router_config.json") or read_settings(place / "config.json")
-    types, routes = config.get("types"), config.get("structure")
+    types: Any = config.get("types")
+    routes: Any = config.get("structure")
     whole = isinstance(types, dict) and isinstance(routes, dict) and bool(routes)
     whole = whole and all(isinstance(route, list) and route and set(route) <= set(types) for route in routes.values())
     if not whole or not all(isinstance(kind, str) for kind in types.values()):
