@@ -85,7 +85,7 @@ class FaissConnector:
     def _give_quantizer(self, faiss: Any) -> None:
         """Of some kinds FAISS forgets the quantizer when it reads them, and ends the process where it is needed."""
         ivf = None if self._ivf is None else faiss.downcast_index(self._ivf)
-        if getattr(ivf, "fine_quantizer", self) is None:
+        if ivf is not None and getattr(ivf, "fine_quantizer", self) is None:
             ivf.fine_quantizer = getattr(ivf, "pq", None) or getattr(ivf, "aq", None)
 
     def _has_direct_map(self) -> bool:

@@ -25,6 +25,7 @@ from poolscope.files import refuse_special
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
+_TAKEN: list[str] = []
 _ENCODING: ContextVar[str | None] = ContextVar("_ENCODING", default=None)
 
 
@@ -185,10 +186,16 @@ def lines(path: Path, encoding: str | None) -> Iterator[str]:
             yield line.removesuffix("\n")
 
 
+def take_standard_input(by: str) -> None:
+    """From here on nothing but its new owner reads standard input: texts from it would be its messages."""
+    _TAKEN.append(by)
+
+
 def standard_input(encoding: str | None) -> Iterator[str]:
     """The lines of standard input, which stays open."""
-    if sys.stdin is None:
-        raise InputError("received '-', but there is no standard input. Pass a file instead.")
+    if sys.stdin is None or _TAKEN:
+        reason = "is taken by " + _TAKEN[0] if _TAKEN else "is not there"
+        raise InputError(f"received '-', but standard input {reason}. Pass a file instead.")
     with readable("standard input"):
         stream = _text_stream(cast(BinaryIO, sys.stdin.buffer), encoding, name="standard input")
         try:
