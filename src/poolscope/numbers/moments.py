@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ Array = NDArray[np.float64]
 # The largest number of a cloud that can be squared and summed, and one of which a small mean can be squared, too.
 _LARGEST, _SMALLEST = 1e150, 1e-100
 # Clouds of equal length are taken together, up to so many numbers: few enough for the cache.
-_WINDOW_SIZE = 1_000_000  # numbers
 _STACK_SIZE = 50_000
 
 
@@ -114,13 +112,6 @@ def stacks_of_equal_length(lengths: NDArray[np.int64], dimension: int, size: int
             yield from (same[start : start + step].tolist() for start in range(0, len(same), step))
 
 
-def _windows(sizes: NDArray[np.int64]) -> Iterator[slice]:
-    """Runs of texts whose clouds together stay in the caches of a processor: each is read from memory once."""
-    place = np.cumsum(sizes) // _WINDOW_SIZE
-    cuts = [0, *(np.flatnonzero(np.diff(place)) + 1).tolist(), len(sizes)]
-    return (slice(*ends) for ends in pairwise(cuts))
-
-
 def largest_trace(n: Any, *, stored: float, summed: float) -> Any:
     """The trace of a unit-mean cloud of n tokens (a number or an array) from which on its mean can be mere rounding.
 
@@ -168,12 +159,9 @@ def text_moments(clouds: TokenClouds, texts: NDArray[np.int64] | None = None) ->
     """
     chosen = np.arange(len(clouds)) if texts is None else texts
     means, norms, traces = np.empty((len(chosen), clouds.dimension)), np.empty(len(chosen)), np.empty(len(chosen))
-    lengths = clouds.lengths[chosen]
-    for window in _windows(lengths * clouds.dimension):
-        for inside in stacks_of_equal_length(lengths[window], clouds.dimension, _STACK_SIZE):
-            places = [window.start + place for place in inside]
-            stack = np.stack([np.asarray(clouds[k], dtype=np.float64) for k in chosen[places].tolist()])
-            means[places], norms[places], _, traces[places] = _unit_mean_stack(stack, clouds.dtype)
+    for places in stacks_of_equal_length(clouds.lengths[chosen], clouds.dimension, _STACK_SIZE):
+        stack = np.stack([np.asarray(clouds[k], dtype=np.float64) for k in chosen[places].tolist()])
+        means[places], norms[places], _, traces[places] = _unit_mean_stack(stack, clouds.dtype)
     sound = np.isfinite(traces) & np.isfinite(means).all(axis=1)
     for k in chosen[~sound].tolist():
         try:
