@@ -69,9 +69,9 @@ def finish(vectors: Array, steps: Sequence[Step]) -> Array:
     return vectors
 
 
-def steps_of_folder(folder: Path, *, name: str) -> tuple[Step, ...]:
+def steps_of_folder(folder: Path, *, name: str, role: str | None = None) -> tuple[Step, ...]:
     """The steps that a folder of sentence-transformers declares after its pooling, with their weights."""
-    places = [(kind, place) for kind, place in module_folders(folder) if kind not in _BEFORE]
+    places = [(kind, place) for kind, place in module_folders(folder, role=role, name=name) if kind not in _BEFORE]
     return _that_matter([_of_folder(place, kind, name=name) for kind, place in places])
 
 
