@@ -10,12 +10,12 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_file
+from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.chunks import Chunks
-    from poolscope.engines import Engine
     from poolscope.stores.store import Store
     from poolscope.texts import Texts
 
@@ -104,6 +104,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
+@arguments.engine_options
 def encode(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
     model: arguments.Model = arguments.MODEL,
@@ -123,12 +124,10 @@ def encode(
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
     ] = None,
-    engine: arguments.EngineName = None,
-    workers: arguments.Workers = None,
-    address: arguments.Address = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
     json: arguments.Json = None,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -145,7 +144,9 @@ def encode(
 
     settings = EncoderOptions(**options)
     chosen, part = arguments.parse_layers(layers), arguments.parse_part(shard)
-    runs = _engine(engine, workers, address, part, options)
+    runs = arguments.open_engine(where, options)
+    if runs is not None and part is not None:
+        raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
     corpus = _corpus(texts, reading, output)
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
@@ -164,25 +165,6 @@ def encode(
     if json is not None:
         content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
         arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
-
-
-def _engine(
-    name: str | None,
-    workers: int | None,
-    address: str | None,
-    part: tuple[int, int] | None,
-    options: dict[str, Any],
-) -> Engine | None:
-    """The engine that was asked for, with a graphics device for every actor where the device is one."""
-    from poolscope.engines import make_engine
-    from poolscope.errors import InputError
-
-    if name is None and workers is None and address is None:
-        return None
-    if part is not None:
-        raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
-    gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
-    return make_engine(name or ("ray" if address else "processes"), workers=workers, address=address, gpus=gpus)
 
 
 def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:
