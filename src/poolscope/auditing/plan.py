@@ -200,10 +200,10 @@ def whole_of_store(
 
 def _merged(store: Store, engine: Engine | None) -> tuple[CorpusSummary, LengthProfile]:
     """What is measured on all texts."""
-    corpus = measure_with(engine, "corpus", store.folder)
+    corpus = measure_with(engine, "corpus", store.place)
     if not isinstance(corpus, CorpusSummary):
         raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
-    profile = measure_with(engine, "profile", store.folder, bins=_edges(corpus))
+    profile = measure_with(engine, "profile", store.place, bins=_edges(corpus))
     if not isinstance(profile, LengthProfile):
         raise TypeError(f"a profile by length was expected, not {type(profile).__name__}")
     return corpus, profile

@@ -61,8 +61,8 @@ def store_for(
     reading: Mapping[str, Any],
     options: Mapping[str, Any],
     screen: Console,
-) -> Path:
-    """The folder of the store that an engine is to measure: the one that was named, or an entry that it writes."""
+) -> str:
+    """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
     from functools import partial
 
     from poolscope.encoders import EncoderOptions, as_encoder
@@ -74,7 +74,7 @@ def store_for(
         refuse_with_clouds(source, texts, reading, options)
         clouds = open_clouds(source)
         _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-        return Path(source)
+        return source
     corpus, encoder = read_corpus(texts, reading, screen=screen), as_encoder(source, **options)
     with encoding_progress(len(corpus)) as progress:
         write = partial(encode_with, engine)
@@ -85,7 +85,7 @@ def store_for(
             f"`poolscope encode MODEL TEXTS -o FOLDER`, and name its folder."
         )
     screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
-    return store.folder
+    return store.place
 
 
 def refuse_with_clouds(source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any]) -> None:

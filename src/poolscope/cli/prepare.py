@@ -106,7 +106,9 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 @arguments.reading_options(labels=True)
 @arguments.engine_options
 def encode(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store, or s3://bucket/place.")
+    ],
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     layers: Annotated[
@@ -163,7 +165,7 @@ def encode(
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
     if json is not None:
-        content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
+        content = {"folder": store.place, "model": store.card.to_dict(), "texts": store.manifest.texts}
         arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
 
 
@@ -187,7 +189,7 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
         _print_vectors(store, notes, screen)
         return
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
-    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    size = store.size()
     screen.print(
         f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
         f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
@@ -197,8 +199,8 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
         screen.print(f"  {note}", style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
-    screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
-    arguments.name_next(screen, f"poolscope socm {shlex.quote(str(store.folder))}")
+    screen.print(f"stored: {store.place} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
+    arguments.name_next(screen, f"poolscope socm {shlex.quote(store.place)}")
 
 
 def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
@@ -211,9 +213,9 @@ def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
         notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
     for note in notes:
         screen.print(f"  {note}", style="dim")
-    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
-    screen.print(f"stored: {store.folder} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
-    arguments.name_next(screen, f"poolscope profile {shlex.quote(str(store.folder))}")
+    size = store.size()
+    screen.print(f"stored: {store.place} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
+    arguments.name_next(screen, f"poolscope profile {shlex.quote(store.place)}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

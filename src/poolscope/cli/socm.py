@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.pair import PairProjection
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
-Folders = tuple[Path, Path | None] | None
+Folders = tuple[str, str | None] | None
 TOO_HIGH = 1
 
 # Beyond this many pairs the default is a sample: the answer in seconds, with its interval.

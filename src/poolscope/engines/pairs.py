@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from poolscope.engines.base import Engine, as_engine, merged
@@ -16,6 +15,7 @@ from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs, ListedPairs, PairSelection
 from poolscope.metrics.socm.tally import PairTally, TallyOptions
 from poolscope.metrics.socm.worst import worst_result
+from poolscope.stores.remote import located
 from poolscope.stores.store import open_clouds
 
 Told = Callable[[int], None]
@@ -40,7 +40,7 @@ def socm_with(
 
     def in_parts(selection: PairSelection, wanted: TallyOptions) -> PairTally:
         pairs = selection.pairs if isinstance(selection, ListedPairs) else None
-        places = str(Path(folder).absolute()), None if against is None else str(Path(against).absolute())
+        places = located(folder), None if against is None else located(against)
         job, parts = PairsJob(*places, layer, wanted, pairs), range(selection.parts)
         each = max(1, selection.count // len(parts))
         tally: PairTally = merged(_told(as_engine(engine).run(job, parts), progress, each), parts, PairTally.merge)
@@ -63,7 +63,7 @@ def worst_with(
     selection, chosen = AllPairs(clouds), SocmFormula(**formula)
     if not 1 <= (k := whole_number(k, "worst")) <= selection.count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {selection.count}, the number of pairs.")
-    job, parts = WorstJob(str(Path(folder).absolute()), layer, chosen, k), range(selection.parts)
+    job, parts = WorstJob(located(folder), layer, chosen, k), range(selection.parts)
     each = max(1, selection.count // len(parts))
     largest, evaluated = merged(_told(as_engine(engine).run(job, parts), progress, each), parts, merge_worst)
     return worst_result(clouds, chosen, largest, evaluated)

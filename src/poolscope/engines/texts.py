@@ -20,6 +20,7 @@ from poolscope.metrics.tokens.parts import TokenChoices, choose_for_store, choos
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
 from poolscope.stores.cache import cache_folder
+from poolscope.stores.remote import located
 from poolscope.stores.store import Store
 from poolscope.stores.writer import describe, spans
 from poolscope.texts import Texts
@@ -112,7 +113,7 @@ def tokens_with(
     chosen = layers if layer is None else [layer]
     choices = choose_for_store(store, chosen, by_label=by_label, max_types=max_types, vocabulary=vocabulary)
     sizes = store.manifest.shard_sizes
-    job, shards = StoredTokensJob(str(Path(folder).absolute()), choices), range(len(sizes))
+    job, shards = StoredTokensJob(located(folder), choices), range(len(sizes))
 
     def told() -> Iterator[tuple[int, Any]]:
         for shard, outcome in as_engine(engine).run(job, shards):

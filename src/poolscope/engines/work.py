@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
@@ -16,10 +15,18 @@ from poolscope.engines.texts import tokens_with
 from poolscope.errors import ModelError, PoolscopeError, StoreError
 from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.results import Result
+from poolscope.stores.objects import share_texts, shared_texts
+from poolscope.stores.remote import located
 from poolscope.stores.store import Store, condensed
-from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.stores.writer import (
+    absent_shards,
+    begin_store,
+    encode_to_store,
+    finish_store,
+    spans,
+    write_shard,
+)
 from poolscope.texts import Texts
-from poolscope.texts.spooled import open_spooled, save_spooled
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
@@ -43,7 +50,7 @@ class EncodeJob:
     def start(self) -> Callable[[int], Encoded]:
         """Open the encoder, the texts and the store."""
         encoder = EncoderSpec.from_dict(self.spec).open()
-        texts, store = open_spooled(self.folder), Store.open(self.folder)
+        texts, store = shared_texts(self.folder), Store.open(self.folder)
         cuts = spans(store.manifest.shard_sizes)
         return lambda shard: _encoded(store, encoder, texts[cuts[shard]], shard)
 
@@ -104,8 +111,8 @@ def encode_with(
     begun = begin_store(encoder.card, texts, folder, wait=600.0, **choices)
     if begun.reused == len(begun):
         return begun
-    target = str(Path(folder).absolute())
-    save_spooled(texts, target)
+    target = located(folder)
+    share_texts(texts, target)
     absent = absent_shards(begun, texts.ids)
     reused = len(begun) - sum(begun.manifest.shard_sizes[shard] for shard in absent)
     if progress is not None and reused:
@@ -211,7 +218,7 @@ def measure_with(
     sizes = store.manifest.shard_sizes
     starts = tuple(span.start for span in spans(sizes))
     shared = {name: options.pop(name) for name in row.part_options() & options.keys()}
-    job = PartJob(row.name, str(Path(folder).absolute()), layer, starts, shared)
+    job = PartJob(row.name, located(folder), layer, starts, shared)
     merged = None
     numbers = list(range(len(sizes)))
     for shard, part in zip(numbers, in_order(engine.run(job, numbers), numbers), strict=True):
