@@ -134,7 +134,7 @@ def write_texts(path: Path, size: int) -> Path:
 
 
 def compare_with_ray(count: int, folder: Path) -> None:
-    """Shards of 512 texts; one actor of one thread against one process of one thread."""
+    """Sixteen shards; one actor of one thread against one process of one thread."""
     import ray
 
     from poolscope import as_encoder, read_texts
@@ -145,7 +145,7 @@ def compare_with_ray(count: int, folder: Path) -> None:
     texts = read_texts([f"{k}: {docstrings[k % len(docstrings)]}" for k in range(count)])
     encoder = as_encoder("builtin:minilm", device="cpu")
     began, spent = time.perf_counter(), time.process_time()
-    encode_to_store(encoder, texts, folder / "one", shard_texts=512)
+    encode_to_store(encoder, texts, folder / "one", shard_texts=max(count // 16, 16))
     alone, alone_cpu = time.perf_counter() - began, time.process_time() - spent
     began = time.perf_counter()
     ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
@@ -156,7 +156,7 @@ def compare_with_ray(count: int, folder: Path) -> None:
         encoder,
         texts,
         folder / "ray",
-        shard_texts=512,
+        shard_texts=max(count // 16, 16),
         progress=lambda texts, tokens: first.append(time.perf_counter()),
     )
     on_ray = time.perf_counter() - began
