@@ -50,12 +50,14 @@ def test_counts_are_of_all_texts_and_pairs_of_the_draw(model, small):
     groups = [f"d{k // 4}" for k in range(COUNT)]
     planned = audit(model, texts, precision=0.2, progress=watch, groups=groups, **settings)
     whole = audit(model, texts, **settings)
-    assert planned.corpus["texts"] == 60
+    assert planned.corpus["texts"] == 100
     for name in ("share_cut", "texts_cut"):
         assert planned["truncation"].numbers[name] == pytest.approx(whole["truncation"].numbers[name])
     assert planned["truncation"].numbers["share_cut"] > 0.1
-    assert planned["long"].numbers["length_slope"] == pytest.approx(whole["long"].numbers["length_slope"], abs=1e-6)
-    assert planned.provenance["settings"]["plan"]["sample"] == 60
+    # Fifths of the texts, counted from the lengths, may end at another token than those of one pass.
+    assert planned["long"].numbers["length_slope"] == pytest.approx(whole["long"].numbers["length_slope"], abs=0.01)
+    assert sum(planned["long"].tables["length"]["texts"].to_pylist()) == COUNT
+    assert planned.provenance["settings"]["plan"]["sample"] == 100
     assert any("On all 200 texts" in note for note in planned.corpus["notes"])
     assert watch.texts == COUNT
     assert any("about" in sentence for sentence in watch.said)
@@ -73,7 +75,7 @@ def test_texts_that_stand_twice_are_counted_over_all(model, small):
 def test_the_draw_grows_with_the_precision_that_is_asked_for(model, small, monkeypatch):
     encoder, texts = as_encoder(model), corpus(COUNT)
     sizes = [make_plan(encoder, texts, precision).sample for precision in (0.2, 0.08, 0.05)]
-    assert sizes == [60, 200, 200]
+    assert sizes == [100, 200, 200]
     monkeypatch.setattr(plan, "MOST", 100)
     few = make_plan(encoder, texts, 0.05)
     assert (few.sample, few.decides) == (100, "a share of the texts")
@@ -100,7 +102,7 @@ def test_a_store_is_planned_too(model, small, tmp_path, kept):
     encode_to_store(encoder, texts, tmp_path / "store", shard_texts=50, **kept)
     watch = Listening()
     result = audit(tmp_path / "store", precision=0.2, progress=watch)
-    assert result.corpus["texts"] == kept.get("keep_tokens", 60)
+    assert result.corpus["texts"] == kept.get("keep_tokens", 100)
     assert "On all 200 texts" in watch.said[0]
     assert not any("Encoding all" in sentence for sentence in watch.said)
     assert sum(result["long"].tables["length"]["texts"].to_pylist()) == COUNT
