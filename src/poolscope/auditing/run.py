@@ -109,7 +109,8 @@ def audit(
         texts, the profile by length) is then measured on all texts, and pairs, trials and probes on as many as that
         needs. More than 20,000 texts are planned so without being asked, for 0.02.
     engine
-        Where texts are encoded and what merges is measured: "processes", "ray", or what `make_engine` gave.
+        Where texts are encoded and what merges is measured: "processes", "ray", or what `make_engine` gave. The clouds
+        are then kept in the cache, which every worker must see.
     cache
         Keep the clouds on disk, and take them from there.
     progress
@@ -267,6 +268,11 @@ class _Settings:
     engine: Engine | None
     precision: float | None
 
+    @property
+    def stores(self) -> bool:
+        """Whether clouds are kept in the cache: workers of an engine must find what they write."""
+        return self.cache or self.engine is not None
+
 
 _Material = tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float], "Whole | None"]
 
@@ -293,8 +299,7 @@ def _material(model: Any, texts: Any, how: _Settings) -> _Material:
     began = time.perf_counter()
     write = encode_to_store if how.engine is None else partial(encode_with, how.engine)
     settings = EncoderOptions(**how.options)
-    enabled = how.cache or how.engine is not None
-    clouds = cached_clouds(encoder, corpus, options=settings, enabled=enabled, progress=watch.encoded, write=write)
+    clouds = cached_clouds(encoder, corpus, options=settings, enabled=how.stores, progress=watch.encoded, write=write)
     seconds = {ENCODING: time.perf_counter() - began}
     return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds, None
 
@@ -317,7 +322,7 @@ def _planned(encoder: TokenEncoder, corpus: Texts, how: _Settings) -> _Material:
     how.watch.planned(plan.sentences())
     how.watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
     whole, clouds, seconds = measure_whole(
-        encoder, corpus, plan, options=how.options, cache=how.cache, watch=how.watch, engine=how.engine
+        encoder, corpus, plan, options=how.options, cache=how.stores, watch=how.watch, engine=how.engine
     )
     notes = (*plan.sentences()[:2], *corpus.report.notes())
     return encoder, clouds, corpus.source, notes, seconds, whole
