@@ -97,7 +97,7 @@ class Whole:
     def truncation(self, drawn: TruncationReport) -> TruncationReport:
         """The report on the texts that were drawn, with the counts of all."""
         cut = int(self.corpus.cut_by_length.sum())
-        counts = {"texts": self.corpus.texts, "cut_texts": cut, "tokens_kept": self.corpus.tokens}
+        counts: dict[str, Any] = {"texts": self.corpus.texts, "cut_texts": cut, "tokens_kept": self.corpus.tokens}
         return replace(drawn, **counts, tokens_lost=self.corpus.tokens_cut)
 
 

@@ -306,7 +306,8 @@ def _material(model: Any, texts: Any, how: _Settings) -> _Material:
 
 def _ready(clouds: TokenClouds, model: Any, how: _Settings) -> _Material:
     """Clouds as they are; of a store of many texts, or of vectors with the tokens of some, what merges is of all."""
-    source, whole, notes = _name(model) or "ready clouds", None, ()
+    source, whole = _name(model) or "ready clouds", None
+    notes: tuple[str, ...] = ()
     if how.precision != _NEVER and isinstance(model, str | os.PathLike) and is_store(model):
         whole, clouds = whole_of_store(model, clouds, how.precision, engine=how.engine, watch=how.watch)
         notes = () if whole is None else whole.plan.sentences()[:2]
