@@ -30,7 +30,7 @@ _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
 
 
 # A model that was never audited here: seconds of the embedded one on two cores, until its own encoding says more.
-_TYPICAL = {
+_TYPICAL: dict[str, Any] = {
     "texts": 1000,
     "characters": 640_000,
     "seconds": {ENCODING: 16, "scores": 0.5, "cone": 0.5, "pooling": 0.7, "short": 0.5, "long": 6, "position": 2}
