@@ -12,7 +12,7 @@ SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 test: $(VENV)/.test-ready check  ## lint, types, tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.6 GB)
+models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.9 GB)
 	$(BIN)/python tools/models.py
 
 test-models: $(VENV)/.test-ready  ## the tests on real models; says which are not here

@@ -9,7 +9,8 @@ import pytest
 import poolscope
 from command_line import run
 from poolscope.errors import InputError
-from poolscope.research.zoo import COLUMNS, Zoo, zoo
+from poolscope.research.zoo.numbers import COLUMNS
+from poolscope.research.zoo.run import Zoo, zoo
 
 SUBJECTS, VERBS = ("A dog", "The sea", "My lamp", "One bird"), ("sleeps", "shines", "waits and waits")
 PLACES = ("old harbour", "house", "long road home")

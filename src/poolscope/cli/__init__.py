@@ -38,6 +38,7 @@ RESEARCH = (
     Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
     Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
     Row("zoo", "zoo", "Many models on the same texts: every number, every audit, one page.", MORE),
+    Row("evidence", "zoo", "What zoos say of the papers' claims and of the thresholds.", MORE),
 )
 EARLIER = ("correlate", "transport", "intervene", "reproduce")  # commands that stood beside `audit` once
 COMMANDS = (
