@@ -89,7 +89,9 @@ def test_thresholds_stand_beside_what_they_judge(folder):
 def test_pages_take_the_tables(folder, tmp_path):
     result = evidence([folder])
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- begin claim quality -->\nstale line\n<!-- end claim quality -->\nafter\n", encoding="utf-8")
+    page.write_text(
+        "before\n<!-- begin claim quality -->\nstale line\n<!-- end claim quality -->\nafter\n", encoding="utf-8"
+    )
     assert put_into_pages(result, tmp_path) == [page]
     content = page.read_text(encoding="utf-8")
     assert result.claim_markdown("quality") in content

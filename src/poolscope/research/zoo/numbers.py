@@ -16,6 +16,7 @@ from poolscope.encoders.capabilities import options_of, require_capability
 from poolscope.evaluation import RetrievalTask, compare_scores, evaluate, query_task, split_half_task
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.length.probes import length_nulls
+from poolscope.metrics.length.profile import length_profile
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.numbers.correlation import ItemBootstrap
@@ -69,8 +70,9 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 COLUMNS = {name: words for table in TABLES.values() for name, words in table.items()}
-# Measured over all pairs here; the audit has them over some.
-_OWN = ("socm", "socm_trace")
+# Measured over all pairs or in thirds here; the audit has them over some pairs, and by other bins.
+_OWN = ("socm", "socm_trace", "length_slope", "length_slope_floor")
+_THIRDS = 3
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,15 @@ def _spread_by_length(material: Material) -> list[str]:
     return [material.corpus.texts[k] for k in order[chosen]]
 
 
+def length_numbers(material: Material) -> dict[str, Estimate]:
+    """How the mean cosine of two texts rises with their length, in thirds, and what shuffled lengths give."""
+    clouds = material.clouds
+    profile = length_profile(text_moments(clouds).unit_means, clouds.lengths, bins=_THIRDS, seed=material.seed)
+    if profile.slope.value is None:
+        return {}
+    return {"length_slope": profile.slope, "length_slope_floor": Estimate(profile.slope.floor_high)}
+
+
 def null_numbers(material: Material) -> dict[str, Estimate]:
     """How much more alike long texts are than plain averages of their chunks, each encoded alone."""
     nulls = length_nulls(material.encoder, material.corpus.texts, documents=NULL_TEXTS, seed=material.seed)
@@ -185,6 +196,7 @@ def search_numbers(material: Material) -> dict[str, Estimate]:
 # In the order in which they are measured: what is cheap first.
 PARTS: dict[str, Callable[[Material], dict[str, Estimate]]] = {
     "clouds": cloud_numbers,
+    "profile": length_numbers,
     "search": search_numbers,
     "tokens": token_numbers,
     "layers": layer_numbers,

@@ -325,7 +325,13 @@ class _Run:
             numbers |= content["numbers"]
             notes += [] if content["reason"] is None else [f"{part}: {content['reason']}"]
         self.say(f"{name}: audit")
-        result = audit(encoder, self.corpus, queries=self.queries, seed=self.seed, cache=self.cache)
+        settings = {"seed": self.seed, "cache": self.cache}
+        result, reason = attempt(audit, encoder, self.corpus, queries=self.queries, **settings)
+        if result is None and self.queries is not None:  # such as a table that knows no word of a query
+            notes.append(f"audit: without the queries, because {reason}")
+            result = audit(encoder, self.corpus, **settings)
+        elif result is None:
+            raise PoolscopeError(reason)
         result.save(kept.folder / AUDIT)
         return numbers, result, notes
 
