@@ -72,6 +72,7 @@ def test_a_child_beside_its_backbone(folder):
     assert {row.words.partition(" ")[0] for row in rows} == {"socm", "socm_trace", "concentration_ratio"}
     assert {row.estimate.value for row in rows} == {0.0}
     assert {row.reading for row in rows} == {"cannot be told"}
+    assert "No model of these zoos" in evidence([folder]).claim_markdown("contrastive")
     with pytest.raises(InputError, match="not other"):
         evidence([folder], children={"a": "other"})
 
@@ -102,8 +103,9 @@ def test_pages_take_the_tables(folder, tmp_path):
     page.write_text("<!-- begin claim none -->\n<!-- end claim none -->\n", encoding="utf-8")
     with pytest.raises(InputError, match="marks a place for 'claim none'"):
         put_into_pages(result, tmp_path)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no Markdown page"):
-        put_into_pages(result, folder)
+        put_into_pages(result, tmp_path / "empty")
 
 
 def test_command(folder, tmp_path):

@@ -53,7 +53,7 @@ def test_what_is_there_is_not_measured_again(measured, tmp_path):
     assert "one: measured already" in said
     assert again.runs[0] == json.loads(json.dumps(result.runs[0]))
     said.clear()
-    numbers = folder / "models" / "one" / "numbers.json"
+    numbers = folder / "models" / "one" / "audited.json"
     numbers.write_text(numbers.read_text(encoding="utf-8")[:-40], encoding="utf-8")  # as a torn disk leaves it
     zoo({"one": MODELS["one"]}, TEXTS, output=folder, cache=False, say=said.append)
     assert "one: loading" in said
@@ -63,11 +63,10 @@ def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measu
     folder, _ = measured
     models = {"one": MODELS["one"]}
     zoo(models, TEXTS, output=folder, cache=False)
-    for name in ("numbers.json", "tokens.json"):
-        (folder / "models" / "one" / name).unlink()
+    (folder / "models" / "one" / "tokens.json").unlink()
     said = []
     again = zoo(models, TEXTS, output=folder, cache=False, say=said.append)
-    assert [message.rpartition(" ")[2] for message in said] == ["loading", "tokens", "audit"]
+    assert [message.rpartition(" ")[2] for message in said] == ["loading", "tokens"]
     assert {"socm", "mean_share"} <= set(again.runs[0]["numbers"])
 
 
@@ -180,14 +179,14 @@ def test_an_output_that_cannot_be_a_folder(tmp_path, place):
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
 
 
-@pytest.mark.parametrize("damage", ["status", "numbers", "deep"])
+@pytest.mark.parametrize("damage", ["levels", "numbers", "deep"])
 def test_what_is_not_whole_is_measured_anew(measured, tmp_path, damage):
     folder, _ = measured
     models = {"one": MODELS["one"]}
-    numbers = folder / "models" / "one" / "numbers.json"
+    numbers = folder / "models" / "one" / "audited.json"
     zoo(models, TEXTS, output=folder, cache=False)
     content = json.loads(numbers.read_text(encoding="utf-8"))
-    content["row"].pop(damage, None)
+    content.pop(damage, None)
     broken = "[" * 100_000 if damage == "deep" else json.dumps(content)
     numbers.write_text(broken, encoding="utf-8")
     said = []

@@ -197,7 +197,7 @@ class Evidence(Result):
 
     def claim_markdown(self, key: str) -> str:
         """The tests of one claim as a Markdown table."""
-        rows = (
+        rows = [
             {
                 "corpus": row.corpus,
                 "test": row.words,
@@ -207,8 +207,9 @@ class Evidence(Result):
             }
             for row in self.tests
             if row.claim == key
-        )
-        return "\n".join([*markdown_table(rows), ""])
+        ]
+        lines = markdown_table(rows) if rows else ["No model of these zoos was named as the child of another."]
+        return "\n".join([*lines, ""])
 
     def threshold_markdown(self) -> str:
         """The thresholds beside the numbers as a Markdown table."""
@@ -358,8 +359,8 @@ class _Opened:
                 estimate = Estimate(row.difference, row.interval)
                 side = "across" if row.interval is None else _side(plain(estimate), 0.0)
                 words = f"{row.number} of {child} minus that of {parent}, below 0"
-                places = {name: (child,) if name == side else () for name in ("below", "above", "across")}
-                yield TestRow(claim.key, self.corpus, words, 1, *places.values(), estimate)
+                below, above, across = ((child,) if name == side else () for name in ("below", "above", "across"))
+                yield TestRow(claim.key, self.corpus, words, 1, below, above, across, estimate)
 
     def judged(self, question: Question, seed: int) -> Iterable[ThresholdRow]:
         """The numbers of a question that thresholds judge."""

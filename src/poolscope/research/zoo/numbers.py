@@ -120,9 +120,9 @@ def cloud_numbers(material: Material) -> dict[str, Estimate]:
 def token_numbers(material: Material) -> dict[str, Estimate]:
     """Q = M + V of the middle and the last layer: the share of the mean, how much Q varies, how M and V go together."""
     depth = material.encoder.card.layers
-    if depth is None or depth < 2:
+    if depth is None or depth < 2:  # of a table nothing varies within a type
         last = token_statistics(material.clouds, seed=material.seed).layers[-1]
-        return _token_layer(last, "")
+        return {"mean_share": last.estimate("mean_share")}
     wanted = {depth // 2: "_middle", depth: ""}
     encoder, options = material.encoder, options_of(material.encoder)
     states = cached_clouds(encoder, material.corpus, layers=list(wanted), options=options, enabled=material.cache)

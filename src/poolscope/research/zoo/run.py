@@ -18,7 +18,6 @@ from typing import Any
 
 from poolscope.auditing.compare import compare
 from poolscope.auditing.compare_page import overview, section
-from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
@@ -41,7 +40,7 @@ from poolscope.results import Result, origin, plain, provenance
 from poolscope.texts import Queries, Texts, read_pairs, read_queries, read_texts
 from poolscope.texts.records import BUILTIN
 
-MODELS, NUMBERS, AUDIT = "models", "numbers.json", "audit"
+MODELS, AUDIT, AUDITED = "models", "audit", "audited"
 TABLE, MARKDOWN, PAGE, JSON = "zoo.csv", "zoo.md", "zoo.html", "zoo.json"
 _LONGEST_NAME = 200
 
@@ -269,38 +268,33 @@ class _Run:
         return self.folder / MODELS / folder_name(name)
 
     def of(self, name: str, source: str) -> dict[str, Any]:
-        """The row of a model: read where it is there for the same texts and settings, else measured and written."""
+        """The row of a model: its parts as they are kept for the same texts and settings, else measured and kept."""
         wanted = {**self.about, "seed": self.seed, "options": plain(dict(self.options)), "model_source": source}
         kept = _Kept(self.place(name), json.loads(json.dumps(wanted)))
-        row = kept.row(name)
-        if row is not None:
+        row: dict[str, Any] = {"model": name, "source": source}
+        if all(kept.get(part) is not None for part in (*PARTS, AUDITED)):
             self.say(f"{name}: measured already")
-            return row
-        self.say(f"{name}: loading")
-        encoder, reason = attempt(self._open, source)
-        if encoder is None:
-            self.say(f"{name}: {NOT_REACHED}: {reason}")
-            return {"model": name, "source": source, "status": NOT_REACHED, "reason": reason, "numbers": {}}
-        measured, reason = attempt(self._measure, encoder, kept)
-        if measured is None:
-            self.say(f"{name}: {NOT_MEASURED}: {reason}")
-            return {"model": name, "source": source, "status": NOT_MEASURED, "reason": reason, "numbers": {}}
-        numbers, result, notes = measured
-        further = {
-            key: plain(value) for key, value in _with_published(audit_numbers(result.answers), name, source).items()
-        }
-        row = {
-            "model": name,
-            "source": source,
+        else:
+            self.say(f"{name}: loading")
+            encoder, reason = attempt(self._open, source)
+            status = NOT_REACHED
+            if encoder is not None:
+                reason, status = attempt(self._measure, encoder, kept)[1], NOT_MEASURED
+            if reason is not None:
+                self.say(f"{name}: {status}: {reason}")
+                return {**row, "status": status, "reason": reason, "numbers": {}}
+        parts = {
+            part: kept.get(part) or {} for part in (AUDITED, *PARTS)
+        }  # what the audit has too, parts measure better
+        numbers = {key: number for part in parts.values() for key, number in part["numbers"].items()}
+        return {
+            **row,
             "status": MEASURED,
             "reason": None,
-            "card": plain(result.model),
-            "numbers": {**plain(further), **numbers},
-            "levels": {answer.key: answer.verdict.level for answer in result.answers},
-            "notes": notes,
+            "numbers": {**_published(name, source), **numbers},
+            "notes": [f"{part}: {content['reason']}" for part, content in parts.items() if content["reason"]],
+            **{key: parts[AUDITED][key] for key in ("card", "levels")},
         }
-        kept.put(NUMBERS, {"row": row})  # last: where it stands, all is there
-        return row
 
     def _open(self, source: str) -> TokenEncoder:
         longest = self.options.get("max_length")
@@ -310,30 +304,33 @@ class _Run:
         longest = min(int(longest), encoder.card.positions or int(longest))
         return with_options(encoder, replace(options_of(encoder), max_length=longest))
 
-    def _measure(self, encoder: TokenEncoder, kept: _Kept) -> tuple[dict[str, Any], Audit, list[str]]:
-        name, numbers, notes = encoder.card.name, dict[str, Any](), list[str]()
+    def _measure(self, encoder: TokenEncoder, kept: _Kept) -> None:
+        """Measure the parts that are missing; each is kept before the next begins."""
+        name = encoder.card.name
         material = Material(encoder, self.corpus, self.queries, self.seed, self.cache)
         for part, measure in PARTS.items():
-            content = kept.get(f"{part}.json")
-            if content is None:
+            if kept.get(part) is None:
                 self.say(f"{name}: {part}")
-                further, reason = attempt(measure, material)
-                if further is None and part == "clouds":
+                numbers, reason = attempt(measure, material)
+                if numbers is None and part == "clouds":
                     raise PoolscopeError(reason)
-                content = {"numbers": plain(further or {}), "reason": reason}
-                kept.put(f"{part}.json", content)
-            numbers |= content["numbers"]
-            notes += [] if content["reason"] is None else [f"{part}: {content['reason']}"]
-        self.say(f"{name}: audit")
-        settings = {"seed": self.seed, "cache": self.cache}
+                kept.put(part, {"numbers": plain(numbers or {}), "reason": reason})
+        if kept.get(AUDITED) is None:
+            self.say(f"{name}: {AUDIT}")
+            self._audit(encoder, kept)
+
+    def _audit(self, encoder: TokenEncoder, kept: _Kept) -> None:
+        settings: dict[str, Any] = {"seed": self.seed, "cache": self.cache}
         result, reason = attempt(audit, encoder, self.corpus, queries=self.queries, **settings)
-        if result is None and self.queries is not None:  # such as a table that knows no word of a query
-            notes.append(f"audit: without the queries, because {reason}")
+        if result is None:
+            if self.queries is None:
+                raise PoolscopeError(reason)
+            reason = f"without the queries, because {reason}"  # such as a table that knows no word of a query
             result = audit(encoder, self.corpus, **settings)
-        elif result is None:
-            raise PoolscopeError(reason)
         result.save(kept.folder / AUDIT)
-        return numbers, result, notes
+        levels = {answer.key: answer.verdict.level for answer in result.answers}
+        numbers = plain(audit_numbers(result.answers))
+        kept.put(AUDITED, {"numbers": numbers, "reason": reason, "card": plain(result.model), "levels": levels})
 
 
 @dataclass(frozen=True)
@@ -343,33 +340,25 @@ class _Kept:
     folder: Path
     wanted: Mapping[str, Any]
 
-    def get(self, name: str) -> dict[str, Any] | None:
-        """The content of one file."""
+    def get(self, part: str) -> dict[str, Any] | None:
+        """One part: its numbers, and the reason where there are none."""
         try:
-            content = json.loads((self.folder / name).read_text(encoding="utf-8"))
-            same = content["for"] == self.wanted
-            whole = name == NUMBERS or (isinstance(content["numbers"], dict) and "reason" in content)
+            content = json.loads((self.folder / f"{part}.json").read_text(encoding="utf-8"))
+            whole = content["for"] == self.wanted and "reason" in content and isinstance(content["numbers"], dict)
+            whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return dict(content) if same and whole else None
+        return dict(content) if whole else None
 
-    def put(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one file."""
+    def put(self, part: str, content: Mapping[str, Any]) -> None:
+        """Keep one part."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / name, {"for": self.wanted, **content})
-
-    def row(self, name: str) -> dict[str, Any] | None:
-        """The row of a model that is whole."""
-        row = (self.get(NUMBERS) or {}).get("row")
-        if not isinstance(row, dict) or not {"source", "reason", "numbers", "levels"} <= set(row):
-            return None
-        whole = all(isinstance(row[part], dict) for part in ("numbers", "levels")) and row.get("status") == MEASURED
-        return row if whole and row["model"] == name else None
+        write_json(self.folder / f"{part}.json", {"for": self.wanted, **content})
 
 
-def _with_published(numbers: Mapping[str, Estimate], name: str, source: str) -> dict[str, Estimate]:
+def _published(name: str, source: str) -> dict[str, Any]:
     model = BY_NAME.get(source) or next((known for full, known in BY_NAME.items() if full.endswith(f"/{name}")), None)
-    return dict(numbers) if model is None else {**numbers, "socm_published": Estimate(model.wiki)}
+    return {} if model is None else {"socm_published": plain(Estimate(model.wiki))}
 
 
 def short_name(source: str) -> str:
