@@ -70,6 +70,19 @@ def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measu
     assert {"socm", "mean_share"} <= set(again.runs[0]["numbers"])
 
 
+def test_numbers_without_an_audit(measured, tmp_path):
+    said = []
+    models = {"one": MODELS["one"]}
+    alone = zoo(models, TEXTS, output=tmp_path, cache=False, audits=False, say=said.append)
+    assert not any(message.endswith("audit") for message in said)
+    assert alone.runs[0]["levels"] == {}
+    assert "Levels" not in alone.to_markdown()
+    whole = measured[1].runs[0]["numbers"]
+    assert set(whole) - set(alone.runs[0]["numbers"]) >= {"hub_skewness", "anisotropy"}
+    zoo(models, TEXTS, output=tmp_path, cache=False, say=said.append)
+    assert said[-1].endswith("audit")
+
+
 @pytest.fixture
 def table(tmp_path):
     """A table of the words of the texts."""

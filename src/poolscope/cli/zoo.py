@@ -40,6 +40,7 @@ def zoo(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=2, metavar="N", help="At most so many texts, at random.")] = 1000,
     seed: arguments.Seed = 0,
+    no_audit: Annotated[bool, typer.Option("--no-audit", help="Numbers only: a fraction of the time.")] = False,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -57,8 +58,8 @@ def zoo(
         if not arguments.is_quiet():
             typer.echo(message, err=True)
 
-    settings = {"queries": queries, "limit": limit, "seed": seed, "cache": not no_cache, **options}
-    done = measure(_named(models), texts, output=output, say=say, **settings)
+    settings = {"queries": queries, "limit": limit, "seed": seed, "audits": not no_audit, "cache": not no_cache}
+    done = measure(_named(models), texts, output=output, say=say, **settings, **options)
     screen = arguments.open_screen(json)
     _print(done, screen)
     if json is not None:

@@ -300,7 +300,7 @@ class _Opened:
                 f"{folder}: holds no {JSON} that can be read ({type(error).__name__}); needed: a folder that "
                 f"`poolscope research zoo` wrote. Run it first."
             ) from error
-        names = [run["model"] for run in result.runs if run["status"] == MEASURED]
+        names = [run["model"] for run in result.runs if run["status"] == MEASURED and run["levels"]]
         return cls(result, {name: Audit.load(folder / MODELS / folder_name(name) / AUDIT) for name in names})
 
     @property
@@ -351,8 +351,8 @@ class _Opened:
         for parent, child in children.items() if claim.children else ():
             if missing := [name for name in (parent, child) if name not in self.audits]:
                 raise InputError(
-                    f"children: received {parent}={child}; measured in the zoo of {self.corpus} are "
-                    f"{', '.join(self.audits)}, not {' and '.join(missing)}. Measure them too."
+                    f"children: received {parent}={child}; audited in the zoo of {self.corpus} are "
+                    f"{', '.join(self.audits)}, not {' and '.join(missing)}. Audit them too."
                 )
             rows = differences((parent, self.audits[parent]), (child, self.audits[child]))
             for row in (row for row in rows if row.number in claim.children):

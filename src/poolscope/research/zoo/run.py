@@ -83,8 +83,8 @@ class Zoo(Result):
                 for run in measured
             )
             lines += [f"**{title}**", "", *markdown_table(rows), ""]
-        if measured:
-            lines += ["**Levels of the audit**", "", *markdown_table(_levels(run) for run in measured), ""]
+        if audited := [run for run in measured if run["levels"]]:
+            lines += ["**Levels of the audit**", "", *markdown_table(_levels(run) for run in audited), ""]
         if missing := [run for run in self.runs if run["status"] != MEASURED]:
             lines += [*(f"- {run['model']}: {run['status']}: {run['reason']}" for run in missing), ""]
         return "\n".join(lines)
@@ -116,6 +116,7 @@ def zoo(
     queries: Any = None,
     limit: int | None = None,
     seed: int = 0,
+    audits: bool = True,
     cache: bool = True,
     say: Callable[[str], None] | None = None,
     **options: Any,
@@ -138,6 +139,8 @@ def zoo(
         At most so many texts, drawn at random.
     seed : int
         Of every draw.
+    audits : bool
+        Audit every model too. Without, only audits that the folder holds already are in the table.
     cache : bool
         Keep clouds for later calls.
     say : callable, optional
@@ -166,7 +169,7 @@ def zoo(
     folder = check_folder(output)
     check_folder(folder / MODELS)
     corpus, asked = _corpus(texts, queries, limit, seed)
-    run = _Run(folder, corpus, asked, seed, cache, options, say or (lambda message: None))
+    run = _Run(folder, corpus, asked, seed, audits, cache, options, say or (lambda message: None))
     (run.folder / MODELS).mkdir(parents=True, exist_ok=True)
     runs = tuple(run.of(name, source) for name, source in named.items())
     made = provenance(settings={"models": named, "limit": limit, "seed": seed, **options})
@@ -245,6 +248,7 @@ class _Run:
     corpus: Texts
     queries: Queries | None
     seed: int
+    audits: bool
     cache: bool
     options: Mapping[str, Any]
     say: Callable[[str], None]
@@ -272,7 +276,7 @@ class _Run:
         wanted = {**self.about, "seed": self.seed, "options": plain(dict(self.options)), "model_source": source}
         kept = _Kept(self.place(name), json.loads(json.dumps(wanted)))
         row: dict[str, Any] = {"model": name, "source": source}
-        if all(kept.get(part) is not None for part in (*PARTS, AUDITED)):
+        if all(kept.get(part) is not None for part in (*PARTS, *([AUDITED] if self.audits else []))):
             self.say(f"{name}: measured already")
         else:
             self.say(f"{name}: loading")
@@ -283,9 +287,8 @@ class _Run:
             if reason is not None:
                 self.say(f"{name}: {status}: {reason}")
                 return {**row, "status": status, "reason": reason, "numbers": {}}
-        parts = {
-            part: kept.get(part) or {} for part in (AUDITED, *PARTS)
-        }  # what the audit has too, parts measure better
+        unknown: dict[str, Any] = {"numbers": {}, "reason": None, "card": {}, "levels": {}}
+        parts = {part: kept.get(part) or unknown for part in (AUDITED, *PARTS)}
         numbers = {key: number for part in parts.values() for key, number in part["numbers"].items()}
         return {
             **row,
@@ -315,7 +318,7 @@ class _Run:
                 if numbers is None and part == "clouds":
                     raise PoolscopeError(reason)
                 kept.put(part, {"numbers": plain(numbers or {}), "reason": reason})
-        if kept.get(AUDITED) is None:
+        if self.audits and kept.get(AUDITED) is None:
             self.say(f"{name}: {AUDIT}")
             self._audit(encoder, kept)
 
@@ -409,13 +412,13 @@ def _save(result: Zoo, run: _Run) -> None:
 
 def _page(result: Zoo, run: _Run) -> str:
     """The table, and below it the questions of the audits side by side where two models or more were measured."""
-    names = [row["model"] for row in result.runs if row["status"] == MEASURED]
+    names = [row["model"] for row in result.runs if row["status"] == MEASURED and row["levels"]]
     sections = [_table_section(result)]
     if len(names) > 1:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
         sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
-    return render_page(f"{len(names)} models", about, sections, provenance=result.provenance)
+    return render_page(f"{result.measured} models", about, sections, provenance=result.provenance)
 
 
 def _table_section(result: Zoo) -> ReportSection:
