@@ -110,7 +110,7 @@ def test_queries_that_a_model_cannot_read(table, tmp_path):
     )
     (row,) = result.runs
     assert row["status"] == "measured"
-    assert any(note.startswith("audit: without the queries, because") for note in row["notes"])
+    assert any(note.startswith("audited: without the queries, because") for note in row["notes"])
     with pytest.raises(InputError, match="they ask for docstrings"):
         zoo(table, texts, queries="builtin:docstrings", output=tmp_path / "other")
 

@@ -37,7 +37,9 @@ from poolscope.research.reproduce.experiment import (
 )
 from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers
 from poolscope.results import Result, origin, plain, provenance
-from poolscope.texts import Queries, Texts, read_pairs, read_queries, read_texts
+from poolscope.texts import JudgedQueries, Queries, Texts, read_pairs, read_queries, read_texts
+from poolscope.texts.groups import groups_of_ids
+from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 
 MODELS, AUDIT, AUDITED = "models", "audit", "audited"
@@ -187,12 +189,17 @@ def _corpus(texts: Any, queries: Any, limit: int | None, seed: int) -> tuple[Tex
         pairs = read_pairs(BUILTIN, limit=limit, seed=seed)
         ids = pairs.documents.ids
         return pairs.documents, read_queries({pairs.queries[int(q)]: [ids[int(d)]] for q, d in pairs.index})
-    corpus = read_texts(BUILTIN if texts is None else texts, limit=limit, seed=seed)
+    source = BUILTIN if texts is None else texts
     if queries is None:
-        return corpus, None
+        return read_texts(source, limit=limit, seed=seed), None
     asked = read_queries(queries)
-    asked.among(corpus.ids, drawn=True)  # refuses queries none of which can be asked
+    corpus = read_texts(source, limit=limit, seed=seed, id_column=id_column_for(source, asked))
+    _judged(asked, corpus)  # refuses queries none of which can be asked
     return corpus, asked
+
+
+def _judged(asked: Queries, corpus: Texts) -> JudgedQueries:
+    return asked.among(corpus.ids, documents=[groups_of_ids(corpus.ids)], drawn=True)
 
 
 def _named(models: Any) -> dict[str, str]:
@@ -258,7 +265,7 @@ class _Run:
         parts = json.dumps([list(self.corpus.ids), list(self.corpus.texts)], ensure_ascii=False)
         asked = {}
         if self.queries is not None:
-            judged = self.queries.among(self.corpus.ids, drawn=True)
+            judged = _judged(self.queries, self.corpus)
             asked = {"queries": len(judged.texts), "queries_digest": self.queries.digest}
         return {
             "source": self.corpus.source,
