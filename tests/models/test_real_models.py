@@ -81,15 +81,15 @@ def test_a_decoder_predicts_what_follows(name, space, card):
         assert encoder.vocabulary.names([int((table @ cloud[-1]).argmax())]) == [f"{space}{word}"]
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m-instruct", "gemma-3-270m"])
-def test_a_gguf_file_gives_the_vectors_of_llama_cpp(name):
+@pytest.mark.parametrize(("name", "least"), [("smollm2-135m-instruct", 0.999), ("gemma-3-270m", 0.99)])
+def test_a_gguf_file_gives_the_vectors_of_llama_cpp(name, least):
     """Mean-pooled, of the same file. They were made by llama.cpp in the wheel xllamacpp 2026.10.11549 (`embedding`,
     pooling type mean, one thread), which also rounds what goes into a product: so near and not equal."""
     stored = np.load(ROOT / "tests" / "data" / "llama_cpp_means.npz")[name]
     means = np.stack([cloud.mean(axis=0) for cloud in encode(folder(name), SENTENCES)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     near = means @ (stored / np.linalg.norm(stored, axis=1, keepdims=True)).T
-    assert near.diagonal().min() > 0.99
+    assert near.diagonal().min() > least
     assert (near.argmax(axis=1) == np.arange(len(SENTENCES))).all()
 
 
