@@ -58,8 +58,9 @@ def zoo(
         if not arguments.is_quiet():
             typer.echo(message, err=True)
 
-    settings = {"queries": queries, "limit": limit, "seed": seed, "audits": not no_audit, "cache": not no_cache}
-    done = measure(_named(models), texts, output=output, say=say, **settings, **options)
+    switches = {"audits": not no_audit, "cache": not no_cache}
+    settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
+    done = measure(_named(models), texts, output=output, say=say, **settings)
     screen = arguments.open_screen(json)
     _print(done, screen)
     if json is not None:
