@@ -19,6 +19,7 @@ from poolscope.auditing.compare import differences
 from poolscope.auditing.question import QUESTIONS, Gauge, Question
 from poolscope.auditing.result import Audit
 from poolscope.errors import InputError
+from poolscope.files import text_of
 from poolscope.numbers.correlation import is_constant
 from poolscope.numbers.intervals import Estimate
 from poolscope.research.correlate.rank_statistics import PValue, correlation_p, ranks
@@ -294,7 +295,7 @@ class _Opened:
     @classmethod
     def of(cls, folder: Path) -> _Opened:
         try:
-            result = Zoo.from_dict(json.loads((folder / JSON).read_text(encoding="utf-8")))
+            result = Zoo.from_dict(json.loads(text_of(folder / JSON)))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{folder}: holds no {JSON} that can be read ({type(error).__name__}); needed: a folder that "

@@ -23,7 +23,7 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import has, options_of, with_options
 from poolscope.errors import InputError, PoolscopeError, whole_number
-from poolscope.files import check_folder, replaced_files, write_json
+from poolscope.files import check_folder, replaced_files, text_of, write_json
 from poolscope.numbers.intervals import Estimate
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page
 from poolscope.research.correlate.model_records import BY_NAME, EPS, SOCM_PAPER
@@ -353,7 +353,7 @@ class _Kept:
     def get(self, part: str) -> dict[str, Any] | None:
         """One part: its numbers, and the reason where there are none."""
         try:
-            content = json.loads((self.folder / f"{part}.json").read_text(encoding="utf-8"))
+            content = json.loads(text_of(self.folder / f"{part}.json"))
             whole = content["for"] == self.wanted and "reason" in content and isinstance(content["numbers"], dict)
             whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
