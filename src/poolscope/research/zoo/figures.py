@@ -27,15 +27,18 @@ def claim_figure(evidence: Evidence, key: str) -> Any:
     claim = next((claim for claim in CLAIMS if claim.key == key), None)
     if claim is None:
         raise InputError(f"claim: received {key!r}; allowed: {', '.join(claim.key for claim in CLAIMS)}.")
-    panels = _panels(claim)
+    panels = [panel for panel in _panels(claim) if any(_has(zoo, panel) for zoo in evidence.zoos)]
+    if not panels:
+        raise InputError(f"claim: received {key!r}, of which these zoos hold no number. Measure more models.")
+    models = list(dict.fromkeys(name for zoo in evidence.zoos for name in _measured(zoo)))
     figure = require("plotly.subplots", "report").make_subplots(
-        rows=1, cols=len(panels), horizontal_spacing=0.3 / len(panels)
+        rows=1, cols=len(panels), horizontal_spacing=0.4 / len(panels)
     )
     for column, panel in enumerate(panels, start=1):
         for number, zoo in enumerate(evidence.zoos):
             draw = _add_scatter if isinstance(panel, Together) else _add_dots
             figure.add_trace(draw(zoo, panel, COLOURS[number % len(COLOURS)], legend=column == 1), 1, column)
-        _name_axes(figure, panel, column)
+        _name_axes(figure, panel, column, models)
     width = len(panels) * _PANEL[0] + _MARGINS[0]
     return style(figure, title=f"{claim.title} · bars: 95 % intervals", width=width, height=_PANEL[1] + _MARGINS[1])
 
@@ -46,6 +49,11 @@ def _panels(claim: Claim) -> list[Any]:
 
     tests = [test if isinstance(test, Together) else test.number for test in claim.tests]
     return tests or list(_BACKBONES)
+
+
+def _has(zoo: Zoo, panel: Any) -> bool:
+    names = [panel] if isinstance(panel, str) else [panel.number, panel.other]
+    return any(all(value_of(numbers, name) is not None for name in names) for numbers in _measured(zoo).values())
 
 
 def _measured(zoo: Zoo) -> dict[str, Mapping[str, Any]]:
@@ -94,10 +102,11 @@ def _look(zoo: Zoo, colour: str, legend: bool) -> dict[str, Any]:
     return {"name": name, "legendgroup": name, "showlegend": legend, "marker": {"size": 8, "color": colour}}
 
 
-def _name_axes(figure: Any, panel: Any, column: int) -> None:
+def _name_axes(figure: Any, panel: Any, column: int, models: list[str]) -> None:
     if isinstance(panel, str):
         figure.update_xaxes(title_text=COLUMNS[panel], row=1, col=column)
-        figure.update_yaxes(showticklabels=column == 1, row=1, col=column)
+        names = {"type": "category", "categoryarray": models, "categoryorder": "array", "automargin": True}
+        figure.update_yaxes(range=[-0.5, len(models) - 0.5], **names, row=1, col=column)
         if panel not in _BACKBONES:
             figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=column)
         return

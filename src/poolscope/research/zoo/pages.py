@@ -9,6 +9,7 @@ from pathlib import Path
 from poolscope.charts.files import save_figure
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, check_folder, replaced_files, write_json
+from poolscope.research.reproduce.experiment import attempt
 from poolscope.research.zoo.evidence import CLAIMS, Evidence
 
 MARKDOWN, JSON, TABLE = "evidence.md", "evidence.json", "evidence.csv"
@@ -27,7 +28,8 @@ def save_evidence(evidence: Evidence, folder: str | os.PathLike[str], *, ending:
     from pyarrow import csv
 
     target = check_folder(folder)
-    figures = {claim.key: evidence.figure(claim.key) for claim in CLAIMS}
+    drawn = {claim.key: attempt(evidence.figure, claim.key)[0] for claim in CLAIMS}
+    figures = {key: figure for key, figure in drawn.items() if figure is not None}  # no number, no figure
     titles = {f"claim {claim.key}": f"## {claim.title}\n\n{claim.words}\n" for claim in CLAIMS}
     sections = (f"{titles.get(name, f'## {name}' + chr(10))}\n{content}" for name, content in parts(evidence).items())
     with replaced_files(target, stale=(MARKDOWN, JSON, TABLE)) as written:
