@@ -29,26 +29,38 @@ ENCODING = "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
 
 
+# A model that was never audited here: seconds of the embedded one on two cores, until its own encoding says more.
+_TYPICAL: dict[str, Any] = {
+    "texts": 1000,
+    "characters": 640_000,
+    "seconds": {ENCODING: 16, "scores": 0.5, "cone": 0.5, "pooling": 0.7, "short": 0.5, "long": 6, "position": 2}
+    | {"averaging": 4, "hubs": 0.5},
+}
+
+
 class Pace:
     """How long the phases took the last time that this model was audited on this machine, scaled to other texts.
 
     Encoding goes with the characters; the questions, most of whose time are trials of a share of the texts, with the
-    square root of their number. It is a guess, and the screen says "about".
+    square root of their number. Where nothing was measured (`guessed`), they go with the time of the encoding. It is a
+    guess, and the screen says "about".
     """
 
     def __init__(self, last: Mapping[str, Any], texts: int, characters: int) -> None:
-        self._seconds = dict(last.get("seconds", {}))
+        self.guessed = not last.get("seconds")
+        last = _TYPICAL if self.guessed else last
+        self._seconds = dict(last["seconds"])
         self._longer = characters / (last.get("characters") or characters or 1)
         self._more = (texts / (last.get("texts") or texts or 1)) ** 0.5
 
     def of(self, phase: str) -> float | None:
         """Seconds that a phase may take; None where it is not known."""
-        seconds = self._seconds.get(phase)
+        seconds = self._seconds.get(phase, 0.0 if self.guessed else None)
         return None if seconds is None else seconds * (self._longer if phase == ENCODING else self._more)
 
     @classmethod
     def last(cls, model: str, texts: int, characters: int) -> Pace:
-        """That of the last audit of the model; one that knows nothing where there was none."""
+        """That of the last audit of the model; a guess where there was none."""
         known = _kept().get(model)
         return cls(known if isinstance(known, dict) else {}, texts, characters)
 
@@ -86,6 +98,9 @@ class Watch:
     def opened(self, phase: str) -> None:
         """A phase before the questions has begun."""
 
+    def planned(self, sentences: Sequence[str]) -> None:
+        """The corpus is large: what will be done with all texts, what with some, and what it will take."""
+
     def begin(self, model: str, texts: int, characters: int) -> None:
         """The texts are read, and encoding begins."""
 
@@ -117,6 +132,10 @@ class _Calls(Watch):
     def opened(self, phase: str) -> None:
         """Hand it on."""
         self._inner.opened(phase)
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """Hand it on."""
+        self._inner.planned(sentences)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Hand it on."""
@@ -161,6 +180,15 @@ def as_watch(progress: bool | Progress | Watch | None, asked: Asked | None, answ
     return _Calls(inner, call, asked, answered)
 
 
+class PlanOnly(Watch):
+    """A watch for where nothing is drawn: a plan is said all the same, before the hours that it takes."""
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """A line each."""
+        for sentence in sentences:
+            print(sentence, file=sys.stderr, flush=True)
+
+
 class Bar(Watch):
     """A watch that draws: on a terminal through rich, in a notebook over one line, elsewhere a line a phase."""
 
@@ -175,6 +203,7 @@ class Bar(Watch):
         self._texts, self._done, self._tokens = 0, 0, 0
         self._encoding_began: float | None = None
         self._pace = Pace({}, 0, 0)
+        self._slower = 1.0  # than the guess, as the encoding shows
         self._live: Any = None
         self._notebook = not self._console.is_terminal and _in_notebook()
 
@@ -184,6 +213,11 @@ class Bar(Watch):
         """Name a phase."""
         self._phase, self._phase_began, self._key = phase, time.perf_counter(), None
         self._show()
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """Lines that stay."""
+        for sentence in sentences:
+            self._console.print(sentence)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Begin the bar."""
@@ -261,7 +295,7 @@ class Bar(Watch):
         phase, others = self.left()
         if phase is not None:
             whole = "" if others is not None else " of this"
-            parts.append(f"about {_duration(phase + (others or 0))}{whole} left")
+            parts.append(f"about {duration(phase + (others or 0))}{whole} left")
         tail = " · ".join(parts)
         return f"{short(self._phase, max(width - len(tail) - 3, 8))} · {tail}"
 
@@ -276,14 +310,24 @@ class Bar(Watch):
         usual = self._pace.of(self._key)
         if self._key == ENCODING and self._tokens and self._done:
             usual = gone * self._texts / self._done
+            self._slower = usual / (self._pace.of(ENCODING) or usual) if self._pace.guessed else 1.0
+        elif usual is not None:
+            usual *= self._slower
         answered = {answer.key for answer in self._answers}
         coming = [self._pace.of(key) for key in self._expected if key not in answered and key != self._key]
-        known = [seconds for seconds in coming if seconds is not None]
+        known = [self._slower * seconds for seconds in coming if seconds is not None]
         return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
 
 
-def _duration(seconds: float) -> str:
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def duration(seconds: float) -> str:
+    """A time in the unit that fits it.
+
+    >>> duration(0.2), duration(600), duration(9000)
+    ('1 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _in_notebook() -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from poolscope.capture.norms import NormLayout
+    from poolscope.engines import Engine
     from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
@@ -37,6 +38,7 @@ Measured = tuple["TokenStatistics", "NormLayout | None"]
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
+@arguments.engine_options
 def tokens(
     model: Annotated[
         str,
@@ -71,6 +73,7 @@ def tokens(
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figures: .html, .png, .svg.")] = None,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -93,7 +96,10 @@ def tokens(
         vocabulary=vocabulary,
         settings={"min_count": min_count, "seed": seed},
         screen=screen,
+        engine=arguments.open_engine(where, options),
     )
+    if request.engine is not None and state is not None and is_model(model):
+        raise InputError("--state keeps a run of this process; received an engine too. Leave out one of the two.")
     request.check([model, *shards] if compare is None else [model, compare])
     measured = _measure(request, model, shards, compare, state)
     for result, layout in measured:
@@ -187,6 +193,7 @@ class Request:
     vocabulary: str | None
     settings: Mapping[str, Any]
     screen: Console
+    engine: Engine | None = None
 
     def check(self, sources: Sequence[str]) -> None:
         """Refuse options that apply to none of the sources."""
@@ -216,10 +223,24 @@ class Request:
         kind = kind_of(source)
         if kind == _STATE:
             return summarise(load_state(source), **self.settings), None
+        if kind == _CLOUDS and self.engine is not None:
+            return self._on_engine(source, self.engine), None
         if kind == _CLOUDS:
             groups = _stored_labels(source) if self.group_by == LABEL else None
             return token_statistics(source, groups=groups, vocabulary=self.vocabulary, **self._choices()), None
         return self._measure_texts(source, state)
+
+    def _on_engine(self, source: str, engine: Engine) -> TokenStatistics:
+        """The statistics of a store, its shards on an engine."""
+        from poolscope.cli.inputs import counting_progress
+        from poolscope.engines import tokens_with
+        from poolscope.stores.store import Store, is_store
+
+        if not is_store(source):
+            raise InputError(f"--engine: received the cloud file {source}; allowed: a store, or a model and texts.")
+        own = {"by_label": self.group_by == LABEL, "vocabulary": self.vocabulary, **self._choices()}
+        with counting_progress("measuring", len(Store.open(source)), "texts") as progress:
+            return tokens_with(engine, source, progress=progress, **own)
 
     def _choices(self) -> dict[str, Any]:
         most = {} if self.max_types is None else {"max_types": self.max_types}
@@ -239,6 +260,12 @@ class Request:
         title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
         self.screen.print(title)
         print_notes(corpus.report.notes(), self.screen)
+        if self.engine is not None:
+            from poolscope.engines import tokens_of_texts
+
+            own = {"by_label": self.group_by == LABEL, **self._choices()}
+            with encoding_progress(len(corpus)) as progress:
+                return tokens_of_texts(self.engine, encoder, corpus, progress=progress, **own), layout
         with keeping(lambda: _kept_in(state)), encoding_progress(len(corpus)) as progress:
             result = token_statistics(
                 encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
@@ -314,21 +341,29 @@ def seen(result: TokenStatistics) -> list[str]:
     return lines
 
 
+_LEGEND = (
+    "length²: the mean squared length, Q. Of it: the share that all tokens share (M/Q), the share that the context "
+    "adds to a type (V_W/Q), and the share that tells types apart (V_B/Q). Below, M, V and n are those of one type: "
+    "the squared length of its mean, its variance and its tokens; ρ is Spearman's correlation."
+)
+
+
 def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
     for sentence in seen(result):
         screen.print(wrapped(sentence, screen.width))
-    parts = _table("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine")
-    spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
+    parts = _table("length²", "all share", "context", "type", "mean cosine")
+    spread = _table("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
         name = "last" if layer.layer < 0 else str(layer.layer)
         numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
         parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
-    _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
+    _print_title(f"{result.model}: what the squared length of tokens is made of", screen)
     screen.print(parts)
-    _print_title(f"how Q, M and V vary over {result.coverage.counted:,} {result.grouping}s", screen)
+    screen.print(wrapped(_LEGEND, screen.width), style="dim")
+    _print_title(f"how it varies over {result.coverage.counted:,} {result.grouping}s", screen)
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:
