@@ -43,7 +43,8 @@ print(json.dumps({{"said": answers, **{{name: min(each) for name, each in second
 """
 _OURS = {
     # The seconds of each answer are then processor time too.
-    "prepare": "time.perf_counter = time.process_time\nfrom poolscope.auditing.question import QUESTIONS\nfrom poolscope import audit\nlen(QUESTIONS)",
+    "prepare": "time.perf_counter = time.process_time\n"
+    "from poolscope.auditing.question import QUESTIONS\nfrom poolscope import audit\nlen(QUESTIONS)",
     "calls": "'answers': lambda: audit(vectors)",
     "answers": "[[a.key, a.verdict.level, a.verdict.sentence] for a in result.answers]",
     "parts": "result.provenance['seconds']",

@@ -6,6 +6,7 @@ Everything runs in blocks of queries; no table of all queries by all documents i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,12 +295,12 @@ def gaussian_draws(unit: NDArray[np.float32], random: np.random.Generator) -> It
     wanted = max(squares - trace**2 / count, round_part)
     kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
     deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
-    if count < dimension or deviation**2 < 1e-6 * trace / dimension:  # too narrow for a root by elimination
-        root = centred * np.float32(np.sqrt(kept / count))
-    else:
+    root = centred * np.float32(np.sqrt(kept / count))
+    if count >= dimension:
         mixed = small.astype(np.float64) * (kept / count)
         mixed.flat[:: dimension + 1] += float(deviation) ** 2
-        root, deviation = np.linalg.cholesky(mixed).T.astype(np.float32), np.float32(0)
+        with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
+            root, deviation = np.linalg.cholesky(mixed).T.astype(np.float32), np.float32(0)
     while True:
         drawn = random.standard_normal((count, len(root)), dtype=np.float32) @ root
         if deviation:

@@ -22,7 +22,7 @@ from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import nearest_neighbours
-from poolscope.runtimes.causes import Reference
+from poolscope.runtimes.causes import WEIGHTS, Reference
 from poolscope.runtimes.match import SAME, RuntimeMatch, Tested, match_runtime
 from poolscope.verdicts import Level, Verdict
 
@@ -196,6 +196,8 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _as_declared(match, pooling)
     if best is not None and _nearly(match, best, least):
         return _named(match, best, least)
+    if match.bits is not None and (best is None or best.kind == WEIGHTS):
+        return _few_bits(match, *match.bits, least)
     if match.own.share >= 0.5:
         return _some_texts(match, least, ids)
     if match.own.mean >= least:
@@ -261,7 +263,7 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
     second = match.second
     runner = "" if second is None else f" (next: {second.name}, {_digits(second.mean)})"
     alike = f" Not to be told apart on these texts: {', '.join(match.alike[:_NAMED])}." if match.alike else ""
-    rest = "" if best.explains else " What is left is what weights rounded to few bits leave."
+    rest = "" if best.explains or best.kind == WEIGHTS else " What is left is what weights rounded to few bits leave."
     concerned = match.own.mean if match.concerned is None else match.concerned
     whom = "" if match.own.share == 0 else ", over the texts that this changes"
     declared = f"With the vectors that the model declares they agree to {_digits(concerned)} only{whom}."
@@ -273,6 +275,17 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
     )
     level: Level = "repair" if concerned < least else "watch"
     return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _again(match))
+
+
+def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Finding:
+    """Nothing that changes texts, tokens or pooling comes nearer, and rounded weights would leave as much."""
+    sentence = (
+        f"Your runtime runs the model with weights rounded to about {bits} bits, as far as can be told: cosine "
+        f"{_digits(match.own.mean)}, lowest {_digits(match.own.least)}. With its weights rounded to {bits} bits the "
+        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes nearer."
+    )
+    step = "serve the model with 8 or 16 bits a weight, or let the reference be the rounded file itself (.gguf)"
+    return Finding(_below(match, least, sentence), step, _again(match))
 
 
 def _changing(cosine: float, least: float, how: str, name: str) -> Finding:
