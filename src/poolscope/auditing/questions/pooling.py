@@ -196,7 +196,7 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _as_declared(match, pooling)
     if best is not None and _nearly(match, best, least):
         return _named(match, best, least)
-    if match.bits is not None and (best is None or best.kind == WEIGHTS):
+    if match.bits is not None and not _clearly_nearer(match, best):
         return _few_bits(match, *match.bits, least)
     if match.own.share >= 0.5:
         return _some_texts(match, least, ids)
@@ -210,6 +210,11 @@ def _nearly(match: RuntimeMatch, best: Tested, least: float) -> bool:
     second = match.second
     left = 1 - best.mean
     return best.mean >= least and 4 * left <= 1 - match.own.mean and (second is None or 2 * left <= 1 - second.mean)
+
+
+def _clearly_nearer(match: RuntimeMatch, best: Tested | None) -> bool:
+    """Does a cause other than rounded weights take a quarter of what is left? By chance one of many takes a little."""
+    return best is not None and best.kind != WEIGHTS and 1 - best.mean < 0.75 * (1 - match.own.mean)
 
 
 def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
@@ -282,7 +287,8 @@ def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Fi
     sentence = (
         f"Your runtime runs the model with weights rounded to about {bits} bits, as far as can be told: cosine "
         f"{_digits(match.own.mean)}, lowest {_digits(match.own.least)}. With its weights rounded to {bits} bits the "
-        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes nearer."
+        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes clearly nearer; another "
+        f"revision of the model could leave as much."
     )
     step = "serve the model with 8 or 16 bits a weight, or let the reference be the rounded file itself (.gguf)"
     return Finding(_below(match, least, sentence), step, _again(match))
