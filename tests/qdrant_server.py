@@ -50,15 +50,18 @@ def serving(client: QdrantClient, *, key: str | None = None) -> Iterator[tuple[s
             body = json.loads(self.rfile.read(length)) if length else {}
             asked.append((self.path, body))
             if key is not None and self.headers.get("api-key") != key:
-                return self._send(401, "Must provide an API key")
+                self._send(401, "Must provide an API key")
+                return
             try:
                 with lock:
                     result = _answer(client, self.path, body)
             except KeyError:
-                return self._send(404, {"status": {"error": "Not found"}})
-            self._send(200, {"result": result, "status": "ok", "time": 0.0})
+                self._send(404, {"status": {"error": "Not found"}})
+            else:
+                self._send(200, {"result": result, "status": "ok", "time": 0.0})
 
-        do_GET = do_POST
+        def do_GET(self) -> None:
+            self.do_POST()
 
         def _send(self, status: int, content: Any) -> None:
             raw = json.dumps(content, default=_plain).encode()

@@ -72,12 +72,13 @@ def test_a_folder_that_is_none(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:.*insecure")
 def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, monkeypatch):
     from qdrant_server import serving
 
     monkeypatch.setenv("QDRANT_API_KEY", SECRET)
     local = client_module.QdrantClient(path=str(folder))
-    with serving(local, key=SECRET) as (place, asked), pytest.warns(UserWarning, match="insecure"):
+    with serving(local, key=SECRET) as (place, asked):
         held = read_index(f"qdrant://{place}/plain")
         agrees(held)
         assert (held.distance, held.search.setting, held.search.exact) == ("l2", "hnsw_ef", False)

@@ -287,8 +287,8 @@ def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Fi
     sentence = (
         f"Your runtime runs the model with weights rounded to about {bits} bits, as far as can be told: cosine "
         f"{_digits(match.own.mean)}, lowest {_digits(match.own.least)}. With its weights rounded to {bits} bits the "
-        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes clearly nearer; another "
-        f"revision of the model could leave as much."
+        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes clearly nearer; "
+        f"another revision of the model could leave as much."
     )
     step = "serve the model with 8 or 16 bits a weight, or let the reference be the rounded file itself (.gguf)"
     return Finding(_below(match, least, sentence), step, _again(match))
