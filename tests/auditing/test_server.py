@@ -65,11 +65,12 @@ def test_every_bad_end_is_one_line_and_what_was_answered_is_kept(tmp_path, monke
         running.fault, running.key = ("", "another") if fault == "401" else (fault, None)
         quick = {"protocol": "openai", "retries": 0, "batch": 8, "concurrency": 1, "pause": 0}
         asked = Endpoint("http://127.0.0.1:9/v1/embeddings" if fault == "absent" else running.url, **quick)
+        called = {
+            "audit": lambda: audit(asked, TEXTS, cache=True, trial_texts=0),
+            "runtime": lambda: check_runtime(asked, lambda texts: [[row] for row in Words().embed(texts)]),
+        }[door]
         with pytest.raises(EndpointError) as ended:
-            if door == "audit":
-                audit(asked, TEXTS, cache=True, trial_texts=0)
-            else:
-                check_runtime(asked, lambda texts: [[row] for row in Words().embed(texts)])
+            called()
         assert "\n" not in str(ended.value)
         assert str(ended.value).endswith(".")
         if door == "audit" and fault != "absent":  # once it is mended the run goes on
