@@ -205,7 +205,8 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
         lengths = np.sqrt(np.maximum(1 - column**2, 0))
         if lengths.min() < _ALL_OF_IT:  # all of a vector lies in this dimension: nothing is left to compare
             return np.zeros(len(asked))
-        again = nearest((products - np.multiply.outer(column[asked], column)) / lengths)
+        rest = products - np.multiply.outer(column[asked], column)
+        again = nearest(np.asarray(rest / lengths, dtype=np.float32))
         return np.asarray((near & again).sum(axis=1) / near.sum(axis=1))
 
     return replace(mean_estimate(shares(first)), floor=float(shares(middle).mean()))
