@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
+from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
 from poolscope.numbers.ranking import drawn_units, gaussian_draws, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -23,7 +24,7 @@ Index = NDArray[np.int64]
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
-_ROWS = 2048
+_BLOCK = 2**24  # cosines at a time
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
 
@@ -38,7 +39,8 @@ class HubResult(Result):
     are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
     `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
     for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
-    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of.
+    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of. Where
+    `recall` is a number, neighbours came from an index, which found that share of the true ones.
     """
 
     k: int
@@ -54,6 +56,7 @@ class HubResult(Result):
     nearest: Index = bulk(required=True)
     nearest_cosine: Array = bulk(required=True)
     asked: int | None = None
+    recall: Estimate | None = None
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -122,7 +125,8 @@ def hubs(
     seed : int
         Of the Gaussian vectors, of the bootstrap and of the draw of texts.
     most : int
-        Of more texts that many are drawn.
+        Of more texts that many are drawn. More than 50,000 are searched by an index where the extra 'index' is
+        installed; the result then says which share of the true neighbours it found.
 
     Returns
     -------
@@ -141,9 +145,10 @@ def hubs(
     if len(unit) < 2 or k < 1:
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
     k = max(1, min(k, len(unit) - 2))
-    top, cosines = nearest_neighbours(unit, k)
+    searched = _searched(unit, k)
+    top, cosines = searched.top, searched.cosines
     asked = None if queries is None else unit_rows(queries, "queries")
-    near = top if asked is None else nearest_neighbours(asked, k, among=unit)[0]
+    near = top if asked is None else _searched(unit, k, asked).top
     occurrences = np.bincount(near.ravel(), minlength=len(unit))
     draws = _DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS
     chance = islice(gaussian_draws(unit, random), draws)
@@ -176,6 +181,7 @@ def hubs(
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _twins(texts),
         asked=None if asked is None else len(asked),
+        recall=searched.recall,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
 
@@ -194,14 +200,24 @@ def skewness(values: ArrayLike) -> float:
 
 def _counted(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
     """How often each vector is among the k nearest of the others, or of queries, where no two are equally near."""
-    counts = np.zeros(len(unit), dtype=np.int64)
-    for start in range(0, len(unit if asked is None else asked), _ROWS):
-        cosines = (unit if asked is None else asked)[start : start + _ROWS] @ unit.T
+    if len(unit) > APPROXIMATE_FROM:
+        return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
+    counts, queries = np.zeros(len(unit), dtype=np.int64), unit if asked is None else asked
+    step = max(1, _BLOCK // len(unit))
+    for start in range(0, len(queries), step):
+        cosines = queries[start : start + step] @ unit.T
         if asked is None:
             rows = np.arange(len(cosines))
             cosines[rows, start + rows] = -np.inf
         counts += (cosines >= np.partition(cosines, -k, axis=1)[:, -k, None]).sum(axis=0)
     return counts
+
+
+def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:
+    """The nearest of every text, or of queries, at once or, for many texts, in blocks or by an index."""
+    if len(unit) > APPROXIMATE_FROM:
+        return find_neighbours(unit if asked is None else asked, k, among=None if asked is None else unit)
+    return Neighbours(*(nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)))
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
