@@ -214,7 +214,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
+    table.add_column()
     table.add_column()
     over = f"  mean over {result.count:,} pairs ({result.kind})"
     table.add_row("SOCM", Text.assemble(f"{result.mean:.4f}", over))
