@@ -54,7 +54,7 @@ COMMANDS = (
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("mcp", "mcp", "Tools for assistants: audit a file, check a runtime, explain a pair.", MORE),
-    Row("research", "", "Published work: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
+    Row("research", "", "Papers: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
     *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH if row.name in EARLIER),
 )
 
