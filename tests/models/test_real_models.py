@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from poolscope import as_encoder, best_layer, context_likelihood, encode, layers, read_texts, socm, tempscale, windows
+from poolscope import as_encoder, context_likelihood, encode, read_texts, socm, tempscale, windows
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.gguf import models_folder
-from poolscope.metrics.layers.sinks import sinks
-from poolscope.repairs import AlignedValues, BothWays, Echo, EmbedFilter, ValuePooling
+from poolscope.research.zoo.numbers import PARTS, Material
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("fetch_models", ROOT / "tools" / "models.py")
@@ -28,6 +28,7 @@ SENTENCES = [
     "Penguins cannot fly, but they swim faster than most fish.",
     "Water boils at a lower temperature on high mountains.",
 ]
+WORDS = ["king", "man", "woman", "queen", "paris", "dog"]
 
 
 def folder(name: str) -> Path:
@@ -80,6 +81,18 @@ def test_a_decoder_predicts_what_follows(name, space, card):
         assert encoder.vocabulary.names([int((table @ cloud[-1]).argmax())]) == [f"{space}{word}"]
 
 
+@pytest.mark.parametrize(("name", "least"), [("smollm2-135m-instruct", 0.999), ("gemma-3-270m", 0.99)])
+def test_a_gguf_file_gives_the_vectors_of_llama_cpp(name, least):
+    """Mean-pooled, of the same file. They were made by llama.cpp in the wheel xllamacpp 2026.10.11549 (`embedding`,
+    pooling type mean, one thread), which also rounds what goes into a product: so near and not equal."""
+    stored = np.load(ROOT / "tests" / "data" / "llama_cpp_means.npz")[name]
+    means = np.stack([cloud.mean(axis=0) for cloud in encode(folder(name), SENTENCES)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    near = means @ (stored / np.linalg.norm(stored, axis=1, keepdims=True)).T
+    assert near.diagonal().min() > least
+    assert (near.argmax(axis=1) == np.arange(len(SENTENCES))).all()
+
+
 def test_gte_small_puts_like_meanings_together():
     near = cosines(folder("gte-small"))
     assert near[0, 1] > 0.88
@@ -96,6 +109,42 @@ def test_gte_small_looks_alike_from_both_sides():
         np.testing.assert_allclose(one, other, atol=1e-4)
     with tempscale(encoder, 0.5):
         assert np.abs(encoder.encode(SENTENCES)[-1][0] - graph[0]).max() > 0.01
+
+
+def test_gte_small_has_anatomy_and_trials():
+    """What needs the weights and not the graph alone: layers, and a search with and without a temperature."""
+    corpus = read_texts("builtin:manuals", limit=24)
+    material = Material(as_encoder(folder("gte-small"), max_length=64), corpus, None, seed=0, cache=False)
+    numbers = PARTS["layers"](material) | PARTS["search"](material)
+    assert 0 < numbers["sigma_a"].value < 5
+    assert numbers["ndcg"].value > 0.7
+    assert numbers["temperature"].interval is not None
+
+
+def test_glove_knows_words():
+    near = cosines(folder("glove-6b-100d") / "glove.6B.100d.txt")
+    assert near[0, 1] > near[0, 2]
+    clouds = encode(folder("glove-6b-100d") / "glove.6B.100d.txt", WORDS)
+    vectors = {word: cloud[0] for word, cloud in zip(WORDS, clouds, strict=True)}
+    wanted = vectors["king"] - vectors["man"] + vectors["woman"]
+    best = max(("queen", "paris", "dog"), key=lambda word: wanted @ vectors[word] / np.linalg.norm(vectors[word]))
+    assert best == "queen"
+
+
+def test_whisper_hears_only_what_is_there():
+    """Converted from another form: its positions must be the sinusoids that Whisper has, and silence be left out."""
+    place = folder("whisper-base")
+    positions = load_file(place / "model.safetensors")["encoder.embed_positions.weight"]
+    waves = np.arange(1500)[:, None] * np.exp(-np.log(10_000) / 255 * np.arange(256))
+    np.testing.assert_allclose(positions, np.concatenate([np.sin(waves), np.cos(waves)], axis=1), atol=2e-3)
+    seconds = np.arange(16_000) / 16_000
+    low, high = (np.sin(2 * np.pi * pitch * seconds).astype(np.float32) for pitch in (220, 1760))
+    clouds = encode(place, audio=[low, 0.5 * low, high])
+    assert [len(cloud) for cloud in clouds] == [50, 50, 50]
+    means = np.stack([cloud.mean(axis=0) for cloud in clouds])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    assert means[0] @ means[1] > means[0] @ means[2]
+    assert 0 < socm(clouds).mean <= 1
 
 
 def test_m3e_small_loads_without_running_its_pickle():
@@ -125,58 +174,3 @@ def test_smollm2_reads_a_context_better_than_means_of_it():
     result = context_likelihood(place, texts, ratios=[4], context=64, continuation=16)
     assert result.gain.value > 0.5
     assert result.ratios[0].kept.value < result.ratios[0].kept_truncated.value
-
-
-@pytest.mark.parametrize(("name", "values"), [("smollm2-135m-instruct", 192), ("gemma-3-270m", 256)])
-def test_readings_let_the_first_words_know_what_follows(name, values):
-    encoder = as_encoder(folder(name))
-    pair = ["The old bank was closed.", "The old bank of the river."]
-    first = {"as it is": encoder.encode(pair)[-1]}
-    for reading in (Echo(), BothWays(), ValuePooling()):
-        assert reading.prepared(encoder) is reading
-        first[reading.name] = reading.encode(encoder, pair, layers=[-1])[-1]
-    ids = encoder.tokenize(pair[:1], None).ids
-    assert first["echo"].token_ids(0).tolist() == [k for k in ids.tolist() if k not in encoder.vocabulary.special_ids]
-    moved = {key: np.abs(one[0][0] - one[1][0]).max() / np.abs(one[0][0]).max() for key, one in first.items()}
-    assert moved["as it is"] < 1e-4
-    assert moved["value pooling"] < 1e-4  # values are of a token and what stands before it
-    assert moved["echo"] > 0.05
-    assert moved["bidirectional"] > 0.05
-    assert first["value pooling"].dimension == values
-    aligned = AlignedValues().encode(encoder, SENTENCES, layers=[-1])[-1]
-    assert (aligned.lengths.tolist(), aligned.dimension) == ([1] * 4, encoder.card.dimension)
-    assert EmbedFilter().prepared(encoder).basis_.shape[0] == encoder.card.dimension
-
-
-def test_layers_names_the_sinks_of_smollm2_with_and_without_them():
-    place = folder("smollm2-135m-instruct")
-    result = layers(place, SENTENCES, socm_texts=4)
-    rows = {row.state: row for row in sinks(result)}
-    assert {"5", "15", "25"} <= set(rows)
-    assert not {"0", "output"} & set(rows)
-    row = rows["15"]
-    assert row.times > 50
-    assert row.ratio > 10 * row.ratio_without
-    assert row.above_trace == 1
-    assert row.above_trace_without == 0
-    texts = [text[:160] for text in read_texts("builtin:docstrings", limit=12, seed=1).texts]
-    best = best_layer(place, texts)
-    assert len(best.scores) == 2 * 31
-    assert best.difference.interval is None or not best.difference.proves_gain  # six queries prove nothing
-
-
-def test_whisper_hears_what_changes():
-    """Frames of a steady tone are alike, those of a sound that changes are not; silence behind a sound is left out."""
-    place = models_folder() / "whisper-base"
-    if not (place / "model.safetensors").is_file():
-        pytest.skip("whisper-base is not here; `make models` fetches it")
-    times = np.arange(32_000) / 16_000
-    tone = 0.3 * np.sin(2 * np.pi * 440 * times).astype(np.float32)
-    pitches = np.repeat([200.0, 400.0, 800.0, 600.0], len(times) // 4)
-    steps = 0.3 * np.sin(2 * np.pi * np.cumsum(pitches) / 16_000).astype(np.float32)
-    clouds = encode(place, audio=[tone, steps])
-    assert clouds.lengths.tolist() == [100, 100]  # two seconds, of 50 frames each
-    assert clouds.dimension == 512
-    result = windows(clouds, ratios=[4])
-    assert result.at(4).lost.value < result.at(4).lost.floor - 0.2
-    assert result.at(4).adaptive.value < result.at(4).lost.value
