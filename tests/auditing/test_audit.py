@@ -215,7 +215,9 @@ def test_worst_pairs_are_those_that_a_search_would_confuse_each_text_a_few_times
     table = found.tables["worst_pairs"].to_pydict()
     assert set(table["text_i"]) | set(table["text_j"]) <= set(texts)
     assert min(table["cosine"]) >= found.numbers["cut_off"] - 1e-6
-    assert table["d_sigma_bounded"] == sorted(table["d_sigma_bounded"], reverse=True)
+    beyond = [value - own for value, own in zip(table["d_sigma_bounded"], table["d_sigma_floor"], strict=True)]
+    assert beyond == sorted(beyond, reverse=True)
+    assert all(where.startswith("A: ") and "%" in where for where in table["differs"])
     assert 0 <= min(table["d_sigma_bounded"]) <= max(table["d_sigma_bounded"]) <= 1
     assert max(Counter(table["id_i"] + table["id_j"]).values()) <= 3
 

@@ -222,3 +222,16 @@ def test_mistakes_say_what_was_counted_and_name_no_trial_that_was_not_made(docum
     note = _mistake_note(mistakes, documents=documents, tried=tried)
     assert ("of another document" in note) == documents
     assert ("in the trial" in note) == tried
+
+
+def test_queries_that_name_a_document_are_answered_by_its_best_chunk():
+    """Each query's words are in one of two chunks: with every chunk relevant half of them would be missed."""
+    groups = [f"d{k // 2}" for k in range(120)]
+    by_document = audit(
+        bag_of_words, TEXTS, queries={q: [f"d{int(ids[0]) // 2}"] for q, ids in asked().items()}, groups=groups
+    )
+    by_chunk = audit(bag_of_words, TEXTS, queries=asked(), groups=groups)
+    assert by_document.numbers["query_ndcg"] == pytest.approx(by_chunk.numbers["query_ndcg"], abs=0.02)
+    assert by_document.numbers["query_recall"] == pytest.approx(by_chunk.numbers["query_recall"], abs=0.02)
+    assert by_document.numbers["never_found"] == by_chunk.numbers["never_found"]
+    assert any("the best one counts" in note for note in by_document.corpus["notes"])

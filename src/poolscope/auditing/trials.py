@@ -120,7 +120,7 @@ class Pieces:
 
     Every fifth of the lengths is asked for by as many queries, all of one length in words, so that what differs between
     the fifths is the document. `lengths` are those of the whole texts. `words`: of a piece; 0 where the queries are the
-    user's own.
+    user's own. `counted`: rows of `relevant` whose ranks count (None: all).
     """
 
     queries: NDArray[Any]
@@ -128,6 +128,7 @@ class Pieces:
     relevant: NDArray[np.int64]
     lengths: NDArray[np.int64]
     words: int
+    counted: NDArray[np.int64] | None = None
 
 
 def cut_pieces(subject: Subject) -> Pieces | str:

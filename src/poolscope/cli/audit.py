@@ -71,10 +71,7 @@ def audit(
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
-    ] = None,
+    group: arguments.Group = None,
     no_cache: arguments.NoCache = False,
     *,
     reading: dict[str, Any],

@@ -119,7 +119,7 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
 def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
     """The relevant texts that no query of theirs has among its first ten, with the best of these queries."""
-    ranking = asked.ranking
+    ranking = asked.ranking.condensed(asked.best)
     order = np.lexsort((ranking.rank, ranking.document))
     _, first = np.unique(ranking.document[order], return_index=True)
     best = order[first]  # of each relevant text the judgement with the best rank
@@ -140,7 +140,7 @@ def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
 
 
 def _asked_notes(asked: AskedTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
-    relevant = len(np.unique(asked.task.relevant[:, 1]))
+    relevant = len(np.unique(asked.task.relevant[asked.best, 1]))
     found = (
         f"{len(missed):,} of {relevant:,} relevant texts are among the first {asked.ranking.top.shape[1]} of no query "
         f"that asks for them (table never_found)."

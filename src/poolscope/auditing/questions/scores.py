@@ -77,6 +77,7 @@ def _asked(subject: Subject) -> QueryScores | None:
         task.vectors[0],
         task.vectors[1],
         task.task.relevant,
+        counted=task.best,
         groups=groups,
         false_hits=subject.thresholds["false_hits"],
         seed=subject.seed,
