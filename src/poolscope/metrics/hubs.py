@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
+# Up to this many texts the floor is put right for what their covariance lacks; of more it lacks little.
+_PUT_RIGHT = 2000
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -142,12 +144,9 @@ def hubs(
     top, cosines = nearest_neighbours(unit, k)
     asked = None if queries is None else unit_rows(queries, "queries")
     occurrences = _occurrences(unit, k, asked)
-    floors = [
-        _occurrences(gaussian_like(unit, random), k, None if asked is None else gaussian_like(asked, random))
-        for _ in range(_DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS)
-    ]
+    floors = _Floors(unit, asked, k, random)
     most_times = len(unit) - 1 if asked is None else len(asked)
-    highest = [floor.max() / most_times for floor in floors]
+    highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
     return HubResult(
         k=k,
         positions=positions,
@@ -155,18 +154,19 @@ def hubs(
         skewness=Estimate(
             skewness(occurrences),
             percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
-            floor=float(np.mean([skewness(floor) for floor in floors])),
+            floor=float(np.mean(floors.of(skewness, ratio=False))),
         ),
         largest=Estimate(
             float(occurrences.max() / most_times),
             floor=float(np.mean(highest)),
-            floor_low=float(min(highest)),
-            floor_high=float(max(highest)),
+            floor_low=float(highest.min()),
+            floor_high=float(highest.max()),
         ),
         antihubs=Estimate(
-            float((occurrences == 0).mean()), floor=float(np.mean([(floor == 0).mean() for floor in floors]))
+            float((occurrences == 0).mean()),
+            floor=float(np.mean(floors.of(lambda counts: float((counts == 0).mean()), ratio=False, most=1.0))),
         ),
-        floor_occurrences=floors[0],
+        floor_occurrences=floors.first[0],
         nearest=positions[top[:, 0]],
         nearest_cosine=cosines[:, 0],
         duplicate_cosine=duplicate_cosine,
@@ -175,6 +175,38 @@ def hubs(
         asked=None if asked is None else len(asked),
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
+
+
+class _Floors:
+    """How often Gaussian vectors of the same mean and covariance are found, `first`, and what is found again for those.
+
+    The covariance of few texts is not that of the many that they stand for, and vectors drawn from it have smaller hubs
+    than texts drawn from the true one (240 texts of 256 dimensions: a first hub of 56 texts, and in truth 70). Vectors
+    drawn anew from the drawn ones fall short of them by about as much again, which is put right: then it is 70.
+    """
+
+    def __init__(
+        self, unit: NDArray[np.float32], asked: NDArray[np.float32] | None, k: int, random: np.random.Generator
+    ) -> None:
+        draws = _DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS
+        self.first: list[Index] = []
+        self.second: list[Index] = []
+        for _ in range(draws):
+            drawn = gaussian_like(unit, random)
+            asking = None if asked is None else gaussian_like(asked, random)
+            self.first.append(_occurrences(drawn, k, asking))
+            if len(unit) <= _PUT_RIGHT:
+                again = None if asking is None else gaussian_like(asking, random)
+                self.second.append(_occurrences(gaussian_like(drawn, random), k, again))
+
+    def of(self, statistic: Callable[[Index], float], *, ratio: bool = True, most: float = np.inf) -> Array:
+        """A statistic of the first draws, moved by what the second ones lack: by its ratio, or by its difference."""
+        first = np.array([statistic(counts) for counts in self.first])
+        if not self.second:
+            return first
+        lacking = float(np.mean([statistic(counts) for counts in self.second]))
+        moved = first * first.mean() / lacking if ratio else first + first.mean() - lacking
+        return np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most)
 
 
 def skewness(values: ArrayLike) -> float:
