@@ -233,5 +233,5 @@ def test_queries_that_name_a_document_are_answered_by_its_best_chunk():
     by_chunk = audit(bag_of_words, TEXTS, queries=asked(), groups=groups)
     assert by_document.numbers["query_ndcg"] == pytest.approx(by_chunk.numbers["query_ndcg"], abs=0.02)
     assert by_document.numbers["query_recall"] == pytest.approx(by_chunk.numbers["query_recall"], abs=0.02)
-    assert by_document.numbers["never_found"] == by_chunk.numbers["never_found"]
+    assert by_document.numbers["never_found"] <= by_chunk.numbers["never_found"]  # another chunk may be found
     assert any("the best one counts" in note for note in by_document.corpus["notes"])
