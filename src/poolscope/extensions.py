@@ -9,15 +9,41 @@ Such a package names a module in its own pyproject.toml; the module registers wh
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
-from importlib.metadata import entry_points
+from contextlib import suppress
+from pathlib import Path
 
 GROUP = "poolscope.extensions"
+
+
+def _may_be_named() -> bool:
+    """Whether the metadata of an installed package may name the group, seen without parsing any of them.
+
+    Python's own reader takes a tenth of a second of every command in a full environment, and mostly for nothing. What
+    is no folder (a zip file) cannot be looked through here: then the reader is asked.
+    """
+    for folder in map(Path, dict.fromkeys(sys.path)):
+        if folder.is_file() and folder.suffix in (".zip", ".whl", ".egg"):
+            return True
+        try:
+            packages = [each for each in folder.iterdir() if each.suffix in (".dist-info", ".egg-info")]
+        except OSError:  # no folder, or not ours to read
+            continue
+        for package in packages:
+            with suppress(OSError):  # most have no such file
+                if GROUP.encode() in (package / "entry_points.txt").read_bytes():
+                    return True
+    return False
 
 
 @functools.cache
 def load_extensions() -> tuple[str, ...]:
     """Import every extension once; the names of those that could be. One that fails is named and left out."""
+    if not _may_be_named():
+        return ()
+    from importlib.metadata import entry_points
+
     loaded = []
     for entry in entry_points(group=GROUP):
         try:

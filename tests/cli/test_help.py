@@ -15,7 +15,7 @@ def test_the_first_page_shows_main_commands_first_and_research_as_one_line():
     shown = [line.split()[0] for line in page.splitlines() if line.startswith("  ")]
     assert shown[:3] == ["audit", "compare", "tune"]
     assert not {row.name for row in RESEARCH} & set(shown)
-    assert max(map(len, page.splitlines())) <= 90
+    assert max(map(len, page.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("row", [row for row in COMMANDS if row.name != "research"], ids=lambda row: row.name)

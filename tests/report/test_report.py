@@ -8,6 +8,7 @@ import hashlib
 import html.parser
 import json
 import re
+import zlib
 
 import numpy as np
 import plotly.graph_objects as go
@@ -198,6 +199,9 @@ def test_only_its_own_scripts_may_run(elements):
     assert "unsafe-inline" not in policy.split("style-src")[0]
     kinds = [found.get("type") for tag, found in elements.found if tag == "script"]
     assert len(kinds) == len(elements.scripts) == 12
+    drawing = elements.scripts[kinds.index("text/plain")]
+    unpacked = zlib.decompress(base64.b64decode(drawing), wbits=-zlib.MAX_WBITS)
+    assert f"'sha256-{base64.b64encode(hashlib.sha256(unpacked).digest()).decode()}'" in policy
     for kind, script in zip(kinds, elements.scripts, strict=True):
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert (f"'sha256-{digest}'" in policy) == (kind is None)

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 SHOWN = 20  # rows of the table on the screen
 
 
-def metric_words() -> dict[str, str]:
-    """One line for each metric of the table, those of extensions among them."""
-    from poolscope.extensions import load_extensions
-
-    load_extensions()
-    return {name: metric.words for name, metric in METRICS.items()}
-
-
 def command(name: str) -> Callable[..., None]:
     """The command that measures the metric of a name."""
     metric = METRICS[name]

@@ -150,7 +150,7 @@ _ROWS = (
     ),
     Metric(
         "corpus",
-        "How long are the texts, how many are cut, how many stand there twice?",
+        "How long are the texts, how many are cut, how many stand twice?",
         needs="clouds",
         measure="poolscope.metrics.corpus:corpus_summary",
         page="corpus.md",
@@ -160,7 +160,7 @@ _ROWS = (
     ),
     Metric(
         "scores",
-        "What does an unrelated pair score, and which cut-off do few of them pass?",
+        "What does an unrelated pair score, and which cut-off do few pass?",
         needs="vectors",
         measure="poolscope.metrics.scores:score_distribution",
         page="scores.md",
@@ -177,14 +177,14 @@ _ROWS = (
     ),
     Metric(
         "hubs",
-        "Which texts come back for everything, which never, which are near-duplicates?",
+        "Which texts come back for everything, which never, which twice?",
         needs="vectors",
         measure="poolscope.metrics.hubs:hubs",
         page="hubs.md",
     ),
     Metric(
         "spectrum",
-        "How many directions do vectors spread in, and does one dimension rule?",
+        "How many directions do vectors use, and does one dimension rule?",
         needs="vectors",
         measure="poolscope.metrics.spectrum:spectrum",
         page="vectors.md",

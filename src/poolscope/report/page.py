@@ -9,6 +9,7 @@ import base64
 import hashlib
 import os
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -199,8 +200,7 @@ def render_page(
         "explorer": None if explorer is None else explorer.data,
         "map": None if texts_map is None else texts_map.data,
     }
-    scripts = [_plotly(data["sections"]), *map(_asset, _SCRIPTS)]
-    theme = _asset("theme.js")
+    scripts, theme, plotly = list(map(_asset, _SCRIPTS)), _asset("theme.js"), _plotly(data["sections"])
     limits = {row.key: row.limits for row in overview}
     verdicts = [section.verdict for section in sections if section.verdict is not None]
     return str(
@@ -217,10 +217,11 @@ def render_page(
             explanations=_explained(sections),
             provenance=_rows(plain(provenance or {})),
             version=__version__,
-            policy=_policy([theme, *scripts]),
+            policy=_policy([theme, *scripts, plotly]),
             style=page_style(),
             theme=theme,
             data=json_block(data),
+            drawing=_deflated(plotly),
             scripts=scripts,
         )
     )
@@ -254,6 +255,16 @@ def _plotly(sections: Mapping[str, Any]) -> str:
     if kinds <= _BASIC:
         return _asset("plotly-basic.min.js")
     return str(require("plotly.offline", "report").get_plotlyjs())
+
+
+def _deflated(script: str) -> str:
+    """A script packed for the page, which unpacks it after it is painted: less than half the size, and no wait.
+
+    >>> len(_deflated("0" * 1000)) < 100
+    True
+    """
+    packing = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    return base64.b64encode(packing.compress(script.encode()) + packing.flush()).decode()
 
 
 def page_style() -> str:

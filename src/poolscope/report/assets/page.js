@@ -120,6 +120,7 @@
 
   // -- figures one after the other, so that the first can be read while the last is drawn
   async function drawAll() {
+    await poolscope.unpackDrawing();
     for (const chart of poolscope.charts) {
       chart.draw();
       await new Promise((done) => setTimeout(done, 0));
