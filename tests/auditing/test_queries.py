@@ -85,6 +85,31 @@ def test_relevant_texts_that_are_never_found_are_listed():
     assert all(row["best_rank"] > 10 and row["query"].startswith(f"w{row['id']}x0") for row in blind)
 
 
+def test_many_relevant_texts_that_no_query_finds_are_no_ok():
+    """Ten of 60 are below the share that matters, ten of 30 are beyond it; the sentence says so."""
+    some, many = (audit(only_common, TEXTS, queries=asked(count)) for count in (60, 30))
+    assert some.numbers["never_found"] < 0.2 * 60
+    assert "relevant texts" not in some["hubs"].verdict.sentence
+    assert many.numbers["never_found"] >= 0.2 * 30
+    assert many["hubs"].verdict.at_least("watch")
+    assert "of the relevant texts" in many["hubs"].verdict.sentence
+    assert "never_found" in many["hubs"].action.step
+
+
+def test_a_cut_off_that_loses_every_fifth_relevant_text_is_no_ok():
+    result = audit(only_common, TEXTS, queries=asked(36), thresholds={"cut_off_watch": 0.99, "cut_off_repair": 0.995})
+    assert 1 - result.numbers["query_recall"] >= 0.2
+    assert result["scores"].verdict.level == "watch"
+    assert result["scores"].basis in ("lost", "lost by estimate")
+    lax = audit(
+        only_common,
+        TEXTS,
+        queries=asked(36),
+        thresholds={"cut_off_watch": 0.99, "cut_off_repair": 0.995, "lost_watch": 0.9},
+    )
+    assert lax["scores"].verdict.level == "ok"
+
+
 def test_worst_pairs_are_relevant_and_wrong_texts_that_a_query_confuses():
     result = audit(only_common, TEXTS, queries=asked())
     rows = result.tables["worst_pairs"].to_pylist()
