@@ -1,6 +1,7 @@
 """Every question of the audit on corpora with nothing to find, and with effects of three known sizes.
 
-    python benchmarks/question_calibration.py [--runs 100] [--seed 0] [--question short …] [--state FILE --seconds 400]
+    python benchmarks/question_calibration.py [--runs 100] [--planted 30] [--question short …]
+        [--state FILE --seconds 400]
 
 The texts are docstrings, their clouds those of a static table, from which the effect is removed: lengths are shuffled,
 places permuted, deviations of tokens handed to other texts, the mean taken off. Then it is put back in three sizes. A
@@ -281,14 +282,14 @@ def read_state(path: Path | None, seed: int) -> dict[str, list[Run]]:
 
 
 def simulate(
-    questions: Sequence[str], done: dict[str, list[Run]], *, runs: int, seed: int, until: float
+    questions: Sequence[str], done: dict[str, list[Run]], *, runs: tuple[int, int], seed: int, until: float
 ) -> dict[str, list[Run]]:
-    """Run after run over all cells, so that each has as many whenever the time ends."""
+    """Run after run over all cells, so that each has as many when the time ends; `runs`: without and with effect."""
     cells = [(name, size) for name in questions for size in range(4)]
-    for run in range(runs):
+    for run in range(max(runs)):
         for name, size in cells:
             rows = done.setdefault(f"{name}/{size}", [])
-            if len(rows) > run:
+            if len(rows) > run or run >= runs[size > 0]:
                 continue
             if time.monotonic() > until:
                 return done
@@ -308,8 +309,8 @@ def row_of(name: str, done: dict[str, list[Run]]) -> str:
         mean = f"{sum(values) / len(values):+.2f} {simulation.shown}, " if simulation.shown and values else ""
         seen = f"{shares['watch'] + shares['repair']:.0%}"
         power.append(f"{words}: {seen} ({mean}{shares['repair']:.0%} `repair`)")
-    runs = min(map(len, cells))
-    row = (simulation.question, str(runs), simulation.removed, f"{alarms:.1%}", f"{null['unchecked']:.0%}")
+    runs = f"{len(cells[0])}, {min(map(len, cells[1:]))}"
+    row = (simulation.question, runs, simulation.removed, f"{alarms:.1%}", f"{null['unchecked']:.0%}")
     return f"| {' | '.join(row)} | {', '.join(power)} |"
 
 
@@ -317,6 +318,7 @@ def main() -> None:
     """Print the table."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--runs", type=int, default=100)
+    arguments.add_argument("--planted", type=int, default=30)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--question", nargs="*", choices=list(SIMULATIONS), default=list(SIMULATIONS))
     arguments.add_argument("--state", type=Path, default=None)
@@ -324,7 +326,8 @@ def main() -> None:
     options = arguments.parse_args()
     until = time.monotonic() + options.seconds
     done = read_state(options.state, options.seed)
-    done = simulate(options.question, done, runs=options.runs, seed=options.seed, until=until)
+    runs = options.runs, options.planted
+    done = simulate(options.question, done, runs=runs, seed=options.seed, until=until)
     if options.state is not None:
         content = {"code": code_digest(), "seed": options.seed, "runs": done}
         with atomic_path(options.state) as temporary:

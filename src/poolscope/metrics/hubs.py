@@ -24,6 +24,7 @@ MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
+_SURE = 0.995
 # Up to this many texts the floor is put right for what their covariance lacks; of more it lacks little.
 _PUT_RIGHT = 2000
 
@@ -160,7 +161,7 @@ def hubs(
             float(occurrences.max() / most_times),
             floor=float(np.mean(highest)),
             floor_low=float(highest.min()),
-            floor_high=float(highest.max()),
+            floor_high=_chance_high(highest),
         ),
         antihubs=Estimate(
             float((occurrences == 0).mean()),
@@ -207,6 +208,17 @@ class _Floors:
         lacking = float(np.mean([statistic(counts) for counts in self.second]))
         moved = first * first.mean() / lacking if ratio else first + first.mean() - lacking
         return np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most)
+
+
+def _chance_high(draws: Array) -> float:
+    """What one draw more stays below in 199 of 200 cases: by Student's t of logarithms; of few draws the highest."""
+    if len(draws) < _DRAWS_OF_FEW:
+        return float(draws.max())
+    from scipy import stats
+
+    logs = np.log(draws)
+    reach = stats.t.ppf(_SURE, len(logs) - 1) * logs.std(ddof=1) * np.sqrt(1 + 1 / len(logs))
+    return min(float(np.exp(logs.mean() + reach)), 1.0)
 
 
 def skewness(values: ArrayLike) -> float:

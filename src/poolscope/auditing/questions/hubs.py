@@ -113,10 +113,9 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
-    interval, floor = counted.skewness.interval, counted.skewness.floor
-    beyond = interval is not None and floor is not None and interval.low > floor
-    highest = counted.largest.floor_high  # None in audits of earlier versions
-    beyond = beyond and (highest is None or counted.largest.known > highest)
+    # The interval of the skewness would lose what one or two texts make: drawn anew, they are often not drawn.
+    highest = counted.largest.floor_high
+    beyond = highest is not None and counted.largest.known > highest
     hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
