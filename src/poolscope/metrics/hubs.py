@@ -207,7 +207,7 @@ class _Floors:
             return first
         lacking = float(np.mean([statistic(counts) for counts in self.second]))
         moved = first * first.mean() / lacking if ratio else first + first.mean() - lacking
-        return np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most)
+        return np.asarray(np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most), dtype=np.float64)
 
 
 def _chance_high(draws: Array) -> float:

@@ -140,7 +140,8 @@ def query_scores(
     random = np.random.default_rng(seed)
     if len(kept) > MOST_QUERIES:
         kept = np.sort(random.choice(kept, MOST_QUERIES, replace=False))
-    pairs = _Pairs(asked[kept], held, *(part[np.isin(part[:, 0], kept)] for part in (judged, named)), kept, groups)
+    judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
+    pairs = _Pairs(asked[kept], held, judged, named, kept, groups)
     right, wrong = pairs.histograms()
     cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
     ends = _bootstrap(right, wrong, false_hits, pairs.edges, random) if len(kept) >= FEWEST_QUERIES else None

@@ -139,18 +139,23 @@ class Confusion(Result):
     def _described(
         self, row: int, clouds: TokenClouds, names: Callable[[Sequence[int]], Sequence[str]] | None
     ) -> ConfusedPair:
-        pair = self.pairs[row].tolist()
-        adds = token_contributions(*(clouds[k] for k in pair))
-        total = float(sum(part.sum() for part in adds))
-        texts = (None, None) if clouds.texts is None else tuple(clouds.texts[k] for k in pair)
-        differs = [_telling(part, total, _token_names(clouds, k, names)) for k, part in zip(pair, adds, strict=True)]
+        i, j = self.pairs[row].tolist()
+        adds = token_contributions(clouds[i], clouds[j])
+        total = float(adds[0].sum() + adds[1].sum())
         return ConfusedPair(
-            *pair,
-            *(clouds.ids[k] for k in pair),
-            *(float(column[row]) for column in (self.cosine, self.bounded, self.floors, self.hidden)),
-            float(self.columns.socm[row]),
-            *differs,
-            *texts,
+            i=i,
+            j=j,
+            id_i=clouds.ids[i],
+            id_j=clouds.ids[j],
+            cosine=float(self.cosine[row]),
+            d_sigma_bounded=float(self.bounded[row]),
+            d_sigma_floor=float(self.floors[row]),
+            hidden=float(self.hidden[row]),
+            socm=float(self.columns.socm[row]),
+            differs_i=_telling(adds[0], total, _token_names(clouds, i, names)),
+            differs_j=_telling(adds[1], total, _token_names(clouds, j, names)),
+            text_i=None if clouds.texts is None else clouds.texts[i],
+            text_j=None if clouds.texts is None else clouds.texts[j],
         )
 
     def rows(self) -> list[dict[str, Any]]:
