@@ -20,6 +20,7 @@ import poolscope
 from poolscope.cli import app
 from poolscope.encoders.door import ENCODERS
 from poolscope.metrics.base import METRICS
+from poolscope.surface import homes
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
@@ -127,7 +128,7 @@ def test_the_site_needs_no_network(site):
 
 def test_every_public_name_is_in_the_reference(site):
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
-    for name, home in poolscope._HOMES.items():
+    for name, home in homes(poolscope.__file__).items():
         found = getattr(poolscope, name)
         module = getattr(found, "__module__", None) or home
         assert f'id="{module}.{name}"' in pages, f"{module}.{name} is on no page of docs/reference"

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 import poolscope
+from poolscope.surface import homes
 
 SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["digests", "errors", "extensions", "files", "interrupts", "lines", "locks", "sketch"],
+    ["digests", "errors", "extensions", "files", "interrupts", "lines", "locks", "sketch", "surface"],
     ["texts"],
     ["clouds"],
     ["numbers"],
@@ -37,6 +38,7 @@ STAGES = [
     ["cli"],
     ["__main__"],
 ]
+HOMES = homes(poolscope.__file__)
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 
 # (file, stage that it imports from all the same): why. An entry that is no longer needed fails.
@@ -63,7 +65,7 @@ def later_stages(path: Path) -> set[str]:
     """The stages after its own that a file imports from; public names of the root have the stage of their home."""
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     assert own in RANK, f"{own} has no stage; add it to STAGES"
-    parts = [poolscope._HOMES.get(name.removeprefix("poolscope."), name).split(".") for name in imports(path)]
+    parts = [HOMES.get(name.removeprefix("poolscope."), name).split(".") for name in imports(path)]
     stages = {part[1] for part in parts if part[0] == "poolscope" and len(part) > 1}
     return {stage for stage in stages if RANK.get(stage, -1) > RANK[own]}
 
@@ -106,7 +108,7 @@ def test_importing_the_root_and_the_command_line_is_cheap():
 def test_public_names_exist():
     for name in poolscope.__all__:
         assert getattr(poolscope, name) is not None
-    assert set(poolscope.__all__) == set(poolscope._HOMES)
+    assert set(poolscope.__all__) == set(HOMES)
     with pytest.raises(AttributeError, match="nonsense"):
         poolscope.nonsense  # noqa: B018
 

@@ -12,6 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 import poolscope
+from poolscope.surface import homes
 
 STAGES = {
     "texts": "Texts",
@@ -57,7 +58,7 @@ NAMES = {name: getattr(poolscope, name) for name in poolscope.__all__}
 
 def home(name: str) -> str:
     """The module in which a public name is defined."""
-    return str(getattr(NAMES[name], "__module__", None) or poolscope._HOMES[name])
+    return str(getattr(NAMES[name], "__module__", None) or homes(poolscope.__file__)[name])
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -1,88 +1,9 @@
 """Repairs: attention temperature for any transformer, and what is done to vectors after the model.
 
-`tempscale` and `bake` are at the root (`poolscope.tempscale`); the names here are imported when they are first used.
+`tempscale` and `bake` are at the root (`poolscope.tempscale`). The names here stand in `__init__.pyi`; each is imported
+when it is first used.
 """
 
-from __future__ import annotations
+from poolscope.surface import public_names
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from poolscope.numbers.pooling import pool
-    from poolscope.repairs.registry import REPAIRS, register
-    from poolscope.repairs.repair_file import Repair
-    from poolscope.repairs.temperature.rules import (
-        PUBLISHED_GRID,
-        ByRole,
-        Constant,
-        LogLength,
-        Steps,
-        YarnLike,
-        as_rule,
-        fit_steps,
-    )
-    from poolscope.repairs.temperature.tempscale import apply_saved, keep_rule
-    from poolscope.repairs.trials import rerank
-    from poolscope.repairs.vectors import (
-        AllButTheTop,
-        EmbedFilter,
-        MeanRemoval,
-        Standardisation,
-        Whitening,
-        load_repair,
-    )
-
-_HOMES = {
-    "PUBLISHED_GRID": "temperature.rules",
-    "AllButTheTop": "vectors",
-    "ByRole": "temperature.rules",
-    "Constant": "temperature.rules",
-    "EmbedFilter": "vectors",
-    "LogLength": "temperature.rules",
-    "MeanRemoval": "vectors",
-    "REPAIRS": "registry",
-    "Repair": "repair_file",
-    "Standardisation": "vectors",
-    "Steps": "temperature.rules",
-    "Whitening": "vectors",
-    "YarnLike": "temperature.rules",
-    "apply_saved": "temperature.tempscale",
-    "as_rule": "temperature.rules",
-    "fit_steps": "temperature.rules",
-    "keep_rule": "temperature.tempscale",
-    "load_repair": "vectors",
-    "register": "registry",
-    "pool": ".numbers.pooling",
-    "rerank": "trials",
-}
-
-__all__ = [
-    "PUBLISHED_GRID",
-    "REPAIRS",
-    "AllButTheTop",
-    "ByRole",
-    "Constant",
-    "EmbedFilter",
-    "LogLength",
-    "MeanRemoval",
-    "Repair",
-    "Standardisation",
-    "Steps",
-    "Whitening",
-    "YarnLike",
-    "apply_saved",
-    "as_rule",
-    "fit_steps",
-    "keep_rule",
-    "load_repair",
-    "pool",
-    "register",
-    "rerank",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'poolscope.repairs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", "poolscope.repairs"), name)
+__all__, __getattr__ = public_names(__name__, __file__)

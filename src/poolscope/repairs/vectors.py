@@ -9,6 +9,7 @@ metadata. Reading it runs no code.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -26,7 +27,7 @@ from poolscope import __version__
 from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
-from poolscope.errors import InputError, StoreError, reading, require
+from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
 from poolscope.files import atomic_path
 from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
@@ -172,7 +173,10 @@ class VectorRepair(Fitted):
         kind = vars(self).get("_sklearn_output_config", {}).get("transform", "default")
         if kind == "default":
             return rows
-        library = require(kind, "labels")
+        try:
+            library = importlib.import_module(kind)
+        except ModuleNotFoundError:
+            raise MissingExtraError(f"set_output asks for {kind}, which is not installed: pip install {kind}") from None
         names = list(self.get_feature_names_out())
         if kind == "pandas":
             return library.DataFrame(rows, columns=names, index=getattr(like, "index", None))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from poolscope.clouds.vectors import as_lengths
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
-from poolscope.numbers.intervals import Array, Estimate, difference_of_means, mean_estimate
+from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
+from poolscope.numbers.learning import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result
 from poolscope.texts.records import is_missing
@@ -71,7 +71,7 @@ def labels_by_length(
     folds: int = FOLDS,
     seed: int = 0,
 ) -> LengthLabels:
-    """Accuracy and entropy of a logistic regression by length bin (scikit-learn, extra 'labels').
+    """Accuracy and entropy of a logistic regression by length bin.
 
     vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on the other folds, drawn label by label;
     texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
@@ -96,7 +96,13 @@ def labels_by_length(
             f"least two are needed. Use coarser labels, more texts or fewer folds."
         )
     units, counted, numbers = units[kept], counted[kept], numbers[kept]
-    right, entropy, converged = _predict(units, numbers, folds=folds, seed=seed)
+    kinds, numbers = np.unique(numbers, return_inverse=True)  # numbered anew: what was left out has no number
+    # Numbers of size 1, so that the regularisation is the same for every d; two labels share one vector of weights.
+    scaled = units * np.sqrt(units.shape[1])
+    strength = 0.5 if len(kinds) == 2 else 1.0
+    predicted = predict_unseen(scaled, numbers, folds=folds, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
+    right = (predicted.labels == numbers).astype(np.float64)
+    entropy = -(predicted.shares * np.log2(np.maximum(predicted.shares, 1e-300))).sum(axis=1)
     by_bin = length_bins(counted, bins, min_texts=min_texts)
     first = numbers == np.bincount(numbers).argmax()
     rows = []
@@ -112,36 +118,16 @@ def labels_by_length(
         notes.append(f"{rare:,} texts have a label with fewer than {folds} texts and were left out.")
     if missing.any():
         notes.append(f"{missing.sum():,} texts have no label and were left out.")
-    if not converged:
+    if not predicted.converged:
         notes.append(f"A fit did not converge within {_MOST_ITERATIONS:,} iterations.")
     return LengthLabels(
         texts=len(units),
-        labels=len(np.unique(numbers)),
+        labels=len(kinds),
         dropped=int((~kept).sum()),
         folds=folds,
         accuracy=mean_estimate(right),
         bins=tuple(rows),
         difference=Estimate(None) if single else difference_of_means(right[last], right[by_bin.of == 0]),
-        converged=converged,
+        converged=predicted.converged,
         notes=tuple(notes),
     )
-
-
-def _predict(
-    units: NDArray[np.float32], numbers: NDArray[np.int64], *, folds: int, seed: int
-) -> tuple[Array, Array, bool]:
-    """For every text: was its label predicted (1 or 0), entropy of the prediction in bits; did all fits converge?"""
-    linear, split = require("sklearn.linear_model", "labels"), require("sklearn.model_selection", "labels")
-    trouble = require("sklearn.exceptions", "labels").ConvergenceWarning
-    data = units * np.sqrt(units.shape[1])  # numbers of size 1, so that the regularisation is the same for every d
-    right, entropy, converged = np.empty(len(data)), np.empty(len(data)), True
-    for train, test in split.StratifiedKFold(folds, shuffle=True, random_state=seed).split(data, numbers):
-        model = linear.LogisticRegression(max_iter=_MOST_ITERATIONS)
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always", trouble)
-            model.fit(data[train], numbers[train])
-        converged &= not any(issubclass(warning.category, trouble) for warning in seen)
-        shares = model.predict_proba(data[test])
-        right[test] = model.classes_[shares.argmax(axis=1)] == numbers[test]
-        entropy[test] = -(shares * np.log2(np.maximum(shares, 1e-300))).sum(axis=1)
-    return right, entropy, converged

@@ -111,7 +111,7 @@ def length_report(
     texts
         The texts, or what `read_texts` reads: a path, a data frame, an Arrow table, a data set.
     labels
-        A label a text, to be predicted from the vectors by length (extra 'labels').
+        A label a text, to be predicted from the vectors by length.
     pairs
         Queries with their documents (`read_pairs`): who wins a search, and from where.
     groups
