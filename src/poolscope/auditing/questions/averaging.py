@@ -357,7 +357,7 @@ QUESTION = Question(
             "socm_gain",
             0.03,
             "Points of nDCG@10 that using the clouds must win on held-out queries. It takes the tokens of all texts, a "
-            "hundred vectors instead of one, so that less is not worth it. An audit of 1,000 texts sees 0.022.",
+            "hundred vectors instead of one, so that less is not worth it. 1,000 texts tell it from none: ±0.017.",
         ),
     ],
     numbers=[
