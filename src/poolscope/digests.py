@@ -71,10 +71,16 @@ def digest_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest_of("\n".join(parts).encode())
 
 
+def digest_of_file(path: Path) -> str:
+    """`digest_of` the bytes of a file of any size, a piece at a time."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
 def digests_of_files(folder: Path) -> dict[str, str]:
     """The digest of every file below a folder, by its name there."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): digest_of(path.read_bytes()) for path in files}
+    return {path.relative_to(folder).as_posix(): digest_of_file(path) for path in files}
 
 
 def sealed(content: Mapping[str, Any], *, beside: str = "") -> dict[str, Any]:

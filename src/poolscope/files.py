@@ -67,6 +67,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 # -- several files as one ---------------------------------------------------------------------------------------------
 
+_LONGEST_TEXT = 2**30  # bytes of a file of JSON; none that poolscope writes comes near
 _REPLACING, _REMOVED = ".replacing", ".removed"
 
 
@@ -148,6 +149,15 @@ def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
     """Refuse to read what is there and is no regular file: a pipe would be waited for, a device read without end."""
     if path.exists() and not path.is_file():
         raise kind(f"{path.name} is not a regular file, but a folder, a pipe or a device. Name a file.")
+
+
+def text_of(path: str | os.PathLike[str], kind: type[PoolscopeError] = InputError) -> str:
+    """All of a small text file in UTF-8, such as JSON; what is no regular file, or has no end in sight, is refused."""
+    place = Path(path)
+    refuse_special(place, kind)
+    if (size := place.stat().st_size) > _LONGEST_TEXT:
+        raise kind(f"{place.name} has {size:,} bytes, more than {_LONGEST_TEXT:,}. poolscope writes no such file.")
+    return place.read_text(encoding="utf-8")
 
 
 def check_file(path: str | os.PathLike[str]) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from poolscope.errors import OutputError, StoreError
+from poolscope.files import text_of
 
 LOCK = ".lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -105,7 +106,7 @@ def _sign(descriptor: int) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
+        owner = json.loads(text_of(path))
         return f"process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, TypeError, KeyError):  # it has locked the file and not signed it yet
         return "another process"

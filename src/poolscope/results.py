@@ -42,7 +42,7 @@ from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, StoreError
-from poolscope.files import atomic_path, write_json
+from poolscope.files import atomic_path, text_of, write_json
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.sketch import sketch
 
@@ -208,7 +208,7 @@ class Result:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """A result that `save` wrote as `.json`."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = json.loads(text_of(path, StoreError))
         except FileNotFoundError:
             raise InputError(f"{path}: no such file. Name a .json file that `save` wrote.") from None
         except (OSError, ValueError, RecursionError) as error:

@@ -21,9 +21,9 @@ from poolscope.auditing.result import FILES, JSON
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.file import has_digests
 from poolscope.clouds.vectors import open_vectors
-from poolscope.digests import KEY, check_seal, digest_of, digest_of_arrays
+from poolscope.digests import KEY, check_seal, digest_of_arrays, digest_of_file
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import current_file, refuse_special
+from poolscope.files import current_file, refuse_special, text_of
 from poolscope.metrics.tokens.moments import load_state, read_header
 from poolscope.repairs.vectors import open_arrays
 from poolscope.results import Result
@@ -34,7 +34,6 @@ from poolscope.texts.sources import exists
 
 State = Literal["ok", "damaged", "missing", "unchecked"]
 _REMEDY = "Make it again with the command that wrote it."
-_MOST = 2**30  # bytes of a JSON file; poolscope writes none that comes near
 
 
 @dataclass(frozen=True)
@@ -201,9 +200,7 @@ _KINDS: Mapping[str, Callable[[Path], tuple[State, str]]] = {
 def _sealed_content(path: Path) -> dict[str, Any]:
     """The content of a JSON file, whose digest agrees where it has one."""
     with reading(path, _REMEDY):
-        if (size := path.stat().st_size) > _MOST:
-            raise ValueError(f"it has {size:,} bytes, more than {_MOST:,}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text_of(path, StoreError))
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
     check_seal(content, path, _REMEDY)
@@ -233,14 +230,14 @@ def _check_bytes(folder: Path, file: str, digest: object) -> tuple[State, str]:
         if not path.resolve().is_relative_to(folder.resolve()):  # whoever wrote the list
             return "damaged", "it lies outside of the folder"
         refuse_special(path, StoreError)
-        data = path.read_bytes()
+        size, own = path.stat().st_size, digest_of_file(path)
     except FileNotFoundError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # a name that no file can have, a link to itself
         raise StoreError(f"it cannot be read ({type(error).__name__}). {_REMEDY}") from error
-    if digest_of(data) != digest:
+    if own != digest:
         raise StoreError(f"it is not what was written, since its digest differs. {_REMEDY}")
-    return "ok", f"{len(data):,} bytes"
+    return "ok", f"{size:,} bytes"
 
 
 def _of_store(folder: Path, name: str) -> Iterator[CheckedFile]:

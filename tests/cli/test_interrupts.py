@@ -127,3 +127,22 @@ def test_a_store_that_would_be_replaced_stands(tmp_path, model, texts):
     assert f"0 of 40 texts are stored in {tmp_path / 'store'}" in said
     assert "stands until the new one is whole" in said
     assert {path: path.read_bytes() for path in before} == before
+
+
+# Every other long command, in a function of its measurement; what it says that was kept.
+WORK = {
+    "length": ("poolscope.metrics.length.report:_attempt", "kept in the cache"),
+    "tokens": ("poolscope.metrics.tokens.measure:pieces", "Nothing was kept"),
+    "tune": ("poolscope.repairs.tune:_prepared", "Nothing was kept"),
+    "windows": ("poolscope.metrics.windows.measure:_part", "kept in the cache"),
+    "layers": ("poolscope.metrics.layers.measure:_offsets", "Nothing was kept"),
+}
+
+
+@pytest.mark.parametrize("command", WORK)
+def test_every_long_command(tmp_path, model, texts, command):
+    if command == "layers":
+        model = declare(save_model(tmp_path / "model"), pooling={"pooling_mode_mean_tokens": True})
+    patch, kept = WORK[command]
+    assert kept in interrupted(tmp_path, [command, model, texts], patch=patch, home=tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))

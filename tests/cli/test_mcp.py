@@ -72,6 +72,31 @@ def test_a_runtime_is_checked_on_this_machine_and_nowhere_else(folder):
     assert "poolscope mcp --host elsewhere.example" in refused
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://elsewhere.example/v1/embeddings", "the host 'elsewhere.example'"),
+        ("https://localhost@elsewhere.example/embed", "the host 'elsewhere.example'"),
+        ("qdrant://elsewhere.example:6333/texts", "the host 'elsewhere.example'"),
+        ("postgresql://me@elsewhere.example/base?table=t", "the host 'elsewhere.example'"),
+        ("postgresql://localhost,elsewhere.example/base?table=t", "received the host"),
+        ("postgresql://localhost/base?table=t&host=elsewhere.example", "'host' in the query"),
+        ("postgresql:///base?service=other", "received the host None"),
+        ("http://[::1", "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("part", ["model", "texts"])
+def test_no_text_and_no_key_goes_to_a_server_that_nobody_named(tmp_path, address, message, part):
+    (tmp_path / "texts.txt").write_text("a text\nanother\n")
+    refused = call("audit_texts", **{"texts": str(tmp_path / "texts.txt"), part: address})
+    assert message in refused
+    assert "\n" not in refused
+
+
+def test_what_is_no_address(folder):
+    assert "allowed: an address" in call("check_runtime", url="/etc/passwd", reference=str(folder))
+
+
 def test_an_error_is_one_line(tmp_path):
     message = call("audit_texts", texts=str(tmp_path / "none.txt"))
     assert "Check the spelling" in message
@@ -83,3 +108,5 @@ def test_the_command_serves_over_standard_input_and_output(folder):
     started = StdioServerParameters(command=sys.executable, args=["-m", "poolscope", "mcp"], env=environment)
     answer = call("explain_pair", started, first="the cat", second="a dog ran", model=str(folder))
     assert -1 <= answer["cosine"] <= 1
+    # What comes there are messages, not texts.
+    assert "taken by the assistant" in call("audit_texts", started, texts="-", model=str(folder))

@@ -48,6 +48,41 @@ def test_ids_of_their_own_and_texts_beside_them(tmp_path):
     assert audit(name, TEXTS).corpus["digest"] is not None
 
 
+@pytest.mark.parametrize("kind", ["IVF4,PQ4x4fs", "IVF4,PQ4x4fsr", "PCA8,IVF4,PQ4x4fs"])
+def test_a_quantizer_that_faiss_forgets_when_it_reads(tmp_path, kind):
+    index = faiss.index_factory(DIMENSION, kind)
+    index.train(VECTORS)
+    index.add(VECTORS)
+    faiss.write_index(index, str(tmp_path / "x.faiss"))
+    np.testing.assert_array_equal(
+        read_index(f"faiss:{tmp_path / 'x.faiss'}").vectors, index.reconstruct_n(0, len(VECTORS))
+    )
+
+
+@pytest.mark.parametrize("length", [2**30, 2**36, 2**39])
+def test_a_damaged_length_does_not_ask_for_memory(tmp_path, length):
+    path = tmp_path / "x.faiss"
+    index_file(tmp_path, "Flat")
+    data, held = (tmp_path / "Flat.faiss").read_bytes(), (VECTORS.nbytes // 4).to_bytes(8, "little")
+    assert data.count(held) == 1
+    path.write_bytes(data.replace(held, length.to_bytes(8, "little")))
+    limit = faiss.get_deserialization_vector_byte_limit()
+    with pytest.raises(InputError, match="size < ") as refused:
+        read_index(f"faiss:{path}")
+    assert "bad_alloc" not in str(refused.value)
+    assert faiss.get_deserialization_vector_byte_limit() == limit
+
+
+def test_more_vectors_than_bytes(tmp_path):
+    index_file(tmp_path, "Flat")
+    path = tmp_path / "Flat.faiss"
+    data = bytearray(path.read_bytes())
+    data[8:16] = (2**40).to_bytes(8, "little")  # behind the kind and the dimension: how many
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"Flat\.faiss"):
+        read_index(f"faiss:{path}")
+
+
 @pytest.mark.parametrize(("kind", "setting"), [("HNSW16,Flat", "efSearch"), ("IVF4,Flat", "nprobe")])
 def test_the_search_and_its_setting(tmp_path, kind, setting):
     search = read_index(index_file(tmp_path, kind)).search

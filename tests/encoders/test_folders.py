@@ -141,3 +141,31 @@ def test_a_pipe_is_not_waited_for(folder, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     refused(folder, "is no file|no file and no folder")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "bert"},
+        {"model_type": "llama"},
+        {"model_type": "mixtral", "num_hidden_layers": 2},
+        {"model_type": "gemma3", "text_config": {"num_hidden_layers": 10**6}},
+    ],
+)
+def test_sizes_that_are_left_out_are_not_built_as_usual(folder, config):
+    write(folder / "config.json", config)
+    refused(folder, "cannot belong together")
+
+
+def test_many_layers_that_the_weights_could_not_fill_together(folder):
+    path = folder / "config.json"
+    write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 100, "intermediate_size": 10**5})
+    with pytest.raises(ModelError, match="numbers in all"):
+        as_encoder(folder)
+
+
+def test_layers_that_config_json_leaves_out_are_named(folder):
+    path = folder / "config.json"
+    write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 1})
+    with pytest.warns(UserWarning, match=r"16 weights of layers that the file holds are not used"):
+        as_encoder(folder)

@@ -9,6 +9,7 @@ import transformers
 
 from poolscope import pool
 from poolscope.encoders import as_encoder, encode
+from poolscope.encoders.capabilities import EncoderSpec, options_of, with_options
 from poolscope.errors import ModelError
 from tiny_models import declare, save_model, tiny_model, tiny_tokenizer, write
 
@@ -91,5 +92,41 @@ def test_a_router_goes_by_its_role(tmp_path):
     with pytest.raises(ModelError, match=r"received no role; allowed: query, document"):
         as_encoder(model)
     model.save(str(tmp_path / "router"))
-    with pytest.raises(ModelError, match=r"is a Router, of which a folder alone is not read"):
-        as_encoder(str(tmp_path / "router"), role="query")
+    for role in ("query", "document"):
+        loaded, folder = (as_encoder(source, role=role) for source in (model, str(tmp_path / "router")))
+        assert folder.card.pooling == loaded.card.pooling
+        np.testing.assert_allclose(folder.encode(texts)[-1][1], loaded.encode(texts)[-1][1], rtol=1e-4, atol=1e-6)
+        assert EncoderSpec.from_dict(folder.spec.to_dict()).open().card == folder.card
+        for encoder in (loaded, folder):  # another role is another model, whoever asks for it
+            there = with_options(encoder, options_of(encoder), role="document" if role == "query" else "query")
+            assert there.card.revision != encoder.card.revision
+            back = with_options(there, options_of(encoder), role=role)
+            np.testing.assert_array_equal(back.encode(texts)[-1][1], encoder.encode(texts)[-1][1])
+    with pytest.raises(ModelError, match="received no role; allowed: query, document"):
+        as_encoder(str(tmp_path / "router"))
+
+
+@pytest.mark.parametrize("part", ["../elsewhere", "/etc"])
+def test_a_router_does_not_lead_out_of_its_folder(tmp_path, part):
+    save_model(tmp_path / "elsewhere")
+    write(tmp_path / "router" / "modules.json", [{"idx": 0, "name": "0", "path": "", "type": "a.Router"}])
+    for structure in ({"query": [part]}, {"query": [], "document": [part]}, {"query": ["other"]}, [], None):
+        kinds = {part: "sentence_transformers.models.Transformer"}
+        write(tmp_path / "router" / "router_config.json", {"types": kinds, "structure": structure})
+        with pytest.raises(ModelError, match=r"outside its folder|router_config\.json must name"):
+            as_encoder(str(tmp_path / "router"), role="query")
+
+
+def test_a_route_that_is_a_static_table(tmp_path):
+    st = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Pooling, Router, StaticEmbedding, Transformer
+
+    transformer = Transformer(str(save_model(tmp_path / "tiny")))
+    table = StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=transformer.get_embedding_dimension())
+    router = Router.for_query_document([table], [transformer, Pooling(transformer.get_embedding_dimension())])
+    model = st.SentenceTransformer(modules=[router], device="cpu")
+    model.save(str(tmp_path / "router"))
+    query, document = (as_encoder(str(tmp_path / "router"), role=role) for role in ("query", "document"))
+    assert (query.card.kind, document.card.kind) == ("static", "transformers")
+    texts = ["the sea was calm", "a lamp near the harbour"]
+    np.testing.assert_allclose(pool(query.encode(texts)[-1], "mean"), model.encode_query(texts), rtol=1e-4, atol=1e-6)

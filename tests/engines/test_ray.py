@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="processes are killed"),
 ]
 
+SECONDS = 300  # of a test; each takes some tens on an idle machine
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -42,6 +44,20 @@ def cluster():
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def bound(cluster):
+    """No test waits for ever, whatever the cluster waits for: it fails where it stands."""
+
+    def stop(number, frame):
+        raise TimeoutError(f"the test did not end within {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -129,12 +145,18 @@ encode_with(engine, as_encoder(sys.argv[1]), corpus(), sys.argv[2], shard_texts=
 
 def test_a_driver_that_is_killed_is_followed_by_another(cluster, model, alone, tmp_path):
     folder = tmp_path / "store"
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(model), str(folder), cluster.address])
-    until = time.monotonic() + 300
-    while len(list(folder.glob("layer-last/shard-*"))) < 3 and time.monotonic() < until:
-        time.sleep(0.005)
-    driver.kill()
-    driver.wait()
+    paths = os.pathsep.join(filter(None, sys.path))  # pytest found the modules of the tests by its own settings
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(model), str(folder), cluster.address],
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    try:
+        while len(list(folder.glob("layer-last/shard-*"))) < 3:
+            assert driver.poll() is None, "the driver ended by itself: it was not killed at its work"
+            time.sleep(0.005)
+    finally:
+        driver.kill()
+        driver.wait()
     stored = Store.open(folder).stored()
     assert stored > 0
     store = encode_with(RayEngine(workers=2), as_encoder(model), corpus(), folder, shard_texts=SHARD_TEXTS)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 import poolscope as ps
-from poolscope.errors import InputError
-from poolscope.texts import read_texts
+from audit_data import bag_of_words, topics
+from poolscope.auditing.thresholds import read_thresholds
+from poolscope.clouds.vectors import open_vectors
+from poolscope.errors import InputError, PoolscopeError
+from poolscope.metrics.tokens.moments import load_state
+from poolscope.research.correlate.model_records import read_audits
+from poolscope.results import Result
+from poolscope.stores.store import Store
+from poolscope.texts import plain, read_texts
 from poolscope.texts.queries import read_queries
+from poolscope.texts.spooled import open_spooled
+from store_fakes import corpus, fill
 
 pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
 
@@ -185,3 +196,94 @@ def test_an_encoding_is_a_name(tmp_path, encoding):
 def test_no_name_is_not_the_current_folder():
     with pytest.raises(InputError, match="received '' as a path"):
         read_texts("")
+
+
+# -- packed files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.json.gz"])
+def test_a_packed_file_without_a_line_end_is_not_unpacked_into_memory(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(plain, "_ROOM", 2**20)
+    path = tmp_path / name
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(64):
+            file.write(b" " * 2**20)
+    unpacked = []
+    monkeypatch.setattr(plain.gzip.GzipFile, "read", counted(unpacked, plain.gzip.GzipFile.read))
+    with pytest.raises(InputError, match="packed file that holds more than"):
+        read_texts(path)
+    assert sum(unpacked) < 2**20 + 101 * path.stat().st_size + 2**17 < 2**26
+
+
+def counted(sizes, read):
+    def counting(file, size=-1):
+        data = read(file, size)
+        sizes.append(len(data))
+        return data
+
+    return counting
+
+
+def test_a_packed_file_that_shrank_as_texts_do_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain, "_ROOM", 100)
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(json.dumps({"text": f"the text of number {k} of all"}) for k in range(500)))
+    assert len(read_texts(tmp_path / "a.jsonl.gz")) == 500
+
+
+# -- what poolscope wrote ---------------------------------------------------------------------------------------------
+
+READERS = {
+    "clouds": lambda path: ps.TokenClouds.open(path),
+    "vectors of a store": open_vectors,
+    "vectors npy": lambda path: ps.read_vectors(path.with_suffix(".npy")),
+    "vectors npz": lambda path: ps.read_vectors(path.with_suffix(".npz")),
+    "vectors parquet": lambda path: ps.read_vectors(path.with_suffix(".parquet")),
+    "state": load_state,
+    "repair": lambda path: ps.Repair.load(path),
+    "result": lambda path: Result.load(path),
+    "thresholds": lambda path: read_thresholds(path.with_suffix(".toml")),
+    "audit": lambda path: ps.Audit.load(path.with_name("audit.json")),
+    "audits": lambda path: read_audits([path]),
+    "manifest": lambda path: Store.open(path.parent),
+    "texts of a store": lambda path: open_spooled(path.parent),
+}
+NAMES = ("pipe", "pipe.npy", "pipe.npz", "pipe.parquet", "pipe.toml", "audit.json", "manifest.json", ".texts.json")
+
+
+@pipes
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("reader", READERS)
+def test_no_reader_waits_for_a_pipe_or_reads_a_device(tmp_path, reader, kind):
+    for name in NAMES:
+        if kind == "pipe":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(PoolscopeError, match=r"is not a regular file|no such file"):
+        READERS[reader](tmp_path / "pipe")
+
+
+@pipes
+def test_parts_of_a_store_and_of_an_audit_that_are_pipes(tmp_path):
+    fill(tmp_path / "store", texts=corpus(7, labels=True))
+    ps.audit(bag_of_words, topics(12)).save(tmp_path / "audit", page=False)
+    for path in [*tmp_path.rglob("*.arrow"), *tmp_path.rglob("*.parquet")]:
+        path.unlink()
+        os.mkfifo(path)
+    store, audit = Store.open(tmp_path / "store"), ps.Audit.load(tmp_path / "audit")
+    for read in (lambda: store.clouds(-1), lambda: store.labels, lambda: list(audit.tables.values())):
+        with pytest.raises(PoolscopeError, match="is not a regular file"):
+            read()
+
+
+def test_verify_reads_listed_files_piece_by_piece(tmp_path):
+    size = 2**28
+    with (tmp_path / "table.bin").open("wb") as file:
+        file.truncate(size)
+    (tmp_path / "audit.json").write_text(json.dumps({"files": {"table.bin": "0"}}))
+    tracemalloc.start()
+    assert ps.verify(tmp_path).files[1].state == "damaged"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 8

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from poolscope.auditing.question import QUESTIONS
-from poolscope.files import user_cache_folder, write_json
+from poolscope.files import text_of, user_cache_folder, write_json
 from poolscope.lines import short
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def _path() -> Path:
 
 def _kept() -> dict[str, Any]:
     try:
-        content = json.loads(_path().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(text_of(_path()))
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

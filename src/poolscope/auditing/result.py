@@ -18,7 +18,7 @@ from poolscope import __version__
 from poolscope.auditing.question import Answer
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import check_folder, current_file, replaced_files, write_json
+from poolscope.files import check_folder, current_file, refuse_special, replaced_files, text_of, write_json
 from poolscope.results import Result, cells, plain
 from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
 
@@ -163,7 +163,7 @@ class Audit(Result):
         path = current_file(folder, JSON)
         try:
             with reading(path, "Run the audit again.", is_not="an audit"):
-                content = check_seal(json.loads(path.read_text(encoding="utf-8")), path, "Run the audit again.")
+                content = check_seal(json.loads(text_of(path, StoreError)), path, "Run the audit again.")
                 str(content["model"]["name"])
         except FileNotFoundError:
             raise InputError(
@@ -251,6 +251,7 @@ class _Stored(Mapping[str, pa.Table]):
     def __getitem__(self, name: str) -> pa.Table:
         path = self._path(name)
         with reading(path, "Run the audit again."):
+            refuse_special(path, StoreError)
             data = path.read_bytes()
             if self._digests is not None and self._digests.get(f"{TABLES}/{path.name}") != digest_of(data):
                 raise ValueError("it is not what was written, since its digest differs")

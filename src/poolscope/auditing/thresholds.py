@@ -18,6 +18,7 @@ from typing import Any
 
 from poolscope.auditing.question import QUESTIONS
 from poolscope.errors import InputError
+from poolscope.files import text_of
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Basis, Verdict
 
@@ -112,10 +113,10 @@ def _read(path: Path) -> dict[str, Any]:
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: received the ending '{path.suffix}'; thresholds are read from .toml or .json files.")
     try:
-        content = readers[path.suffix.lower()](path.read_text(encoding="utf-8"))
+        content = readers[path.suffix.lower()](text_of(path))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file. Name a .toml or .json file of thresholds.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read ({error}). Write one NAME = VALUE a line (.toml).") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {type(content).__name__}; allowed is a table of names and numbers.")

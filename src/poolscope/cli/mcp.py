@@ -1,7 +1,8 @@
 """`poolscope mcp`: three tools for assistants, over standard input and output (Model Context Protocol).
 
 An assistant may be talked into asking for anything, so the tools can only read what the user can read, and ask only
-servers on this machine or those that the user named: a key never goes elsewhere.
+servers on this machine or those that the user named: a key never goes elsewhere, and no text. A name that is no file
+here is looked up on the hub, as everywhere; HF_HUB_OFFLINE=1 forbids that.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl
 
 import typer
 
@@ -18,6 +19,7 @@ from poolscope.errors import InputError, PoolscopeError, require
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _TEXTS = 300
+_QUERY = ("table", "column", "text", "id", "group", "texts")
 
 
 def mcp(
@@ -30,7 +32,11 @@ def mcp(
 
     An assistant starts this command itself; name `poolscope` with the argument `mcp` in its settings.
     """
-    build_server(host or ()).run("stdio")
+    from poolscope.texts.plain import take_standard_input
+
+    server = build_server(host or ())
+    take_standard_input("the assistant")
+    server.run("stdio")
 
 
 def build_server(hosts: Sequence[str] = ()) -> Any:
@@ -39,6 +45,7 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
     refused = require("mcp.server.mcpserver.exceptions", "mcp").ToolError
     from poolscope import __version__
 
+    allowed = (*LOOPBACK, *hosts)
     server = library.MCPServer("poolscope", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
 
     def audit_texts(texts: str, model: str = arguments.MODEL, limit: int = _TEXTS) -> dict[str, Any]:
@@ -47,7 +54,7 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         Each answer has a level (ok, unchecked, watch, repair), one sentence, a number, its interval and its floor.
         """
         with _in_one_line(refused):
-            return audit_file(texts, model, limit)
+            return audit_file(texts, model, limit, allowed=allowed)
 
     def check_runtime(url: str, reference: str, model: str | None = None) -> dict[str, Any]:
         """Does an embedding server give the vectors of the reference model, and if not, what does it do instead?
@@ -55,7 +62,7 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         `url` is that of OpenAI's /v1/embeddings, TEI's /embed or Ollama's /api/embed; `model` the server's name of it.
         """
         with _in_one_line(refused):
-            return check_server(url, reference, model, allowed=(*LOOPBACK, *hosts))
+            return check_server(url, reference, model, allowed=allowed)
 
     def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[str, Any]:
         """Two texts: the cosine of their pooled vectors, and how far their token clouds differ behind it."""
@@ -82,8 +89,30 @@ def _in_one_line(kind: type[Exception]) -> Iterator[None]:
         raise kind(str(error)) from error
 
 
-def audit_file(texts: str, model: str, limit: int) -> dict[str, Any]:
+def refuse_elsewhere(address: str, name: str, allowed: Sequence[str]) -> None:
+    """Refuse the address of a server, of vectors or of a data base that the user did not name; a path passes."""
+    from poolscope.connectors.base import split_address
+
+    if "://" not in address:
+        return
+    parts = split_address(address)
+    if parts.hostname not in allowed:
+        raise InputError(
+            f"{name}: received the host {parts.hostname!r}; allowed: {', '.join(allowed)}. Start `poolscope mcp --host "
+            f"{parts.hostname}` to let it be asked."
+        )
+    # A query may name another host, which data bases go by.
+    if unknown := [key for key, _ in parse_qsl(parts.query, keep_blank_values=True) if key not in _QUERY]:
+        raise InputError(
+            f"{name}: received {unknown[0]!r} in the query of an address; allowed here: {', '.join(_QUERY)}. Leave it "
+            f"out."
+        )
+
+
+def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = LOOPBACK) -> dict[str, Any]:
     """The headline of every answer of an audit."""
+    refuse_elsewhere(model, "model", allowed)
+    refuse_elsewhere(texts, "texts", allowed)
     from poolscope.auditing.run import audit
     from poolscope.texts import read_texts
 
@@ -101,12 +130,9 @@ def check_server(url: str, reference: str, model: str | None, *, allowed: Sequen
     """The verdict on a server, the causes that explain best, and what to do."""
     from poolscope.auditing.runtime import check_runtime
 
-    host = urlsplit(url).hostname
-    if host not in allowed:
-        raise InputError(
-            f"url: received the host {host!r}; allowed: {', '.join(allowed)}. Start `poolscope mcp --host {host}` to "
-            f"let it be asked."
-        )
+    if "://" not in url:
+        raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")
+    refuse_elsewhere(url, "url", allowed)
     check = check_runtime(url, reference, model=model)
     return {
         "level": check.verdict.level,

@@ -15,6 +15,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from poolscope.digests import PIECE, digest_of, digest_of_numbers, pieces_of
 from poolscope.errors import StoreError, reading
+from poolscope.files import refuse_special
 
 _LOG = logging.getLogger(__name__)
 _KEY = b"poolscope digests"  # in the metadata of the schema: that there are some; in that of a batch: its own
@@ -184,7 +186,7 @@ def read_digested(path: str | os.PathLike[str], *, bulk: str = "tokens") -> tupl
     try:
         with (
             reading(path, _REMEDY, is_not="a readable Arrow IPC file"),
-            pa.memory_map(os.fspath(path)) as source,
+            _mapped(path) as source,
         ):
             reader = pa.ipc.open_file(source)
             parts = [reader.get_batch_with_custom_metadata(k) for k in range(reader.num_record_batches)]
@@ -204,9 +206,14 @@ def read_digested(path: str | os.PathLike[str], *, bulk: str = "tokens") -> tupl
     return table.replace_schema_metadata(metadata), guards
 
 
+def _mapped(path: str | os.PathLike[str]) -> pa.MemoryMappedFile:
+    refuse_special(Path(path), StoreError)
+    return pa.memory_map(os.fspath(path))
+
+
 def has_digests(path: str | os.PathLike[str]) -> bool:
     """Whether a file says that it has digests; whether they agree, reading tells."""
-    with reading(path, _REMEDY, is_not="a readable Arrow IPC file"), pa.memory_map(os.fspath(path)) as source:
+    with reading(path, _REMEDY, is_not="a readable Arrow IPC file"), _mapped(path) as source:
         return _KEY in (pa.ipc.open_file(source).schema.metadata or {})
 
 

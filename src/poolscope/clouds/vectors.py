@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, refuse_special
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -135,6 +135,7 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     )
     with reading(file.name, remedy, kind=InputError, is_not="what numpy can read"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the parser of a damaged header
+        refuse_special(file)
         if file.suffix.lower() == ".npy":
             # Mapped first: a header that promises more than the file holds is refused before memory is asked for.
             arrays = {"vectors": np.array(np.load(file, allow_pickle=False, mmap_mode="r"))}
@@ -147,6 +148,7 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
 
 def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     with reading(file.name, "Write it again.", kind=InputError, is_not="a Parquet file"):
+        refuse_special(file)
         table = pq.read_table(file)
         table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]

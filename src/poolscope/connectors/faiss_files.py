@@ -35,8 +35,25 @@ def open_faiss(name: str, fields: Fields) -> FaissConnector:
     texts = parse_qs(query).get("texts", [None])[0]
     faiss = require("faiss", "faiss")
     with reading(path.name, "Write it again with faiss.write_index.", kind=InputError, is_not="an index of FAISS"):
-        index = faiss.read_index(str(path))
+        index = _read(faiss, path)
     return FaissConnector(path.name, index, fields, texts)
+
+
+def _read(faiss: Any, path: Path) -> Any:
+    """The index, with no part of it longer than the file: a damaged length would ask for all memory."""
+    before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+    size = path.stat().st_size
+    faiss.set_deserialization_vector_byte_limit(size)
+    faiss.set_deserialization_loop_limit(size)
+    try:
+        # Tables that only make searches faster are larger than their index now and then.
+        index = faiss.read_index(str(path), faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE)
+    finally:
+        faiss.set_deserialization_vector_byte_limit(before[0])
+        faiss.set_deserialization_loop_limit(before[1])
+    if not (0 <= index.ntotal <= size and 0 < index.d <= size):
+        raise ValueError(f"{index.ntotal:,} vectors of {index.d:,} dimensions in {size:,} bytes")
+    return index
 
 
 class FaissConnector:
@@ -50,6 +67,7 @@ class FaissConnector:
         self.notes: Sequence[str] = ()
         self._ids, self._inner = self._numbered(faiss)
         self._ivf = faiss.try_extract_index_ivf(self._inner)
+        self._give_quantizer(faiss)
         self._by_id = self._ivf is not None and not self._has_direct_map()
         if self._by_id:
             self._ids = self._own_ids(faiss)
@@ -63,6 +81,12 @@ class FaissConnector:
         if hasattr(mapped, "id_map"):
             return faiss.vector_to_array(mapped.id_map), faiss.downcast_index(mapped.index)
         return np.arange(self._index.ntotal), mapped
+
+    def _give_quantizer(self, faiss: Any) -> None:
+        """Of some kinds FAISS forgets the quantizer when it reads them, and ends the process where it is needed."""
+        ivf = None if self._ivf is None else faiss.downcast_index(self._ivf)
+        if ivf is not None and getattr(ivf, "fine_quantizer", self) is None:
+            ivf.fine_quantizer = getattr(ivf, "pq", None) or getattr(ivf, "aq", None)
 
     def _has_direct_map(self) -> bool:
         """Whether the rows of an IVF index are numbered from 0, so that they can be told by their places."""

@@ -6,7 +6,7 @@ about a missing one is made. An encoder from outside has a capability as soon as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -157,10 +157,24 @@ def options_of(encoder: TokenEncoder) -> EncoderOptions:
 def with_options(encoder: TokenEncoder, options: EncoderOptions, *, role: str | None = None) -> TokenEncoder:
     """The same model with other options, nothing loaded anew; `role` is what the texts are, where options do not say.
 
-    What is fixed when a model is loaded (dtype, device, revision) cannot be changed in this way.
+    What is fixed when a model is loaded (dtype, device, revision) cannot be changed in this way. A Router has a model
+    for every role (`in_route`): another role is another model.
     """
+    routes = getattr(encoder, "routes", None)
+    wanted = role or options.role
+    if routes is not None and wanted not in (None, routes[0]):
+        encoder = routes[1](wanted)
+        routes = encoder.routes  # type: ignore[attr-defined]
     other: TokenEncoder = require_capability(encoder, "with_options")(options, role=role)
+    if routes is not None:
+        other.routes = routes  # type: ignore[attr-defined]
     return other
+
+
+def in_route(encoder: TokenEncoder, role: str, route: Callable[[str], TokenEncoder]) -> TokenEncoder:
+    """The encoder of one route of a Router, which knows its role and how the model of another role is had."""
+    encoder.routes = role, route  # type: ignore[attr-defined]
+    return encoder
 
 
 def counts_tokens(encoder: TokenEncoder) -> bool:

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from poolscope.errors import ModelError, reading
@@ -61,9 +61,12 @@ def read_json(path: Path) -> Any:
         return None
 
 
-def read_declaration(folder: Path, *, name: str) -> Declaration:
-    """Read modules.json, the pooling folder, sentence_bert_config.json and config_sentence_transformers.json."""
-    modules = _modules(folder / "modules.json")
+def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Declaration:
+    """Read modules.json, the pooling folder, sentence_bert_config.json and config_sentence_transformers.json.
+
+    Of a Router the modules of one route are meant, which `role` names.
+    """
+    modules = _route(folder, role, name=name)
     classes = [str(module["type"]).rpartition(".")[2] for module in modules]
     pooling_at = classes.index("Pooling") if "Pooling" in classes else None
     if modules:
@@ -106,9 +109,50 @@ def _modules(path: Path) -> list[dict[str, Any]]:
     return modules
 
 
-def module_folders(folder: Path) -> list[tuple[str, Path]]:
-    """The class and the folder of each module that modules.json names, in order."""
+def is_router(folder: Path, *, name: str) -> bool:
+    """Does the folder hold several models, of which the role of a text chooses one?"""
     modules = _modules(folder / "modules.json")
+    return bool(modules) and str(modules[0]["type"]).endswith(".Router")
+
+
+def _route(folder: Path, role: str | None, *, name: str) -> list[dict[str, Any]]:
+    """The modules of a folder; where the first is a Router, those of the route of this role in its place."""
+    modules = _modules(folder / "modules.json")
+    if not is_router(folder, name=name):
+        return modules
+    types, routes = _routes(folder)
+    if role not in routes:
+        received = "no role" if role is None else f"the role {role!r}"
+        raise ModelError(
+            f"{name}: it is a Router, whose vectors depend on the role, and received {received}; allowed: "
+            f"{', '.join(routes)}. Name one: role={next(iter(routes))!r} (--role on the command line)."
+        )
+    return [*({"type": types[module], "path": module} for module in routes[role]), *modules[1:]]
+
+
+def _routes(folder: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Of a Router: the class of every module by its folder, and the folders of every route."""
+    at = str(_modules(folder / "modules.json")[0]["path"])
+    place = _inside(folder, at)
+    config = read_settings(place / "router_config.json") or read_settings(place / "config.json")
+    types: Any = config.get("types")
+    routes: Any = config.get("structure")
+    whole = isinstance(types, dict) and isinstance(routes, dict) and bool(routes)
+    whole = whole and all(isinstance(route, list) and route and set(route) <= set(types) for route in routes.values())
+    if not whole or not all(isinstance(kind, str) for kind in types.values()):
+        raise ModelError(
+            f"{place}: router_config.json must name the 'types' of its modules and the 'structure' of its routes. "
+            f"Download the model again, or repair the file."
+        )
+    folders = {module: (PurePosixPath(at) / str(module)).as_posix() for module in types}
+    return {folders[module]: kind for module, kind in types.items()}, {
+        str(role): [folders[module] for module in route] for role, route in routes.items()
+    }
+
+
+def module_folders(folder: Path, *, role: str | None = None, name: str = "") -> list[tuple[str, Path]]:
+    """The class and the folder of each module that modules.json names, in order; of a Router those of a role."""
+    modules = _route(folder, role, name=name)
     return [(str(module["type"]).rpartition(".")[2], _inside(folder, str(module["path"]))) for module in modules]
 
 
@@ -125,11 +169,6 @@ def read_settings(path: Path) -> dict[str, Any]:
 def check_modules(classes: list[str], *, name: str) -> None:
     """Refuse what would make the tokens of the first module differ from those that the pooling averages."""
     before = classes[: classes.index("Pooling")] if "Pooling" in classes else classes[:1]
-    if classes[0] == "Router":
-        raise ModelError(
-            f"{name}: it is a Router, of which a folder alone is not read. Load it and pass it with its role: "
-            f"as_encoder(SentenceTransformer(...), role='query') or role='document'."
-        )
     if classes[0] not in ("Transformer", "TempScaledTransformer", "StaticEmbedding"):
         raise ModelError(
             f"{name}: its first module is {classes[0]}; allowed: Transformer or StaticEmbedding. "
@@ -240,6 +279,8 @@ def digest_model(folder: Path, weights: Iterable[Path]) -> str:
 def setting_files(folder: Path) -> list[Path]:
     """The files of settings, tokenizers and code in a model folder; in those of its modules the weights too."""
     modules = {str(module["path"]) for module in _modules(folder / "modules.json")}
+    if is_router(folder, name=""):
+        modules |= set(_routes(folder)[0])
     places = {folder, folder / "1_Pooling", *(_inside(folder, part) for part in modules)}
     suffixes = (*_SETTINGS, ".safetensors", ".bin")
     return sorted(

@@ -18,6 +18,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
+from poolscope.encoders.declaration import is_router
 from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
@@ -25,7 +26,13 @@ from poolscope.encoders.patches import open_patches
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.encoders.static import is_static_folder, load_static_folder, load_word_vectors
-from poolscope.encoders.transformers import is_model_folder, load_folder, wrap_loaded, wrap_sentence_transformer
+from poolscope.encoders.transformers import (
+    is_model_folder,
+    load_folder,
+    load_router,
+    wrap_loaded,
+    wrap_sentence_transformer,
+)
 from poolscope.errors import InputError, ModelError
 from poolscope.extensions import load_extensions
 from poolscope.texts import Texts, as_texts
@@ -120,6 +127,13 @@ ENCODERS: dict[str, EncoderKind] = {
             "a .txt or .vec file of word vectors",
             lambda source: source.is_file(".txt", ".vec"),
             _located(load_word_vectors),
+        ),
+        EncoderKind(
+            "router",
+            "a folder of a Router, with a role",
+            lambda source: source.is_folder(is_router),
+            _located(load_router),
+            extra="torch",
         ),
         EncoderKind(
             "static",

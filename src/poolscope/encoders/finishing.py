@@ -60,11 +60,11 @@ def finish(vectors: Array, steps: Sequence[Step]) -> Array:
     return vectors
 
 
-def steps_of_folder(folder: Path, *, name: str) -> tuple[Step, ...]:
+def steps_of_folder(folder: Path, *, name: str, role: str | None = None) -> tuple[Step, ...]:
     """The steps that a folder of sentence-transformers declares after its pooling, with their weights."""
     return tuple(
         _of_folder(place, kind, name=name)
-        for kind, place in module_folders(folder)
+        for kind, place in module_folders(folder, role=role, name=name)
         if kind not in ("Transformer", "TempScaledTransformer", "Pooling", *_WITHOUT_EFFECT)
     )
 

@@ -55,7 +55,7 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
     _check_attention(declared.model_args.get("attn_implementation"), name=name)
     config = read_settings(place / "config.json")
     _check_config(config, name=name)
-    _check_size(config, place, name=name)
+    check_sizes(config, place, name=name)
 
 
 def _check_config(config: Mapping[str, Any], *, name: str) -> None:
@@ -97,13 +97,31 @@ def _check_index(place: Path, *, name: str, allow_pickle: bool) -> None:
                 )
 
 
-def _check_size(config: Mapping[str, Any], place: Path, *, name: str) -> None:
-    """Refuse sizes that the weights cannot fill: building what they ask for would take all time or memory."""
+def check_sizes(config: Mapping[str, Any], place: Path, *, name: str) -> None:
+    """Refuse sizes that the weights cannot fill: building what they ask for would take all time or memory.
+
+    `config` is what the folder says, or what the library made of it: what a folder leaves out is as large as usual.
+    """
+    tensors, numbers = _held(place)
+    if tensors:
+        for part in (config, *(value for value in config.values() if isinstance(value, Mapping))):
+            _check_part(part, tensors, numbers, name=name)
+
+
+def check_count(parameters: int, place: Path, *, name: str) -> None:
+    """Refuse a model of many more numbers than its weights hold, before memory is asked for."""
+    tensors, numbers = _held(place)
+    if tensors and parameters > 2 * numbers + _SPARE:
+        raise ModelError(_too_large(name, "numbers in all", parameters, f"{numbers:,} numbers"))
+
+
+def _held(place: Path) -> tuple[int, int]:
+    """How many tensors, and how many numbers in them, the weights of a folder hold; 0 where they are pickled."""
     headers = [safetensors_header(path) for path in sorted(place.glob("*.safetensors"))]
-    if not headers:
-        return
-    tensors = sum(map(len, headers))
-    numbers = sum(math.prod(shape) for header in headers for shape in header.values())
+    return sum(map(len, headers)), sum(math.prod(shape) for header in headers for shape in header.values())
+
+
+def _check_part(config: Mapping[str, Any], tensors: int, numbers: int, *, name: str) -> None:
     sizes = {key: value for key, value in config.items() if isinstance(value, int) and not isinstance(value, bool)}
     for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_attention_heads", "n_head", "num_heads"):
         if sizes.get(key, 0) > max(tensors, _DEEP):
@@ -111,11 +129,12 @@ def _check_size(config: Mapping[str, Any], place: Path, *, name: str) -> None:
     width = next((sizes[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in sizes), 1)
     for key in ("vocab_size", "intermediate_size", "d_ff", "hidden_dim", "type_vocab_size"):
         if max(sizes.get(key, 0), 1) * max(width, 1) > 2 * numbers + _SPARE:
-            raise ModelError(_too_large(name, f"{key} × width", sizes.get(key, 1) * width, f"{numbers} numbers"))
+            raise ModelError(_too_large(name, f"{key} × width", sizes.get(key, 1) * width, f"{numbers:,} numbers"))
 
 
 def _too_large(name: str, key: str, value: int, held: str) -> str:
     return (
-        f"{name}: config.json says {key} = {value:,}, and the weights hold {held}; they cannot belong together. "
+        f"{name}: config.json says (or leaves to the usual sizes) {key} = {value:,}, and the weights hold {held}; they "
+        f"cannot belong together. "
         f"Download the model again from a source that you trust."
     )

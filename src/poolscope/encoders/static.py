@@ -131,7 +131,7 @@ def is_static_folder(folder: Path, *, name: str) -> bool:
 def load_static_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> StaticEncoder:
     """A model2vec folder, by the rules of model2vec, or a folder with a StaticEmbedding module, by its rules."""
     config = read_settings(folder / "config.json")
-    declared = read_declaration(folder, name=name)
+    declared = read_declaration(folder, name=name, role=options.role)
     place = folder / declared.subfolder
     weights = place / "model.safetensors"
     tokenizer, table = _read_table(weights, place / "tokenizer.json", name=name)

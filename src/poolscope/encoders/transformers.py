@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,12 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
+from poolscope.encoders.capabilities import in_route
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration
 from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
-from poolscope.encoders.folders import check_folder_content
-from poolscope.encoders.static import wrap_static_embedding
+from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
+from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
@@ -31,6 +34,8 @@ from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
+
+_NUMBER = re.compile(r"\.\d+\.")  # of a layer, in the name of a weight
 
 Finishing = Callable[[], tuple[Step, ...]]
 
@@ -42,7 +47,7 @@ def is_model_folder(folder: Path, *, name: str) -> bool:
 
 def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
     """The encoder of a model folder, with or without the declarations of sentence-transformers."""
-    declared = read_declaration(folder, name=name)
+    declared = read_declaration(folder, name=name, role=options.role)
     place = folder / declared.subfolder
     check_folder_content(
         place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
@@ -65,8 +70,21 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         revision=revision,
         options=options,
         unembedding=stored_unembedding(model, weights),
-        finishing=partial(steps_of_folder, folder, name=name),
+        finishing=partial(steps_of_folder, folder, name=name, role=options.role),
     )
+
+
+def load_router(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:
+    """The encoder of one route of a Router, which the role names."""
+    static = read_declaration(folder, name=name, role=options.role).first == "StaticEmbedding"
+    load: Callable[..., TokenEncoder] = load_static_folder if static else load_folder
+    own = f"{revision or digest_model(folder, ())}:{options.role}"  # one folder and commit hold a model for each role
+    opened = load(folder, name=name, revision=own, options=options)
+    return in_route(opened, str(options.role), partial(_load_route, folder, name, revision, options))
+
+
+def _load_route(folder: Path, name: str, revision: str | None, options: EncoderOptions, role: str) -> TokenEncoder:
+    return load_router(folder, name=name, revision=revision, options=replace(options, role=role))
 
 
 def wrap_loaded(
@@ -133,7 +151,9 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             stacklevel=2,
         )
     if classes[0] == "Router":
-        return wrap_sentence_transformer(_routed(model, options.role, name=name), options)
+        opened = wrap_sentence_transformer(_routed(model, options.role, name=name), options)
+        others = lambda role: wrap_sentence_transformer(model, replace(options, role=role))  # noqa: E731
+        return in_route(opened, str(options.role), others)
     check_modules(classes, name=name)
     if classes[0] == "StaticEmbedding":
         return wrap_static_embedding(modules[0], name=name, declared=_declared_by(model), options=options)
@@ -329,6 +349,8 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
         # The encoder half has a class of its own in the T5 family; elsewhere it is taken out of the whole.
         loader = getattr(library, type(config).__name__.removesuffix("Config") + "EncoderModel", library.AutoModel)
         config.is_encoder_decoder = loader is library.AutoModel
+    build = library.AutoModel.from_config if loader is library.AutoModel else loader
+    _check_buildable(config, build, folder, trusted=options.trust_remote_code)
     model, report = loader.from_pretrained(
         folder,
         config=config,
@@ -339,11 +361,39 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
         **declared.model_args,
     )
     _check_complete(report, folder)
+    _say_unused(model, report, folder)
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     apply_kept_rule(model)
     tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
     return model.eval(), tokenizer
+
+
+def _check_buildable(config: Any, build: Callable[[Any], Any], folder: Path, *, trusted: bool) -> None:
+    """Refuse what would be built far larger than its weights, also by sizes that config.json leaves to the library."""
+    if trusted or getattr(config, "quantization_config", None) is not None:  # packed: several numbers in one
+        return
+    check_sizes(config.get_text_config().to_dict(), folder, name=str(folder))
+    with require("torch", "torch").device("meta"):  # no memory is asked for
+        parameters = sum(weights.numel() for weights in build(config).parameters())
+    check_count(parameters, folder, name=str(folder))
+
+
+def _say_unused(model: Any, report: Mapping[str, Any], folder: Path) -> None:
+    """Say that layers are left out; heads and buffers that a model without its task does not need are no news."""
+    layers = {_numbered(name) for name in model.state_dict() if _NUMBER.search(name)}
+    unused = [name for name in sorted(report["unexpected_keys"]) if _NUMBER.search(name)]
+    if left := [name for name in unused if any(_numbered(name).endswith(layer) for layer in layers)]:
+        warnings.warn(
+            f"{folder}: {len(left)} weights of layers that the file holds are not used (first: {left[0]}), since "
+            f"config.json names fewer layers. Check that config.json and the weights belong together.",
+            stacklevel=2,
+        )
+
+
+def _numbered(name: str) -> str:
+    """The name of a weight whatever its layer."""
+    return _NUMBER.sub(".#.", name)
 
 
 def _check_complete(report: Mapping[str, Any], folder: Path) -> None:

@@ -28,7 +28,7 @@ from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, refuse_special
 from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
@@ -86,6 +86,7 @@ def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any]
 def open_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
     """The content and the arrays of a safetensors file of any kind, as they stand there."""
     safetensors = require("safetensors", "repairs")
+    refuse_special(Path(path), StoreError)
     try:
         with (
             reading(path, "Write it again.", is_not="a readable safetensors file"),

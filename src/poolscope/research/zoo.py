@@ -26,7 +26,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import EncoderOptions, as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.errors import InputError, whole_number
-from poolscope.files import check_folder, replaced_files, write_json
+from poolscope.files import check_folder, replaced_files, text_of, write_json
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.tokens.measure import token_statistics
@@ -280,7 +280,7 @@ class _Run:
 
     def _kept(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         try:
-            content = json.loads((self.place(name) / NUMBERS).read_text(encoding="utf-8"))
+            content = json.loads(text_of(self.place(name) / NUMBERS))
             row = dict(content["row"])
             same = content["for"] == json.loads(json.dumps(wanted)) and row["model"] == name
         except (OSError, ValueError, KeyError, TypeError, RecursionError):

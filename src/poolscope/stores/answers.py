@@ -21,7 +21,7 @@ from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
 from poolscope.errors import PoolscopeError
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, refuse_special
 from poolscope.stores.cache import cache_folder
 
 Array = NDArray[np.float32]
@@ -109,6 +109,7 @@ def _kept(folder: Path, source: VectorSource, batches: Sequence[Sequence[str]]) 
     for number, batch in enumerate(batches):
         path = folder / f"{number:08d}.npy"
         try:
+            refuse_special(path)
             table = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError):
             continue

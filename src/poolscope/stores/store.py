@@ -30,7 +30,7 @@ from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import current_file, write_json
+from poolscope.files import current_file, refuse_special, text_of, write_json
 from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
 
@@ -118,7 +118,7 @@ class Manifest:
         remedy = "Remove the folder if it was one, and encode the texts again."
         try:
             with reading(path, remedy, is_not="the manifest of a cloud store"):
-                content = json.loads(path.read_text(encoding="utf-8"))
+                content = json.loads(text_of(path, StoreError))
                 version = content["format"]
                 if version == FORMAT:
                     values = check_seal(content, path, remedy)
@@ -173,6 +173,7 @@ class Store:
         path = current_file(self.folder, LABELS)
         try:
             with reading(path, self.remedy("Repair")):
+                refuse_special(path, StoreError)
                 labels: list[Any] = parquet.read_table(path).column("label").to_pylist()
                 digest = labels_digest(labels)
         except FileNotFoundError as error:

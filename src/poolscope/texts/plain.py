@@ -18,13 +18,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from poolscope.errors import InputError
 from poolscope.files import refuse_special
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
+_TAKEN: list[str] = []
 _ENCODING: ContextVar[str | None] = ContextVar("_ENCODING", default=None)
 
 
@@ -122,6 +123,30 @@ def _refuse_wide(binary: BinaryIO, name: str) -> None:
         )
 
 
+_ROOM, _FOLD = 2**28, 100  # bytes that any packed file may hold, and how many more for each of its own
+
+
+class _Unpacked(io.RawIOBase):
+    """What gzip packed, up to a bound that texts stay far below: a small file could fill all memory otherwise."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._name = gzip.GzipFile(fileobj=file), path.name
+        self._most = _ROOM + _FOLD * path.stat().st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        if self._file.tell() > self._most:
+            raise InputError(
+                f"{self._name}: received a packed file that holds more than {self._most:,} bytes, over {_FOLD} times "
+                f"its own size; texts do not shrink so far. Unpack it and name that file, if it is what you mean."
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def _opened(path: Path) -> BinaryIO:
     refuse_special(path)
     return path.open("rb")
@@ -131,7 +156,7 @@ def _opened(path: Path) -> BinaryIO:
 def open_text(path: Path, encoding: str | None, *, newline: str | None = None) -> Iterator[io.TextIOWrapper]:
     """A text file for reading; `newline` as in `open` (None: line ends become LF)."""
     with readable(path.name), _opened(path) as file:
-        binary = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file))) if is_packed(path) else file
+        binary = cast(BinaryIO, io.BufferedReader(_Unpacked(file, path))) if is_packed(path) else file
         try:
             yield _text_stream(binary, encoding, name=path.name, newline=newline)
         except (EOFError, zlib.error) as error:
@@ -161,10 +186,16 @@ def lines(path: Path, encoding: str | None) -> Iterator[str]:
             yield line.removesuffix("\n")
 
 
+def take_standard_input(by: str) -> None:
+    """From here on nothing but its new owner reads standard input: texts from it would be its messages."""
+    _TAKEN.append(by)
+
+
 def standard_input(encoding: str | None) -> Iterator[str]:
     """The lines of standard input, which stays open."""
-    if sys.stdin is None:
-        raise InputError("received '-', but there is no standard input. Pass a file instead.")
+    if sys.stdin is None or _TAKEN:
+        reason = "is taken by " + _TAKEN[0] if _TAKEN else "is not there"
+        raise InputError(f"received '-', but standard input {reason}. Pass a file instead.")
     with readable("standard input"):
         stream = _text_stream(cast(BinaryIO, sys.stdin.buffer), encoding, name="standard input")
         try:

@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.errors import reading
-from poolscope.files import atomic_path, write_json
+from poolscope.errors import StoreError, reading
+from poolscope.files import atomic_path, refuse_special, text_of, write_json
 from poolscope.texts.plain import asked_encoding
 from poolscope.texts.reading import admit, open_feed
 from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts
@@ -109,7 +109,7 @@ def open_spooled(folder: str | os.PathLike[str]) -> Texts:
     """The texts that `spool_texts` put into a folder, memory-mapped."""
     target = Path(folder)
     with reading(target / ABOUT, "Read the texts again."):
-        about = json.loads((target / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(text_of(target / ABOUT, StoreError))
     return _open(target, about)
 
 
@@ -121,6 +121,7 @@ def remove_spooled(folder: str | os.PathLike[str]) -> None:
 
 def _open(folder: Path, about: Mapping[str, Any]) -> Texts:
     path = folder / TEXTS
+    refuse_special(path, StoreError)
     with reading(path, "Read the texts again."), pa.memory_map(os.fspath(path)) as source:
         table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
@@ -140,9 +141,9 @@ def _open(folder: Path, about: Mapping[str, Any]) -> Texts:
 def _about(folder: Path) -> dict[str, Any] | None:
     """What was written of the texts that are there; None if there are none, or it cannot be read."""
     try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about: dict[str, Any] = json.loads(text_of(folder / ABOUT))
         return about if (folder / TEXTS).is_file() and "asked" in about else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

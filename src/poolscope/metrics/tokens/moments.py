@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.errors import DegenerateCloudError, InputError, StoreError, reading, whole_number
-from poolscope.files import atomic_path
+from poolscope.files import atomic_path, refuse_special
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, Index, measure
 
 # -- the sample of texts ----------------------------------------------------------------------------------------------
@@ -399,6 +399,7 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
 def load_state(path: str | os.PathLike[str]) -> TokenMoments:
     """Read what `save_state` wrote; bit by bit the same moments."""
     remedy = "Remove it, and measure the texts again."
+    refuse_special(Path(path), StoreError)
     try:
         with (
             reading(path, remedy, is_not="a file of token moments"),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, require
+from poolscope.files import text_of
 from poolscope.texts.sources import exists, looks_like_hub, open_table
 from poolscope.texts.tables import Table
 
@@ -264,11 +265,11 @@ def read_audits(paths: Iterable[str | os.PathLike[str]]) -> ModelRecords:
 def _audit(path: Path) -> tuple[ModelRecord, str]:
     """The model of an audit, and what tells its texts apart."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text_of(path))
         model, numbers = content["model"], content["numbers"]
         name, values = str(model["name"]), dict(numbers)
         corpus = str(content.get("corpus", {}).get("digest"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: cannot be read as an audit ({type(error).__name__}: {error}); needed: the JSON of `poolscope "
             f"audit`, with 'model' and 'numbers'. Name such a file, or a folder with {AUDIT_FILE} in it; a table of "
