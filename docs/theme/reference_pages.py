@@ -40,7 +40,7 @@ MORE = {
     "numbers": ["moments", "intervals", "pooling", "ranking", "neighbours", "draws", "correlation", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],
-    "engines": ["base", "work"],
+    "engines": ["base", "work", "pairs", "texts"],
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [

@@ -15,6 +15,9 @@ from poolscope.connectors.door import read_index as read_index
 from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.encoders.endpoint import Endpoint as Endpoint
+from poolscope.engines import encode_with as encode_with
+from poolscope.engines import make_engine as make_engine
+from poolscope.engines import measure_with as measure_with
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
 from poolscope.evaluation.layers import best_layer as best_layer

@@ -27,6 +27,8 @@ from poolscope.files import current_file, refuse_special, text_of
 from poolscope.metrics.tokens.moments import load_state, read_header
 from poolscope.repairs.vectors import open_arrays
 from poolscope.results import Result
+from poolscope.stores.objects import fetched
+from poolscope.stores.remote import is_remote
 from poolscope.stores.store import LABELS, MANIFEST, Store
 from poolscope.texts import Texts
 from poolscope.texts.records import ReadReport, shorten
@@ -98,7 +100,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or path == "":
         raise InputError(f"path: received {shorten(path)}; allowed: the name of a file or folder. Pass one.")
-    target = Path(path)
+    target = fetched(path) if is_remote(path) else Path(path)
     if not exists(target):
         raise InputError(f"{shorten(str(path))}: there is no such file or folder. Name what poolscope wrote.")
     if not target.is_dir():

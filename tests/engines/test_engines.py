@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from command_line import run
 from engine_data import SHARD_TEXTS, DyingJob, SquareJob, corpus, write_vectors
+from poolscope import length_report, open_clouds, socm, token_statistics, worst_pairs
 from poolscope.encoders import as_encoder
-from poolscope.engines import encode_with, make_engine, measure_with
+from poolscope.engines import (
+    encode_with,
+    make_engine,
+    measure_with,
+    measured_with,
+    socm_with,
+    tokens_of_texts,
+    tokens_with,
+    worst_with,
+)
 from poolscope.engines.base import in_order
 from poolscope.errors import InputError, ModelError, PoolscopeError
 from poolscope.metrics.base import METRICS
+from poolscope.metrics.length.mechanism import measure_texts
+from poolscope.metrics.socm import parts, selection
 from poolscope.stores.store import Store
-from poolscope.stores.writer import begin_store, encode_to_store
+from poolscope.stores.writer import begin_store, describe, encode_to_store
 from result_data import same_but_for_time
 from store_fakes import contents
 
@@ -35,6 +49,127 @@ def test_processes_write_and_measure_what_one_process_does(tmp_path):
     whole = METRICS["profile"].in_parts(Store.open(tmp_path / "one").shards())
     assert same_but_for_time(measure_with(engine, "profile", tmp_path / "two"), whole)
     assert encode_with(engine, encoder, texts, tmp_path / "two", shard_texts=SHARD_TEXTS).reused == 60
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A table of word vectors and a store of 60 texts with labels, in six shards."""
+    folder = tmp_path_factory.mktemp("stored")
+    model = write_vectors(folder / "vectors.txt")
+    labelled = replace(corpus(60), labels=tuple("ab"[k % 2] for k in range(60)))
+    encode_to_store(as_encoder(model), labelled, folder / "store", shard_texts=SHARD_TEXTS)
+    return model, labelled, folder / "store"
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """So few pairs and texts a part that these texts have several; workers are processes of their own, and do not see
+    this, so that only engines of this process are used with it.
+    """
+    for module in (selection, parts):
+        monkeypatch.setattr(module, "TILE_TEXTS", 16)
+    monkeypatch.setattr(selection, "PART_PAIRS", 50)
+
+
+@pytest.mark.parametrize("choice", [{}, {"pairs": 300}, {"neighbours": 3}, {"pairs": [(0, 1), (5, 3), (5, 3)]}])
+@pytest.mark.parametrize("keep", [5_000_000, 0])
+def test_socm_in_parts_is_that_of_one_pass(stored, small_parts, choice, keep):
+    clouds = open_clouds(stored[2])
+    whole, cut = socm(clouds, keep=keep, **choice), socm_with(None, stored[2], keep=keep, **choice)
+    assert (cut.count, cut.kind, cut.trace_check) == (whole.count, whole.kind, whole.trace_check)
+    for name in ("mean", "mean_distance", "covariance_distance"):
+        assert getattr(cut, name) == pytest.approx(getattr(whole, name), rel=1e-6)
+    assert (cut.interval.low, cut.interval.high) == pytest.approx((whole.interval.low, whole.interval.high), rel=1e-5)
+    assert [(pair.i, pair.j) for pair in cut.worst(3)] == [(pair.i, pair.j) for pair in whole.worst(3)]
+    assert [cut.quantile(q) for q in (0.1, 0.9)] == pytest.approx([whole.quantile(q) for q in (0.1, 0.9)], rel=2e-4)
+
+
+def test_socm_in_parts_of_two_stores(stored, small_parts, tmp_path):
+    model, texts, folder = stored
+    encode_to_store(as_encoder(model), texts[:25], tmp_path / "other", shard_texts=SHARD_TEXTS)
+    left, right = open_clouds(folder), open_clouds(tmp_path / "other")
+    whole, cut = socm(left, right), socm_with(None, folder, against=tmp_path / "other")
+    assert cut.pairs.socm == pytest.approx(whole.pairs.socm, abs=2e-6)
+    assert (cut.interval.low, cut.interval.high) == pytest.approx((whole.interval.low, whole.interval.high), rel=1e-5)
+
+
+def test_the_worst_pairs_are_found_block_by_block(stored, small_parts):
+    whole, cut = worst_pairs(open_clouds(stored[2]), 20), worst_with(None, stored[2], 20)
+    assert [(pair.i, pair.j) for pair in cut.pairs] == [(pair.i, pair.j) for pair in whole.pairs]
+    assert cut.count == whole.count
+    with pytest.raises(InputError, match="worst: received k = 9999"):
+        worst_with(None, stored[2], 9999)
+
+
+def test_processes_give_the_bytes_of_this_process(stored):
+    """SOCM of a store, and token statistics of texts: in another process, and here."""
+    model, texts, folder = stored
+    engine = make_engine("processes", workers=1)
+    first, second = (measure_with(each, "socm", folder, pairs=100) for each in (engine, "local"))
+    assert same_but_for_time(first, second)
+    first, second = (tokens_of_texts(each, as_encoder(model), texts) for each in (engine, None))
+    assert same_but_for_time(first, second)
+
+
+def test_options_of_parts_and_names_of_engines(stored):
+    first, second = (measure_with(each, "profile", stored[2], bins=[0, 20, 60]) for each in (None, "local"))
+    assert same_but_for_time(first, second)
+    assert len(first.bins) == 2
+
+
+def test_token_statistics_in_parts_are_those_of_one_pass(stored, monkeypatch):
+    model, texts, folder = stored
+    encoder = as_encoder(model)
+    for cut, whole in (
+        (tokens_with(None, folder), token_statistics(folder)),
+        (tokens_with(None, folder, by_label=True), token_statistics(folder, groups=texts.labels)),
+        (tokens_with(None, folder, max_types=9), token_statistics(folder, max_types=9)),
+        (tokens_of_texts(None, encoder, texts), token_statistics(encoder, texts.texts)),
+        (
+            tokens_of_texts(None, encoder, texts, by_label=True),
+            token_statistics(encoder, texts.texts, groups=texts.labels),
+        ),
+    ):
+        assert cut.layers[-1].estimate("within_share").value == pytest.approx(
+            whole.layers[-1].estimate("within_share").value, rel=1e-6
+        )
+        assert cut.coverage == whole.coverage
+    unlabelled = replace(texts, labels=None)
+    with pytest.raises(InputError, match="has no labels"):
+        tokens_of_texts(None, encoder, unlabelled, by_label=True)
+
+
+def test_what_length_measures_in_parts_is_that_of_one_pass(stored, monkeypatch):
+    model, texts, _ = stored
+    monkeypatch.setattr("poolscope.engines.texts.describe", lambda card, texts: describe(card, texts, shard_texts=16))
+    done = []
+    cut = measured_with(None, as_encoder(model), texts, progress=lambda count, tokens: done.append((count, tokens)))
+    whole = measure_texts(as_encoder(model), texts.texts)
+    assert [count for count, _ in done] == [16, 16, 16, 12]
+    assert sum(tokens for _, tokens in done) == whole.lengths.sum()
+    assert cut.vectors == pytest.approx(whole.vectors)
+    assert cut.lengths.tolist() == whole.lengths.tolist()
+    assert len(length_report(as_encoder(model), texts.texts, measured=cut, probes=False).profile.bins) > 0
+    with pytest.raises(InputError, match="measured: received 60 texts for 59"):
+        length_report(as_encoder(model), texts.texts[:59], measured=cut)
+
+
+def test_commands_take_an_engine(stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("POOLSCOPE_CACHE", str(tmp_path / "cache"))
+    model, texts, folder = stored
+    source = tmp_path / "texts.txt"
+    source.write_text("\n".join(texts.texts))
+    assert "40 pairs" in run("socm", folder, "--pairs", "40", "--engine", "local", "--parquet", tmp_path / "p.parquet")
+    assert "1,770 pairs" in run("socm", model, source, "--engine", "local")
+    assert "pairs evaluated" in run("socm", folder, "--worst-only", "--engine", "local")
+    assert "2 labels" in run("tokens", folder, "--engine", "local", "--group-by", "label")
+    assert "what the mean squared norm" in run("tokens", model, source, "--engine", "local")
+    assert "slope" in run("length", folder, "--engine", "local", "--bins", "0,20,40,60")
+    assert "slope" in run("length", model, source, "--engine", "local", "--no-probes", "--bins", "3")
+    with pytest.raises(InputError, match="Name edges such as"):
+        run("length", folder, "--bins", "4")
+    with pytest.raises(InputError, match="--state keeps a run of this process"):
+        run("tokens", model, source, "--engine", "local", "--state", tmp_path / "s.npz")
 
 
 def test_what_a_dead_process_had_is_done_by_another(tmp_path):

@@ -124,3 +124,16 @@ def test_few_texts_lower_k_and_one_is_an_error():
         hubs([[1.0, 0.0]])
     with pytest.raises(InputError, match="k = 0"):
         hubs(np.eye(3) + 0.1, k=0)
+
+
+def test_many_texts_are_searched_by_an_index_whose_recall_is_told(monkeypatch):
+    pytest.importorskip("faiss")
+    vectors = np.random.default_rng(3).normal(size=(400, 12))
+    exact = hubs(vectors, k=5)
+    for module in ("poolscope.metrics.hubs", "poolscope.numbers.neighbours"):
+        monkeypatch.setattr(f"{module}.APPROXIMATE_FROM", 300)
+    indexed = hubs(vectors, k=5)
+    assert exact.recall is None
+    assert indexed.recall.value >= 0.99
+    assert np.abs(indexed.occurrences - exact.occurrences).sum() <= 0.02 * exact.occurrences.sum()
+    assert np.array_equal(hubs(vectors, k=5, queries=vectors[:9]).positions, exact.positions)

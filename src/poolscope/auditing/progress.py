@@ -86,6 +86,9 @@ class Watch:
     def opened(self, phase: str) -> None:
         """A phase before the questions has begun."""
 
+    def planned(self, sentences: Sequence[str]) -> None:
+        """The corpus is large: what will be done with all texts, what with some, and what it will take."""
+
     def begin(self, model: str, texts: int, characters: int) -> None:
         """The texts are read, and encoding begins."""
 
@@ -117,6 +120,10 @@ class _Calls(Watch):
     def opened(self, phase: str) -> None:
         """Hand it on."""
         self._inner.opened(phase)
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """Hand it on."""
+        self._inner.planned(sentences)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Hand it on."""
@@ -161,6 +168,15 @@ def as_watch(progress: bool | Progress | Watch | None, asked: Asked | None, answ
     return _Calls(inner, call, asked, answered)
 
 
+class PlanOnly(Watch):
+    """A watch for where nothing is drawn: a plan is said all the same, before the hours that it takes."""
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """A line each."""
+        for sentence in sentences:
+            print(sentence, file=sys.stderr, flush=True)
+
+
 class Bar(Watch):
     """A watch that draws: on a terminal through rich, in a notebook over one line, elsewhere a line a phase."""
 
@@ -184,6 +200,11 @@ class Bar(Watch):
         """Name a phase."""
         self._phase, self._phase_began, self._key = phase, time.perf_counter(), None
         self._show()
+
+    def planned(self, sentences: Sequence[str]) -> None:
+        """Lines that stay."""
+        for sentence in sentences:
+            self._console.print(sentence)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Begin the bar."""
@@ -261,7 +282,7 @@ class Bar(Watch):
         phase, others = self.left()
         if phase is not None:
             whole = "" if others is not None else " of this"
-            parts.append(f"about {_duration(phase + (others or 0))}{whole} left")
+            parts.append(f"about {duration(phase + (others or 0))}{whole} left")
         tail = " · ".join(parts)
         return f"{short(self._phase, max(width - len(tail) - 3, 8))} · {tail}"
 
@@ -282,8 +303,15 @@ class Bar(Watch):
         return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
 
 
-def _duration(seconds: float) -> str:
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+def duration(seconds: float) -> str:
+    """A time in the unit that fits it.
+
+    >>> duration(0.2), duration(600), duration(9000)
+    ('1 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _in_notebook() -> bool:

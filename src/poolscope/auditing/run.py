@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.asking import query_notes
 from poolscope.auditing.commands import PIPE, Named
+from poolscope.auditing.plan import Whole, is_planned, make_plan, measure_whole, whole_of_store
 from poolscope.auditing.progress import ENCODING, Pace, Watch, as_watch
 from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
@@ -25,12 +28,15 @@ from poolscope.connectors import Collection, as_collection, is_index
 from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
+from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.objects import as_vector_source, is_vector_source
+from poolscope.engines import Engine, as_engine, encode_with
 from poolscope.errors import InputError
 from poolscope.results import provenance
 from poolscope.stores.answers import server_vectors
 from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_store, open_clouds
+from poolscope.stores.writer import encode_to_store
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
 from poolscope.texts.benchmarks import open_benchmark
 from poolscope.texts.groups import checked_groups, groups_of_ids, tells
@@ -55,6 +61,8 @@ def audit(
     reference: Any = None,
     trial_texts: int | None = None,
     seed: int = 0,
+    precision: float | None = None,
+    engine: Engine | str | None = None,
     cache: bool = False,
     progress: bool | Progress | Watch | None = None,
     asked: Callable[[Question], None] | None = None,
@@ -96,6 +104,13 @@ def audit(
         trials.
     seed
         Of everything that is drawn.
+    precision
+        The half-width that intervals are to have, such as 0.02. What merges (what was cut, lengths, norms, repeated
+        texts, the profile by length) is then measured on all texts, and pairs, trials and probes on as many as that
+        needs. More than 20,000 texts are planned so without being asked, for 0.02.
+    engine
+        Where texts are encoded and what merges is measured: "processes", "ray", or what `make_engine` gave. The clouds
+        are then kept in the cache, which every worker must see.
     cache
         Keep the clouds on disk, and take them from there.
     progress
@@ -127,6 +142,10 @@ def audit(
     runtime = None if vectors is None else _runtime(vectors)
     watch = as_watch(progress, asked, answered)
     encoding: dict[str, float] = {}
+    whole: Whole | None = None
+    runs = None if engine is None else as_engine(engine)
+    if precision is not None and (queries is not None or runtime is not None):
+        raise InputError("precision: received with queries or vectors, which are about all texts. Leave out one.")
     corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
     with watch if is_vector_source(model) else nullcontext():
         collection = _collection(model, texts, options, distance, reference, runtime, cache=cache, watch=watch)
@@ -135,7 +154,12 @@ def audit(
         groups = groups or _telling(collection.groups)
     else:
         with watch:
-            encoder, clouds, source, notes, encoding = _material(model, corpus, options, seed, cache, watch)
+            plans = queries is None and runtime is None
+            settings = _Settings(options, seed, cache, watch, runs, precision if plans else _NEVER)
+            encoder, clouds, source, notes, encoding, whole = _material(model, corpus, settings)
+    if whole is not None and groups is not None:
+        named_groups = checked_groups(groups, whole.plan.texts)
+        groups = [named_groups[k] for k in whole.positions]
     documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
     column = None if named is None else named.reading.get("group")
     subject = Subject(
@@ -151,6 +175,7 @@ def audit(
         trial_texts=trial_texts,
         seed=seed,
         collection=collection,
+        whole=whole,
         reference=None if reference is None else as_encoder(reference, **options),
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}, queries),
@@ -213,7 +238,9 @@ def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: 
         answers.append(question.ask(subject, answers))
         times[question.key] = time.perf_counter() - began
         watch.answered(answers[-1])
-    settings = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    settings: dict[str, Any] = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    if subject.whole is not None:
+        settings["plan"] = subject.whole.plan.to_dict()
     if subject.queries is not None:
         settings |= {"queries": subject.queries.digest, "query_prompt": subject.query_prompt}
     origin = provenance(subject.clouds, settings={**settings, "thresholds_changed": subject.thresholds.changed})
@@ -227,27 +254,79 @@ def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: 
     )
 
 
-def _material(
-    model: Any, texts: Any, options: Mapping[str, Any], seed: int, cache: bool, watch: Watch
-) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float]]:
-    """The encoder, the clouds, where the texts came from, what reading them met, and the seconds it took to encode."""
-    ready = model if isinstance(model, TokenClouds) else _opened(model)
+_NEVER = math.inf  # a precision that plans nothing: the answers are about all texts
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """How the texts are encoded."""
+
+    options: Mapping[str, Any]
+    seed: int
+    cache: bool
+    watch: Watch
+    engine: Engine | None
+    precision: float | None
+
+    @property
+    def stores(self) -> bool:
+        """Whether clouds are kept in the cache: workers of an engine must find what they write."""
+        return self.cache or self.engine is not None
+
+
+_Material = tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float], "Whole | None"]
+
+
+def _material(model: Any, texts: Any, how: _Settings) -> _Material:
+    """The encoder, the clouds, where the texts came from, what reading them met, the seconds that encoding took, and
+    what was measured on all texts, where they are many and the clouds are of a draw.
+    """
+    ready, watch = model if isinstance(model, TokenClouds) else _opened(model), how.watch
     if ready is not None and texts is None:
-        if options:
+        if how.options:
             raise InputError(
-                f"received ready clouds and the options {sorted(options)}; clouds are taken as they are. Leave the "
+                f"received ready clouds and the options {sorted(how.options)}; clouds are taken as they are. Leave the "
                 f"options out, or name a model."
             )
-        return _stored(ready), ready, _name(model) or "ready clouds", (), {}
+        return _ready(ready, model, how)
     watch.opened("reading the texts")
-    corpus = _corpus(texts, seed)
+    corpus = _corpus(texts, how.seed)
     watch.opened("opening the model")
-    encoder = as_encoder(model if ready is None else ready, **options)
+    encoder = as_encoder(model if ready is None else ready, **how.options)
+    if how.precision != _NEVER and is_planned(corpus, how.precision) and can_encode(encoder):
+        return _planned(encoder, corpus, how)
     watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
     began = time.perf_counter()
-    clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=watch.encoded)
+    write = encode_to_store if how.engine is None else partial(encode_with, how.engine)
+    settings = EncoderOptions(**how.options)
+    clouds = cached_clouds(encoder, corpus, options=settings, enabled=how.stores, progress=watch.encoded, write=write)
     seconds = {ENCODING: time.perf_counter() - began}
-    return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds
+    return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds, None
+
+
+def _ready(clouds: TokenClouds, model: Any, how: _Settings) -> _Material:
+    """Clouds as they are; of a store of many texts, or of vectors with the tokens of some, what merges is of all."""
+    source, whole = _name(model) or "ready clouds", None
+    notes: tuple[str, ...] = ()
+    if how.precision != _NEVER and isinstance(model, str | os.PathLike) and is_store(model):
+        whole, clouds = whole_of_store(model, clouds, how.precision, engine=how.engine, watch=how.watch)
+        notes = () if whole is None else whole.plan.sentences()[:2]
+    elif how.precision not in (None, _NEVER):
+        raise InputError("precision: received with ready clouds; allowed: a model and texts, or a store. Leave it out.")
+    return _stored(clouds), clouds, source, notes, {}, whole
+
+
+def _planned(encoder: TokenEncoder, corpus: Texts, how: _Settings) -> _Material:
+    """The same of a large corpus: a plan first, then all texts, and the clouds of a draw."""
+    how.watch.opened("planning, from a first batch")
+    plan = make_plan(encoder, corpus, how.precision, workers=getattr(how.engine, "workers", None) or 1)
+    how.watch.planned(plan.sentences())
+    how.watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
+    whole, clouds, seconds = measure_whole(
+        encoder, corpus, plan, options=how.options, cache=how.stores, watch=how.watch, engine=how.engine
+    )
+    notes = (*plan.sentences()[:2], *corpus.report.notes())
+    return encoder, clouds, corpus.source, notes, seconds, whole
 
 
 def _collection(

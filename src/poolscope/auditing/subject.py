@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.asking import AskedTask, Mistakes, asked_task, mistakes, on_trial
 from poolscope.auditing.commands import Named
+from poolscope.auditing.plan import Whole
 from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
@@ -62,7 +63,8 @@ class Subject:
     own runtime gave for the same texts. `queries` are those of the user, which trials and answers then use, and
     `query_prompt` what stands before each (None: what the model declares). `trial_texts` are the texts that a trial
     encodes anew (None: a share of them all), `source` and `notes` say where the texts came from, `named` how all that
-    is called on the command line. `collection`: there are vectors only, and a cloud is one of them;
+    is called on the command line. `whole`: these texts were drawn from many, and what merges was measured on all.
+    `collection`: there are vectors only, and a cloud is one of them;
     `reference` is the model that is said to have made them.
     """
 
@@ -80,6 +82,7 @@ class Subject:
     named: Named = field(default_factory=Named, repr=False)
     collection: Collection | None = None
     reference: TokenEncoder | None = None
+    whole: Whole | None = None
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -229,14 +232,15 @@ class Subject:
         """SOCM of all pairs of texts, or of a random sample where there are many; no text that repeats another."""
         texts = self.distinct
         count = len(texts) * (len(texts) - 1) // 2
+        most = MOST_PAIRS if self.whole is None else max(MOST_PAIRS, self.whole.plan.pairs)
         if len(texts) == len(self):
-            sample = None if count <= MOST_PAIRS else MOST_PAIRS
+            sample = None if count <= most else most
             return socm_reduced(self.clouds, self._reduced, pairs=sample, seed=self.seed)
-        if count <= MOST_PAIRS:
+        if count <= most:
             pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
         else:
             random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
-            i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, MOST_PAIRS))
+            i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, most))
             pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
         return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind=kind)
 

@@ -20,6 +20,7 @@ from poolscope.files import check_file, check_folder, write_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.engines import Engine
     from poolscope.results import Result
 
 SCREEN = "-"
@@ -299,6 +300,9 @@ _ENCODER_OPTIONS: dict[str, Any] = {
     "encoding": Encoding,
 }
 
+# Where the work is done, which a command takes by `engine_options`.
+_ENGINE_OPTIONS: dict[str, Any] = {"engine": EngineName, "workers": Workers, "address": Address}
+
 _UNSET: dict[Any, Any] = {
     TrustRemoteCode: False,
     AllowPickle: False,
@@ -339,6 +343,22 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
         return _gathering(command, "options", shared, run)
 
     return decorate
+
+
+def engine_options(command: Command) -> Command:
+    """Give a command --engine, --workers and --address; it receives them as one dictionary, `where`."""
+    return _gathering(command, "where", _ENGINE_OPTIONS, command)
+
+
+def open_engine(where: dict[str, Any], options: dict[str, Any]) -> Engine | None:
+    """The engine that was asked for, with a graphics device for every actor where the device is one; None for none."""
+    if not any(where.values()):
+        return None
+    from poolscope.engines import make_engine
+
+    gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
+    name = where["engine"] or ("ray" if where["address"] else "processes")
+    return make_engine(name, workers=where["workers"], address=where["address"], gpus=gpus)
 
 
 def _gathering(command: Command, name: str, shared: dict[str, Any], run: Command) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,7 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 @arguments.encoder_options()
 @arguments.reading_options()
+@arguments.engine_options
 def audit(
     model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
@@ -72,8 +74,13 @@ def audit(
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
     group: arguments.Group = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Many texts: draw as many for pairs and trials as intervals of ±X need."),
+    ] = None,
     no_cache: arguments.NoCache = False,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -106,9 +113,10 @@ def audit(
         group = group_column(texts, (reading["column"], reading["id_column"]))
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
-    settings |= {"queries": asked, "query_prompt": query_prompt}
+    settings |= {"queries": asked, "query_prompt": query_prompt, "precision": precision}
+    settings["engine"] = arguments.open_engine(where, options)
     again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
-    again |= {"vector_column": vector_column, "distance": distance, "reference": reference}
+    again |= {"precision": precision, "vector_column": vector_column, "distance": distance, "reference": reference}
     named = Named(
         without_secrets(model),
         None if texts == PIPE else texts or "",
@@ -204,23 +212,29 @@ def _run(
     settings: Mapping[str, Any],
 ) -> Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
-    from poolscope.auditing.progress import Bar
+    from poolscope.auditing.progress import Bar, PlanOnly
     from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
     from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
+    from poolscope.stores.writer import texts_for_store
 
     console = arguments.open_screen(arguments.SCREEN)  # standard error
-    watch = Bar(console) if console.is_terminal and not arguments.is_quiet() else None
+    watch = None if arguments.is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
 
     if isinstance(model, str) and is_clouds(model):
         refuse_with_clouds(model, texts, reading, options)
         return ask(model, seed=reading["seed"], progress=watch, **settings)
     labelled = {**reading, "label_column": reading["group"]}
     keep = () if settings["queries"] is None else settings["queries"].named
-    corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
-    corpus = replace(corpus, source=texts or arguments.TEXTS)
-    groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
-    return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
+    with TemporaryDirectory() as spool:
+        if texts is None or reading["limit"] or keep:
+            corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
+        else:  # a source that is too large for memory is read into a file
+            columns = {name: labelled[name] for name in ("column", "id_column", "label_column")}
+            corpus = texts_for_store(texts, Path(spool) / "texts", **columns)
+        corpus = replace(corpus, source=texts or arguments.TEXTS)
+        groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
+        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------

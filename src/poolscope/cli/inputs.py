@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from poolscope.encoders.base import Progress
     from poolscope.encoders.tokens import Vocabulary
+    from poolscope.engines import Engine
     from poolscope.texts import Queries, Texts
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
@@ -72,6 +73,41 @@ def load_described(
     clouds = open_clouds(source)
     _print_origin(clouds, cloud_notes(clouds), screen, name=source)
     return Described(clouds)
+
+
+def store_for(
+    engine: Engine,
+    source: str,
+    texts: str | None,
+    *,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    screen: Console,
+) -> str:
+    """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
+    from functools import partial
+
+    from poolscope.encoders import EncoderOptions, as_encoder
+    from poolscope.encoders.reports import cloud_notes
+    from poolscope.engines import encode_with
+    from poolscope.stores.cache import cached_store
+
+    if is_store(source):
+        refuse_with_clouds(source, texts, reading, options)
+        clouds = open_clouds(source)
+        _print_origin(clouds, cloud_notes(clouds), screen, name=source)
+        return source
+    corpus, encoder = read_corpus(texts, reading, screen=screen), as_encoder(source, **options)
+    with encoding_progress(len(corpus)) as progress:
+        write = partial(encode_with, engine)
+        store = cached_store(encoder, corpus, options=EncoderOptions(**options), progress=progress, write=write)
+    if store is None:
+        raise InputError(
+            f"{source}: cannot be kept in the cache, and an engine measures what is stored. Write a store with "
+            f"`poolscope encode MODEL TEXTS -o FOLDER`, and name its folder."
+        )
+    screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+    return store.place
 
 
 def refuse_with_clouds(source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from poolscope.clouds.vectors import Vectors
+    from poolscope.engines import Engine
     from poolscope.metrics.length.mechanism import LengthMechanism
     from poolscope.metrics.length.probes import LengthNulls
     from poolscope.metrics.length.profile import LengthProfile
@@ -35,10 +36,14 @@ _RENAME = r"Rename one of them to '\1'."
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
+@arguments.engine_options
 def length(
     model: Annotated[
         str,
-        typer.Argument(metavar="[MODEL|VECTORS]", help="Model, or a .npy, .npz or .parquet file of pooled vectors."),
+        typer.Argument(
+            metavar="[MODEL|STORE|VECTORS]",
+            help="Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
+        ),
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     bins: Annotated[
@@ -57,6 +62,7 @@ def length(
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -70,11 +76,18 @@ def length(
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
+    from poolscope.stores.store import is_store
 
     limits = read_thresholds(thresholds, threshold or ())
     screen = arguments.open_screen(json)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
-    if is_vectors(model):
+    engine = arguments.open_engine(where, options)
+    if is_store(model):
+        useless = {"TEXTS": texts, "pairs": pairs, "no_probes": None if probes else True, **options}
+        _refuse({**useless, **{name: reading[name] for name in ("column", "id_column", "limit")}}, model)
+        report = _of_store(model, engine, labels=labels, settings=settings, screen=screen)
+    elif is_vectors(model):
+        _refuse({name: value or None for name, value in where.items()}, model)
         useless = {"pairs": pairs, "limit": reading["limit"], "no_probes": None if probes else True, **options}
         _refuse(useless, model)
         columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
@@ -83,7 +96,15 @@ def length(
         corpus = read_corpus(texts, reading, screen=screen)
         search = _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
         report = _of_model(
-            model, corpus, search, labels=labels, probes=probes, settings=settings, options=options, screen=screen
+            model,
+            corpus,
+            search,
+            labels=labels,
+            probes=probes,
+            settings=settings,
+            options=options,
+            engine=engine,
+            screen=screen,
         )
     verdicts = length_verdicts(report, limits)
     print_report(report, verdicts, screen)
@@ -131,6 +152,33 @@ def _refuse(useless: Mapping[str, Any], source: str) -> None:
         raise InputError(
             f"{source} holds ready vectors, so these cannot apply: {', '.join(names)}. Leave them out, or name a model."
         )
+
+
+def _of_store(
+    folder: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Console
+) -> LengthReport:
+    """The profile of a store, shard by shard, of any number of texts."""
+    from poolscope.cli.inputs import counting_progress
+    from poolscope.engines import measure_with
+    from poolscope.metrics.length.profile import LengthProfile
+    from poolscope.metrics.length.report import LengthReport
+    from poolscope.stores.store import Store
+
+    if labels:
+        raise InputError(f"--labels: {folder} is a store, whose texts are read once. Name the model and its texts.")
+    if isinstance(settings["bins"], int):
+        raise InputError(
+            f"--bins: received {settings['bins']} quantile bins for a store, whose shards are cut into the same bins "
+            f"before all lengths are known. Name edges such as 0,50,100,200."
+        )
+    store = Store.open(folder)
+    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    with counting_progress("measuring", len(store), "texts") as progress:
+        profile = measure_with(engine, "profile", folder, progress=progress, **settings)
+    if not isinstance(profile, LengthProfile):
+        raise TypeError(f"a profile was expected, not {type(profile).__name__}")
+    note = "A store alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
+    return LengthReport(profile=profile, notes=(note,))
 
 
 def _of_vectors(
@@ -202,18 +250,26 @@ def _of_model(
     probes: bool,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
+    engine: Engine | None,
     screen: Console,
 ) -> LengthReport:
     from poolscope.cli.inputs import counting_progress
+    from poolscope.encoders import as_encoder
+    from poolscope.engines import measured_with
     from poolscope.metrics.length.report import length_report
     from poolscope.texts.groups import groups_of_ids
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
     with counting_progress("encoding", None, "tokens") as advance:
+        measured = None
+        if engine is not None:  # every text; null models and probes, of a few texts, follow in this process
+            encoder = as_encoder(model, **options)
+            measured = measured_with(engine, encoder, corpus, progress=lambda texts, tokens: advance(tokens))
         report = length_report(
             model,
             corpus.texts,
+            measured=measured,
             labels=corpus.labels if labels else None,
             pairs=pairs,
             groups=groups_of_ids(corpus.ids),

@@ -14,6 +14,7 @@ from poolscope.metrics.base import METRICS, Metric
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.engines import Engine
     from poolscope.results import Result
 
 SHOWN = 20  # rows of the table on the screen
@@ -25,6 +26,7 @@ def command(name: str) -> Callable[..., None]:
 
     @arguments.encoder_options()
     @arguments.reading_options()
+    @arguments.engine_options
     def measure(
         model: arguments.ModelOrClouds = arguments.MODEL,
         texts: arguments.Texts = None,
@@ -32,17 +34,15 @@ def command(name: str) -> Callable[..., None]:
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
         no_cache: arguments.NoCache = False,
-        engine: arguments.EngineName = None,
-        workers: arguments.Workers = None,
-        address: arguments.Address = None,
         *,
+        where: dict[str, Any],
         reading: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
 
         screen = arguments.open_screen(json)
-        where = {"name": engine, "workers": workers, "address": address}
-        result = _in_parts(metric, model, texts, {**reading, **options}, where, screen)
+        engine = arguments.open_engine(where, options)
+        result = _in_parts(metric, model, texts, {**reading, **options}, engine, screen)
         if result is None:
             result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
         _print(result, screen)
@@ -57,7 +57,7 @@ def _in_parts(
     model: str,
     texts: str | None,
     useless: Mapping[str, Any],
-    where: Mapping[str, Any],
+    engine: Engine | None,
     screen: Console,
 ) -> Result | None:
     """The metric of a store, shard by shard, whatever its size; None where it is no store, or parts do not merge."""
@@ -65,19 +65,19 @@ def _in_parts(
     from poolscope.stores.store import Store, is_store
 
     if metric.part is None or not is_store(model):
-        if any(value is not None for value in where.values()):
+        if engine is not None:
             raise InputError(
                 f"--engine: {metric.name} is measured here in one process; an engine measures a store (`poolscope "
                 f"encode -o FOLDER`) with a metric whose parts merge."
             )
         return None
-    from poolscope.engines import make_engine, measure_with
+    from poolscope.engines import measure_with
 
     refuse_with_clouds(model, texts, useless, {})
     store = Store.open(model)
     screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
     with counting_progress("measuring", len(store), "texts") as progress:
-        return measure_with(make_engine(**where), metric, model, progress=progress)
+        return measure_with(engine, metric, model, progress=progress)
 
 
 def _inputs(

@@ -10,12 +10,12 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_file
+from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.chunks import Chunks
-    from poolscope.engines import Engine
     from poolscope.stores.store import Store
     from poolscope.texts import Texts
 
@@ -104,8 +104,11 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
+@arguments.engine_options
 def encode(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store, or s3://bucket/place.")
+    ],
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     layers: Annotated[
@@ -123,12 +126,10 @@ def encode(
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
     ] = None,
-    engine: arguments.EngineName = None,
-    workers: arguments.Workers = None,
-    address: arguments.Address = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
     json: arguments.Json = None,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -145,7 +146,9 @@ def encode(
 
     settings = EncoderOptions(**options)
     chosen, part = arguments.parse_layers(layers), arguments.parse_part(shard)
-    runs = _engine(engine, workers, address, part, options)
+    runs = arguments.open_engine(where, options)
+    if runs is not None and part is not None:
+        raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
     corpus = _corpus(texts, reading, output)
     encoder = as_encoder(model, **options)
     with encoding_progress(len(corpus)) as progress:
@@ -162,27 +165,8 @@ def encode(
     notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
     _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
     if json is not None:
-        content = {"folder": str(store.folder), "model": store.card.to_dict(), "texts": store.manifest.texts}
+        content = {"folder": store.place, "model": store.card.to_dict(), "texts": store.manifest.texts}
         arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
-
-
-def _engine(
-    name: str | None,
-    workers: int | None,
-    address: str | None,
-    part: tuple[int, int] | None,
-    options: dict[str, Any],
-) -> Engine | None:
-    """The engine that was asked for, with a graphics device for every actor where the device is one."""
-    from poolscope.engines import make_engine
-    from poolscope.errors import InputError
-
-    if name is None and workers is None and address is None:
-        return None
-    if part is not None:
-        raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
-    gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
-    return make_engine(name or ("ray" if address else "processes"), workers=workers, address=address, gpus=gpus)
 
 
 def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:
@@ -205,7 +189,7 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
         _print_vectors(store, notes, screen)
         return
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
-    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
+    size = store.size()
     screen.print(
         f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
         f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
@@ -215,8 +199,8 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
         screen.print(f"  {note}", style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
-    screen.print(f"stored: {store.folder} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
-    arguments.name_next(screen, f"poolscope socm {shlex.quote(str(store.folder))}")
+    screen.print(f"stored: {store.place} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
+    arguments.name_next(screen, f"poolscope socm {shlex.quote(store.place)}")
 
 
 def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
@@ -229,9 +213,9 @@ def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
         notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
     for note in notes:
         screen.print(f"  {note}", style="dim")
-    size = sum(path.stat().st_size for path in store.folder.rglob("*") if path.is_file())
-    screen.print(f"stored: {store.folder} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
-    arguments.name_next(screen, f"poolscope profile {shlex.quote(str(store.folder))}")
+    size = store.size()
+    screen.print(f"stored: {store.place} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
+    arguments.name_next(screen, f"poolscope profile {shlex.quote(store.place)}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
+    from poolscope.engines import Engine
     from poolscope.metrics.pair import PairProjection
     from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
+Folders = tuple[str, str | None] | None
 TOO_HIGH = 1
 
 # Beyond this many pairs the default is a sample: the answer in seconds, with its interval.
@@ -37,6 +39,7 @@ THRESHOLD = 0.5
 
 @arguments.encoder_options()
 @arguments.reading_options()
+@arguments.engine_options
 def socm(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
@@ -68,6 +71,7 @@ def socm(
     fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
     no_cache: arguments.NoCache = False,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -79,27 +83,41 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
     on the embedded corpus.
     """
-    from poolscope.cli.inputs import is_clouds, load_described
+    from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
+    from poolscope.stores.store import open_clouds
     from poolscope.texts.groups import group_column
 
     screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
-    if group is None and texts is not None:
-        group = group_column(texts, (reading["column"], reading["id_column"]))
-    reading = {**reading, "label_column": group}
-    load = partial(load_described, reading=reading, options=options, cache=not no_cache, screen=screen)
-    described = load(model, texts)
-    clouds, other = described.clouds, None
-    if against is not None:
-        other = (load(against, None) if is_clouds(against) else load(model, against)).clouds
+    engine, folders = arguments.open_engine(where, options), None
+    if engine is None:
+        if group is None and texts is not None:
+            group = group_column(texts, (reading["column"], reading["id_column"]))
+        labelled = {**reading, "label_column": group}
+        load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
+        described, other = load(model, texts), None
+        if against is not None:
+            other = (load(against, None) if is_clouds(against) else load(model, against)).clouds
+    else:
+        if group is not None:
+            raise InputError(
+                f"--group: received {group!r} with --engine, whose stores keep no columns; documents are known there "
+                f"by ids like doc#3. Leave one of them out."
+            )
+        stored = partial(store_for, engine, reading=reading, options=options, screen=screen)
+        second = None if against is None else (against, None) if is_clouds(against) else (model, against)
+        folders = (stored(model, texts), None if second is None else stored(*second))
+        described = Described(open_clouds(folders[0]))
+        other = None if folders[1] is None else open_clouds(folders[1])
+    clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
     if worst_only:
-        _worst_only(clouds, top, formula, json, screen)
+        _worst_only(clouds, top, formula, json, screen, engine, folders)
         return
     choice = _choice(clouds, other, pairs, neighbours, all_pairs, screen)
     settings = {**formula, **choice, "eps": eps, "seed": reading["seed"], "top": max(top, 100)}
-    result = _compute(clouds, other, settings, parquet)
+    result = _compute(clouds, other, settings, parquet, engine, folders)
     threshold = THRESHOLD if threshold is None else threshold
     named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
     alike = None if named else _confused(described, reading["seed"])
@@ -191,24 +209,53 @@ def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str,
 
 
 def _compute(
-    clouds: TokenClouds, other: TokenClouds | None, settings: dict[str, Any], parquet: Path | None
+    clouds: TokenClouds,
+    other: TokenClouds | None,
+    settings: dict[str, Any],
+    parquet: Path | None,
+    engine: Engine | None,
+    folders: Folders,
 ) -> SocmResult:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.metrics.socm.measure import pair_count, socm, socm_table
+    from poolscope.metrics.socm.measure import KEEP_PAIRS, pair_count, socm, socm_table
 
     total = pair_count(clouds, other, pairs=settings.get("pairs"), neighbours=settings.get("neighbours"))
+    if engine is not None and parquet is not None and (total or 0) > KEEP_PAIRS:
+        raise InputError(
+            f"--parquet: {total:,} pairs are written as they come, by one process; an engine keeps {KEEP_PAIRS:,}. "
+            f"Leave out the engine, or draw fewer with --pairs."
+        )
     with counting_progress("comparing", total, "pairs") as progress:
+        if engine is not None and folders is not None:
+            from poolscope.engines import socm_with
+
+            result = socm_with(engine, folders[0], against=folders[1], progress=progress, **settings)
+            if parquet is not None:
+                result.save(parquet)
+            return result
         if parquet is None:
             return socm(clouds, other, progress=progress, **settings)
         return socm_table(clouds, parquet, other, progress=progress, **settings)
 
 
-def _worst_only(clouds: TokenClouds, top: int, formula: dict[str, Any], json: str | None, screen: Console) -> None:
+def _worst_only(
+    clouds: TokenClouds,
+    top: int,
+    formula: dict[str, Any],
+    json: str | None,
+    screen: Console,
+    engine: Engine | None,
+    folders: Folders,
+) -> None:
     from poolscope.cli.inputs import counting_progress
+    from poolscope.engines import worst_with
     from poolscope.metrics.socm.worst import worst_pairs
 
     with counting_progress("searching", None, "pairs") as progress:
-        result = worst_pairs(clouds, top, progress=progress, **formula)
+        if engine is not None and folders is not None:
+            result = worst_with(engine, folders[0], top, progress=progress, **formula)
+        else:
+            result = worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:
         put_json(result.to_dict(), json)
     _print_worst(result.pairs, screen, "highest SOCM of all pairs, which a search may tell apart")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from poolscope.capture.norms import NormLayout
+    from poolscope.engines import Engine
     from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
@@ -37,6 +38,7 @@ Measured = tuple["TokenStatistics", "NormLayout | None"]
 
 @arguments.encoder_options()
 @arguments.reading_options(labels=True)
+@arguments.engine_options
 def tokens(
     model: Annotated[
         str,
@@ -71,6 +73,7 @@ def tokens(
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figures: .html, .png, .svg.")] = None,
     *,
+    where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
@@ -93,7 +96,10 @@ def tokens(
         vocabulary=vocabulary,
         settings={"min_count": min_count, "seed": seed},
         screen=screen,
+        engine=arguments.open_engine(where, options),
     )
+    if request.engine is not None and state is not None and is_model(model):
+        raise InputError("--state keeps a run of this process; received an engine too. Leave out one of the two.")
     request.check([model, *shards] if compare is None else [model, compare])
     measured = _measure(request, model, shards, compare, state)
     for result, layout in measured:
@@ -187,6 +193,7 @@ class Request:
     vocabulary: str | None
     settings: Mapping[str, Any]
     screen: Console
+    engine: Engine | None = None
 
     def check(self, sources: Sequence[str]) -> None:
         """Refuse options that apply to none of the sources."""
@@ -216,10 +223,24 @@ class Request:
         kind = kind_of(source)
         if kind == _STATE:
             return summarise(load_state(source), **self.settings), None
+        if kind == _CLOUDS and self.engine is not None:
+            return self._on_engine(source, self.engine), None
         if kind == _CLOUDS:
             groups = _stored_labels(source) if self.group_by == LABEL else None
             return token_statistics(source, groups=groups, vocabulary=self.vocabulary, **self._choices()), None
         return self._measure_texts(source, state)
+
+    def _on_engine(self, source: str, engine: Engine) -> TokenStatistics:
+        """The statistics of a store, its shards on an engine."""
+        from poolscope.cli.inputs import counting_progress
+        from poolscope.engines import tokens_with
+        from poolscope.stores.store import Store, is_store
+
+        if not is_store(source):
+            raise InputError(f"--engine: received the cloud file {source}; allowed: a store, or a model and texts.")
+        own = {"by_label": self.group_by == LABEL, "vocabulary": self.vocabulary, **self._choices()}
+        with counting_progress("measuring", len(Store.open(source)), "texts") as progress:
+            return tokens_with(engine, source, progress=progress, **own)
 
     def _choices(self) -> dict[str, Any]:
         most = {} if self.max_types is None else {"max_types": self.max_types}
@@ -239,6 +260,12 @@ class Request:
         title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
         self.screen.print(title)
         print_notes(corpus.report.notes(), self.screen)
+        if self.engine is not None:
+            from poolscope.engines import tokens_of_texts
+
+            own = {"by_label": self.group_by == LABEL, **self._choices()}
+            with encoding_progress(len(corpus)) as progress:
+                return tokens_of_texts(self.engine, encoder, corpus, progress=progress, **own), layout
         with keeping(lambda: _kept_in(state)), encoding_progress(len(corpus)) as progress:
             result = token_statistics(
                 encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -114,6 +115,16 @@ def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iter
         while shard in held:
             yield held.pop(shard)
             shard = next(wanted, None)
+
+
+def as_engine(engine: Engine | str | None) -> Engine:
+    """An engine, or the one of a name; None is this process."""
+    return make_engine(engine) if engine is None or isinstance(engine, str) else engine
+
+
+def merged(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int], merge: Callable[[Any, Any], Any]) -> Any:
+    """What the outcomes merge to, in the order of the shards, so that every engine gives the same bytes."""
+    return functools.reduce(merge, in_order(outcomes, shards))
 
 
 def make_engine(

@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, LocalEngine, in_order
+from poolscope.engines.base import Engine, LocalEngine, as_engine, in_order
+from poolscope.engines.pairs import socm_with
+from poolscope.engines.texts import tokens_with
 from poolscope.errors import ModelError, PoolscopeError, StoreError
 from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.results import Result
+from poolscope.stores.objects import share_texts, shared_texts
+from poolscope.stores.remote import located
 from poolscope.stores.store import Store, condensed
-from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.stores.writer import (
+    absent_shards,
+    begin_store,
+    encode_to_store,
+    finish_store,
+    spans,
+    write_shard,
+)
 from poolscope.texts import Texts
-from poolscope.texts.spooled import open_spooled, save_spooled
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
@@ -41,7 +50,7 @@ class EncodeJob:
     def start(self) -> Callable[[int], Encoded]:
         """Open the encoder, the texts and the store."""
         encoder = EncoderSpec.from_dict(self.spec).open()
-        texts, store = open_spooled(self.folder), Store.open(self.folder)
+        texts, store = shared_texts(self.folder), Store.open(self.folder)
         cuts = spans(store.manifest.shard_sizes)
         return lambda shard: _encoded(store, encoder, texts[cuts[shard]], shard)
 
@@ -75,7 +84,7 @@ def _poisoned(encoder: TokenEncoder, texts: Texts, keep: str, error: Exception) 
 
 
 def encode_with(
-    engine: Engine | None,
+    engine: Engine | str | None,
     encoder: TokenEncoder,
     texts: Texts,
     folder: str | os.PathLike[str],
@@ -95,14 +104,15 @@ def encode_with(
     """
     choices: dict[str, Any] = {"options": options, "layers": layers, "shard_texts": shard_texts}
     choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite}
-    if engine is None or isinstance(engine, LocalEngine):
+    engine = as_engine(engine)
+    if isinstance(engine, LocalEngine):
         return encode_to_store(encoder, texts, folder, progress=progress, **choices)
     spec = spec_of(encoder).to_dict()
     begun = begin_store(encoder.card, texts, folder, wait=600.0, **choices)
     if begun.reused == len(begun):
         return begun
-    target = str(Path(folder).absolute())
-    save_spooled(texts, target)
+    target = located(folder)
+    share_texts(texts, target)
     absent = absent_shards(begun, texts.ids)
     reused = len(begun) - sum(begun.manifest.shard_sizes[shard] for shard in absent)
     if progress is not None and reused:
@@ -137,6 +147,7 @@ class PartJob:
     folder: str
     layer: int | None = None
     starts: tuple[int, ...] = field(default=(), repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def start(self) -> Callable[[int], Any]:
         """Open the store."""
@@ -145,11 +156,15 @@ class PartJob:
         load_extensions()
         metric, store = METRICS[self.metric], Store.open(self.folder)
         pooled = metric.needs == "vectors"
-        return lambda k: metric.part_of(store.shard(k, self.layer, pooled=pooled), self.starts[k])
+        return lambda k: metric.part_of(store.shard(k, self.layer, pooled=pooled), self.starts[k], **self.options)
+
+
+# Metrics of a store that are cut otherwise than text by text.
+_OWN: dict[str, Callable[..., Result]] = {"socm": socm_with, "tokens": tokens_with}
 
 
 def measure_with(
-    engine: Engine | None,
+    engine: Engine | str | None,
     metric: Metric | str,
     folder: str | os.PathLike[str],
     *,
@@ -157,21 +172,56 @@ def measure_with(
     progress: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Result:
-    """A metric of a finished store, its shards on an engine; the parts are merged in the order of the shards.
+    """A metric of a finished store, computed in parts on an engine, which are merged in one order.
 
-    The result is, bit for bit, the same on every engine. `progress` is called with the number of texts just done.
+    Parameters
+    ----------
+    engine
+        What `make_engine` gave, its name ("local", "processes", "ray"), or None for this process. The result is, bit
+        for bit, the same on every engine.
+    metric
+        The name of a metric whose parts merge: "socm", "tokens", "profile", "corpus", "scores", "windows", or one of
+        your own.
+    folder
+        A finished store. Every worker must see it.
+    layer
+        Which layer; None: the one that the model pools, or the only one there is.
+    progress
+        Called with the number of texts (of `socm`: pairs) just done.
+    **options
+        Of the metric: those of `socm`, of `token_statistics`, or of what finishes the parts.
+
+    Returns
+    -------
+    Result
+        What the metric returns.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from poolscope import as_encoder, encode_with, read_texts
+    >>> texts = read_texts([f"text {k} of many words" for k in range(30)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = encode_with("local", as_encoder("builtin:wordllama"), texts, folder)
+    ...     measure_with("local", "corpus", folder).texts, measure_with("local", "socm", folder, pairs=40).count
+    (30, 40)
+
     """
     row = METRICS[metric] if isinstance(metric, str) else metric
+    engine = as_engine(engine)
+    if row.name in _OWN:
+        return _OWN[row.name](engine, folder, layer=layer, progress=progress, **options)
     row.require_parts()
     store = Store.open(folder)
     if not store.manifest.complete:
         raise PoolscopeError(f"{folder}: the store is not finished. Finish it with the command that began it.")
     sizes = store.manifest.shard_sizes
     starts = tuple(span.start for span in spans(sizes))
-    job = PartJob(row.name, str(Path(folder).absolute()), layer, starts)
+    shared = {name: options.pop(name) for name in row.part_options() & options.keys()}
+    job = PartJob(row.name, located(folder), layer, starts, shared)
     merged = None
     numbers = list(range(len(sizes)))
-    for shard, part in zip(numbers, in_order((engine or LocalEngine()).run(job, numbers), numbers), strict=True):
+    for shard, part in zip(numbers, in_order(engine.run(job, numbers), numbers), strict=True):
         merged = part if merged is None else resolve(row.merge or "")(merged, part)
         if progress is not None:
             progress(sizes[shard])

@@ -56,14 +56,15 @@ class Metric:
         return result
 
     def in_parts(self, shards: Iterable[Any], **options: Any) -> Result:
-        """Measure shard by shard: `part` of each, merged and finished; `options` are those of `finish`.
+        """Measure shard by shard: `part` of each, merged and finished; `options` are those of both.
 
         One shard at a time is held, beside what was merged.
         """
         self.require_parts()
         merged, start = None, 0
+        shared = {name: options.pop(name) for name in self.part_options() & options.keys()}
         for shard in shards:
-            part = self.part_of(shard, start)
+            part = self.part_of(shard, start, **shared)
             merged = part if merged is None else resolve(self.merge or "")(merged, part)
             start += len(shard)
         return self.finished(merged, **options)
@@ -73,10 +74,17 @@ class Metric:
         if self.part is None or self.merge is None or self.finish is None:
             raise InputError(f"metric {self.name}: its parts cannot be merged. Measure all of the data in one call.")
 
-    def part_of(self, shard: Any, start: int) -> Any:
+    def part_of(self, shard: Any, start: int, **options: Any) -> Any:
         """The part of one shard, which begins at this text of the corpus; functions that do not ask are not told."""
         part = resolve(self.part or "")
-        return part(shard, start=start) if "start" in inspect.signature(part).parameters else part(shard)
+        told = {"start": start} if "start" in inspect.signature(part).parameters else {}
+        return part(shard, **told, **options)
+
+    def part_options(self) -> set[str]:
+        """Options that every part must be given, since `finish` cannot change them any more."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters = inspect.signature(resolve(self.part or "")).parameters.values()
+        return {each.name for each in parameters if each.kind is kind} - {"start"}
 
     def finished(self, merged: Any, **options: Any) -> Result:
         """The result of what was merged."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
+from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
 from poolscope.numbers.ranking import drawn_units, gaussian_like, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
@@ -39,7 +40,8 @@ class HubResult(Result):
     are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
     `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
     for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
-    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of.
+    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of. Where
+    `recall` is a number, neighbours came from an index, which found that share of the true ones.
     """
 
     k: int
@@ -55,6 +57,7 @@ class HubResult(Result):
     nearest: Index = bulk(required=True)
     nearest_cosine: Array = bulk(required=True)
     asked: int | None = None
+    recall: Estimate | None = None
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -123,7 +126,8 @@ def hubs(
     seed : int
         Of the Gaussian vectors, of the bootstrap and of the draw of texts.
     most : int
-        Of more texts that many are drawn.
+        Of more texts that many are drawn. More than 50,000 are searched by an index where the extra 'index' is
+        installed; the result then says which share of the true neighbours it found.
 
     Returns
     -------
@@ -142,7 +146,8 @@ def hubs(
     if len(unit) < 2 or k < 1:
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
     k = max(1, min(k, len(unit) - 2))
-    top, cosines = nearest_neighbours(unit, k)
+    searched = _searched(unit, k)
+    top, cosines = searched.top, searched.cosines
     asked = None if queries is None else unit_rows(queries, "queries")
     occurrences = _occurrences(unit, k, asked)
     floors = _Floors(unit, asked, k, random)
@@ -174,6 +179,7 @@ def hubs(
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _twins(texts),
         asked=None if asked is None else len(asked),
+        recall=searched.recall,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
 
@@ -235,8 +241,14 @@ def skewness(values: ArrayLike) -> float:
 
 def _occurrences(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
     """How often each text is among the k nearest of the other texts, or of queries."""
-    top = nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)
-    return np.bincount(top[0].ravel(), minlength=len(unit))
+    return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
+
+
+def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:
+    """The nearest of every text, or of queries, at once or, for many texts, in blocks or by an index."""
+    if len(unit) > APPROXIMATE_FROM:
+        return find_neighbours(unit if asked is None else asked, k, among=None if asked is None else unit)
+    return Neighbours(*(nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)))
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:

@@ -15,11 +15,11 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
@@ -37,6 +37,40 @@ LIMIT_GB = 10.0
 _ENTRY = re.compile("[0-9a-f]{40}")
 
 
+def cached_store(
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    layers: Sequence[int] | None = None,
+    options: EncoderOptions | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    write: Callable[..., Store] = encode_to_store,
+    **kept: Any,
+) -> Store | None:
+    """The entry of these texts in the cache, written if it is not there; None where that cannot be, with a warning.
+
+    `write` is what encodes, by default in this process; `kept` are choices of `encode_to_store`, such as `keep`.
+    """
+    if encoder.card.revision is None:
+        return None
+    wanted = describe(encoder.card, texts, options=options, layers=layers, **kept)
+    folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
+    limit = cache_limit()  # asked before the work is done, not after: it may be refused
+    try:
+        _remove_unusable(folder, wanted)
+        _keep_private(folder)
+        store = write(encoder, texts, folder, options=options, layers=layers, progress=progress, **kept)
+        if store.reused < len(store):
+            _keep_private(folder)
+        _note_use(store, limit)
+    except StoreError as error:
+        _warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
+        return None
+    keep("cache", "Texts that were encoded are kept in the cache: the same command does not encode them again.")
+    return store
+
+
 @overload
 def cached_clouds(
     encoder: TokenEncoder,
@@ -47,6 +81,7 @@ def cached_clouds(
     cache_dir: str | os.PathLike[str] | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
+    write: Callable[..., Store] = encode_to_store,
 ) -> TokenClouds: ...
 @overload
 def cached_clouds(
@@ -58,6 +93,7 @@ def cached_clouds(
     cache_dir: str | os.PathLike[str] | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
+    write: Callable[..., Store] = encode_to_store,
 ) -> dict[int, TokenClouds]: ...
 def cached_clouds(
     encoder: TokenEncoder,
@@ -68,6 +104,7 @@ def cached_clouds(
     cache_dir: str | os.PathLike[str] | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
+    write: Callable[..., Store] = encode_to_store,
 ) -> TokenClouds | dict[int, TokenClouds]:
     """Clouds from the cache where they are in it, otherwise encoded and put there; by layer if `layers` is given.
 
@@ -77,17 +114,10 @@ def cached_clouds(
     unlabelled = replace(texts, labels=None)  # labels change no cloud: they shall not cause a second encoding
     wanted = describe(encoder.card, unlabelled, options=options, layers=layers)
     clouds = None
-    if enabled and encoder.card.revision is not None:
-        folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
-        limit = cache_limit()  # asked before the work is done, not after: it may be refused
+    choices: dict[str, Any] = {"layers": layers, "options": options, "cache_dir": cache_dir, "progress": progress}
+    store = cached_store(encoder, unlabelled, write=write, **choices) if enabled else None
+    if store is not None:
         try:
-            _remove_unusable(folder, wanted)
-            _keep_private(folder)
-            store = encode_to_store(encoder, unlabelled, folder, options=options, layers=layers, progress=progress)
-            if store.reused < len(store):
-                _keep_private(folder)
-            _note_use(store, limit)
-            keep("cache", "Texts that were encoded are kept in the cache: the same command does not encode them again.")
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}
             for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
                 _LOG.warning(note)  # what the encoder says when it encodes, and here did not

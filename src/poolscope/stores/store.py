@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import current_file, refuse_special, text_of, write_json
 from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
+from poolscope.stores.remote import Remote, is_remote, located, open_remote
 
 FORMAT = "poolscope store 1"
 MANIFEST = "manifest.json"
@@ -148,12 +149,39 @@ class Store:
     manifest: Manifest
     reused: int = 0
     damaged: int = 0
+    remote: Remote | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Store:
-        """Look at a store, finished or not; the clouds are opened by `clouds`."""
+        """Look at a store, finished or not, in a folder or in an object store; `clouds` opens the clouds."""
+        if is_remote(folder):
+            from poolscope.stores.objects import read_remote  # which itself needs the manifest
+
+            remote = open_remote(located(folder))
+            return cls(remote.mirror, read_remote(remote), remote=remote)
         path = Path(folder)
         return cls(path, Manifest.read(path))
+
+    @property
+    def place(self) -> str:
+        """Where it lies, for people and for other processes."""
+        return str(self.folder) if self.remote is None else self.remote.address
+
+    def size(self) -> int:
+        """Bytes of all its files."""
+        if self.remote is not None:
+            return sum(self.remote.names().values())
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file of the store is there, by its name."""
+        if self.remote is None:
+            return path.exists()
+        return path.relative_to(self.folder).as_posix() in self.remote.names()
+
+    def at_hand(self, path: Path) -> Path:
+        """A file of the store on this machine."""
+        return path if self.remote is None else self.remote.fetch(path.relative_to(self.folder).as_posix())
 
     def __len__(self) -> int:
         return sum(self.manifest.shard_sizes)
@@ -172,6 +200,7 @@ class Store:
 
         path = current_file(self.folder, LABELS)
         try:
+            path = self.at_hand(path)
             with reading(path, self.remedy("Repair")):
                 refuse_special(path, StoreError)
                 labels: list[Any] = parquet.read_table(path).column("label").to_pylist()
@@ -211,17 +240,23 @@ class Store:
             return False
 
     def is_whole(self, shard: int, ids: Sequence[str]) -> bool:
-        """Whether all layers of a shard are there, hold exactly these texts, and agree with all their digests."""
+        """Whether all layers of a shard are there, hold exactly these texts, and agree with all their digests.
+
+        In an object store, which guards its objects itself, that they are there.
+        """
+        if self.remote is not None:
+            return self.is_there(shard)
         return all(_holds(path, held) for path, held in self.files_of(shard, ids).items())
 
     def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
         """Whether a file of a shard is there and is not what it should be."""
-        return any(path.exists() and not _holds(path, held) for path, held in self.files_of(shard, ids).items())
+        files = self.files_of(shard, ids) if self.remote is None else {}
+        return any(path.exists() and not _holds(path, held) for path, held in files.items())
 
     def is_there(self, shard: int) -> bool:
         """Whether a shard was written: its files appear whole, so that their names are enough."""
         path = self.shard_path if self.manifest.keep == "tokens" else self.vectors_path
-        return all(path(layer, shard).exists() for layer in self.manifest.keys)
+        return all(self.holds(path(layer, shard)) for layer in self.manifest.keys)
 
     def clouds(self, layer: int | None = None, *, allow_partial: bool = False) -> TokenClouds:
         """The clouds of one layer, memory-mapped; None: the layer that the model pools, or the only one.
@@ -230,7 +265,7 @@ class Store:
         """
         key = self._key(layer)
         if not self.manifest.complete and not allow_partial:
-            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
+            raise StoreError(f"{self.place}: {self._progress()} {self.remedy('Finish')}")
         if self.manifest.keep != "tokens" and self.manifest.sample is None:
             raise StoreError(
                 f"{self.folder}: keeps {self.manifest.keep} and no tokens, and token clouds were asked for. Encode "
@@ -238,7 +273,7 @@ class Store:
             )
         parts = list(self._parts(key, allow_partial=allow_partial))
         if not parts:
-            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Begin')}")
+            raise StoreError(f"{self.place}: {self._progress()} {self.remedy('Begin')}")
         texts = {name: value for name, value in self.manifest.texts.items() if name != "labels"}
         clouds = TokenClouds.concatenate(parts)
         if self.manifest.keep != "tokens":
@@ -251,7 +286,7 @@ class Store:
         pooled: vectors in any case, as the model pools.
         """
         if not self.manifest.complete:
-            raise StoreError(f"{self.folder}: {self._progress()} {self.remedy('Finish')}")
+            raise StoreError(f"{self.place}: {self._progress()} {self.remedy('Finish')}")
         yield from (self.shard(k, layer, pooled=pooled) for k in range(len(self.manifest.shard_sizes)))
 
     def shard(self, number: int, layer: int | None = None, *, pooled: bool = False) -> TokenClouds | Vectors:
@@ -282,7 +317,7 @@ class Store:
 
     def _vectors(self, path: Path, size: int) -> Vectors:
         try:
-            held = open_vectors(path)
+            held = open_vectors(self.at_hand(path))
         except (PoolscopeError, FileNotFoundError) as error:
             raise self._damaged(path, error) from error
         if len(held) != size:
@@ -292,16 +327,16 @@ class Store:
     def _parts(self, key: int, *, allow_partial: bool) -> Iterator[TokenClouds]:
         for shard, size in enumerate(self.manifest.shard_sizes):
             path = self.shard_path(key, shard)
-            if self.manifest.keep != "tokens" and not path.exists():
+            if self.manifest.keep != "tokens" and not self.holds(path):
                 continue  # none of its texts is among those that were drawn
-            if allow_partial and not path.exists():
+            if allow_partial and not self.holds(path):
                 return
             yield self._clouds(path, size if self.manifest.keep == "tokens" else None)
 
     def _clouds(self, path: Path, size: int | None) -> TokenClouds:
         try:
-            clouds = TokenClouds.open(path)
-        except (PoolscopeError, pa.ArrowException, ValueError) as error:
+            clouds = TokenClouds.open(self.at_hand(path))
+        except (PoolscopeError, pa.ArrowException, ValueError, FileNotFoundError) as error:
             raise self._damaged(path, error) from error
         if size is not None and len(clouds) != size:
             raise self._damaged(path, f"{len(clouds)} texts where {size} belong")
@@ -342,7 +377,7 @@ class Store:
     def remedy(self, verb: str) -> str:
         """The command that mends, finishes or begins the store."""
         return (
-            f"{verb} it with the command that began it, `poolscope encode MODEL TEXTS -o {self.folder}` "
+            f"{verb} it with the command that began it, `poolscope encode MODEL TEXTS -o {self.place}` "
             f"(model {self.manifest.model['name']}, texts {self.manifest.texts['source']})."
         )
 
@@ -352,7 +387,7 @@ class Store:
 
 def card_of(model: Mapping[str, Any]) -> ModelCard:
     """The card that a manifest keeps of a model."""
-    known = {field.name for field in fields(ModelCard)}
+    known = {part.name for part in fields(ModelCard)}
     values = {name: value for name, value in model.items() if name in known}
     return ModelCard(**{**values, "pooling": tuple(values["pooling"]), "after": tuple(values["after"])})
 
@@ -405,9 +440,9 @@ def condensed(clouds: TokenClouds, keep: str) -> Vectors:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is the folder of a store (finished or not)."""
+    """Whether a path is the folder of a store (finished or not), or the address of one in an object store."""
     try:
-        Manifest.read(Path(path))
+        Store.open(path)
     except StoreError:
         return False
     return True
@@ -424,7 +459,8 @@ def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> To
     Parameters
     ----------
     path
-        The folder of a store (`poolscope encode -o FOLDER`) or a file that `TokenClouds.save` wrote.
+        The folder of a store (`poolscope encode -o FOLDER`), its address in an object store, or a file that
+        `TokenClouds.save` wrote.
     layer
         Which layer of a store; None: the one that the model pools, or the only one there is.
 
@@ -442,7 +478,7 @@ def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> To
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
 
     """
-    if Path(path).is_dir():
+    if is_remote(path) or Path(path).is_dir():
         return open_store(path, layer=layer)
     if layer is not None:
         raise InputError(

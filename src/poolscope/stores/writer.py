@@ -20,17 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.files import atomic_path, finish_replacing, is_replacing, remove_leftovers, replace_files
+from poolscope.files import finish_replacing, is_replacing, remove_leftovers, replace_files
 from poolscope.interrupts import keeping
 from poolscope.locks import StoreBusyError, folder_lock, writing
 from poolscope.numbers.draws import marks_of
+from poolscope.stores.objects import begin_remote, finish_remote, write_labels
+from poolscope.stores.remote import is_remote, located, open_remote
 from poolscope.stores.store import (
     KEEP,
     LABELS,
@@ -123,10 +124,12 @@ def begin_store(
     already, `reused` is the number of its texts. One that will replace another is made in a hidden folder inside it, to
     which `finish_store` gives its place.
     """
-    target = Path(folder)
     wanted = describe(
         card, texts, options=options, layers=layers, shard_texts=shard_texts, keep=keep, keep_tokens=keep_tokens
     )
+    if is_remote(folder):
+        return begin_remote(open_remote(located(folder)), wanted, texts, explicit_shards=shard_texts is not None)
+    target = Path(folder)
     explicit = shard_texts is not None
     stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
     if stored is not None and stored.complete and not is_replacing(target):
@@ -162,6 +165,10 @@ def write_shard(
             if drawn:
                 encoded[layer].select(drawn).save(store.shard_path(layer, shard))
             save_vectors(condensed(encoded[layer], manifest.keep), store.vectors_path(layer, shard))
+        if store.remote is not None:
+            # that of the vectors comes last: where it is there, the tokens of its draw are, too
+            for path in sorted(store.files_of(shard, texts.ids)):
+                store.remote.send(path)
 
 
 def finish_store(store: Store) -> Store:
@@ -169,6 +176,9 @@ def finish_store(store: Store) -> Store:
 
     One that replaces another is then put in its place.
     """
+    if store.remote is not None:
+        _remove_claims(store.folder)
+        return finish_remote(store, store.remote)
     if store.folder.name != NEXT:
         return _marked(store)
     folder = store.folder.parent
@@ -363,10 +373,7 @@ def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> S
         manifest.write(folder)
     store = Store(folder, manifest)
     if not store.has_labels(texts.labels):
-        from pyarrow import parquet
-
-        with atomic_path(folder / LABELS) as temporary:
-            parquet.write_table(pa.table({"id": texts.ids, "label": texts.labels}), temporary)
+        write_labels(folder, texts)
     return store
 
 
@@ -379,7 +386,7 @@ def absent_shards(store: Store, ids: Sequence[str]) -> list[int]:
 def _kept(store: Store) -> str:
     """What is kept of a store whose filling is interrupted."""
     beside = store.folder.name == NEXT
-    folder = store.folder.parent if beside else store.folder
+    folder = store.folder.parent if beside else store.place
     before = " The store before it stands until the new one is whole." if beside else ""
     return (
         f"{store.stored():,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
@@ -456,8 +463,8 @@ def texts_for_store(source: object, folder: str | os.PathLike[str], **columns: A
     """
     if not _is_large(source):
         return read_texts(source, **columns)
-    target = Path(folder)
-    if not (target / MANIFEST).exists():
+    target = open_remote(located(folder)).mirror if is_remote(folder) else Path(folder)
+    if not is_remote(folder) and not (target / MANIFEST).exists():
         _refuse_foreign(target)
     with folder_lock(target, f"{SPOOLED}.lock", wait=_WAIT), writing(target):
         return spool_texts(source, target, **columns)

@@ -61,6 +61,8 @@ def answer(subject: Subject) -> Answer:
     tables = {"hubs": _hub_table(subject, counted), "duplicates": _group_table(subject, counted)}
     # Equal texts are looked for among all, hubs perhaps in a draw of them.
     equal = _texts_in(counted.twins) / len(subject)
+    if subject.whole is not None:  # few of the pairs of equal texts are both among those that were drawn
+        equal = max(equal, subject.whole.corpus.repeated.value or 0.0)
     numbers = {**_numbers(counted), "equal_texts": equal}
     if len(subject) < _LEAST_TEXTS:
         few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
@@ -69,6 +71,10 @@ def answer(subject: Subject) -> Answer:
     verdict = judge(counted, limits, equal=equal)
     hubby = verdict.at_least("watch")
     verdict = replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted)))
+    if subject.whole is not None and subject.whole.corpus.repeated.value is not None:
+        whole = subject.whole.corpus
+        note = f"Of all {whole.texts:,} texts {whole.repeated.value:.2%} equal an earlier one but for case and blanks."
+        verdict = replace(verdict, evidence=(note, *verdict.evidence))
     if subject.asked is not None:
         missed = _never_found(subject, subject.asked)
         tables["never_found"], numbers["never_found"] = missed, len(missed)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
+from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
@@ -50,8 +51,6 @@ THRESHOLDS: tuple[Threshold, ...] = (
 
 # Share of the rise that whole texts may exceed plain averages by, where averaging is said to explain it.
 NEGLIGIBLE_EXCESS = 0.25
-# Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
-_LONG, _QUANTILE_BINS = 100, 5
 # Texts whose sentences are encoded in an audit.
 _SHIFT_TEXTS = 80
 _ADVICE = {
@@ -142,12 +141,16 @@ def answer(subject: Subject) -> Answer:
     if subject.lengths is None:
         return unchecked("long", "these are vectors, and how long their texts are is not known: name the texts too")
     thresholds, lengths = subject.thresholds, subject.lengths[distinct]
-    profile = length_profile(
-        subject.raw_vectors[distinct],
-        lengths,
-        bins=None if np.quantile(lengths, 0.9) >= _LONG else _QUANTILE_BINS,
-        seed=subject.seed,
-        unit=subject.length_unit,
+    profile = (
+        subject.whole.profile
+        if subject.whole is not None
+        else length_profile(
+            subject.raw_vectors[distinct],
+            lengths,
+            bins=None if np.quantile(lengths, 0.9) >= LONG else QUANTILE_BINS,
+            seed=subject.seed,
+            unit=subject.length_unit,
+        )
     )
     if profile.slope.value is None:
         return unchecked("long", "all texts are of about one length, or too few to part by length")
@@ -155,7 +158,8 @@ def answer(subject: Subject) -> Answer:
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     shift = _shift(subject) if rises else None
     verdict = judge(profile, thresholds, shift=shift, trials=trials)
-    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.repeats()))
+    repeats = subject.repeats() if subject.whole is None else (f"The profile is of all {profile.texts:,} texts.",)
+    verdict = replace(verdict, evidence=(*verdict.evidence, *repeats))
     numbers: dict[str, Any] = {
         "length_slope": profile.slope.value,
         **_rise(profile),

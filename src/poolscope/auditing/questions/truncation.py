@@ -43,19 +43,23 @@ def answer(subject: Subject) -> Answer:
         return unchecked(
             "truncation", "the vectors were made elsewhere, and clouds do not tell what was cut off before"
         )
-    report = truncation_report(subject.clouds)
+    drawn = report = truncation_report(subject.clouds)
     interval = _population(subject) if report.cut_texts else None
+    notes = _limit_notes(subject)
+    if subject.whole is not None:  # counted over all texts; which became equal is known of those that were drawn
+        report, interval = subject.whole.truncation(report), None
+        notes = (*notes, f"Counted over all {report.texts:,} texts; equal ones among the {drawn.texts:,} drawn.")
     lengths, cut, limit = subject.clouds.lengths, subject.clouds.truncated, subject.pooling_report.max_length
     few = carriers(cut, lengths + cut)
     return Answer(
         "truncation",
-        judge(report, subject.thresholds, interval, few=few, ids=subject.ids, notes=_limit_notes(subject)),
+        judge(report, subject.thresholds, interval, twins=_twins(drawn), few=few, ids=subject.ids, notes=notes),
         {
             "share_cut": report.share_lost,
             "share_cut_interval": interval,
             "share_cut_without_few": None if few is None else few.without,
             "texts_cut": report.cut_texts / report.texts,
-            "truncation_twins": _twins(report),
+            "truncation_twins": _twins(drawn),
         },
         Action(
             "re-chunk",
@@ -65,7 +69,7 @@ def answer(subject: Subject) -> Answer:
             f"encode {report.tokens_lost:,} more tokens "
             f"({report.tokens_lost / max(report.tokens_kept, 1):.0%} of what was encoded); no new model",
         ),
-        tables={"truncation": _table(subject, report)},
+        tables={"truncation": _table(subject, drawn)},
         draw={"truncation": lambda: lengths_figure(lengths, cut, limit)},
     )
 
@@ -75,6 +79,7 @@ def judge(
     limits: Thresholds,
     interval: Interval | None = None,
     *,
+    twins: float | None = None,
     few: Carriers | None = None,
     ids: Sequence[str] = (),
     notes: tuple[str, ...] = (),
@@ -82,8 +87,9 @@ def judge(
     """The level goes by what was cut of these texts, which is counted; the interval is for others like them.
 
     Where `few` texts, named by `ids`, hold most of it and the level is lower without them, it is `watch` at most.
+    `twins` is the share of texts that became equal, where that is not known of all.
     """
-    judged, twins = limits.count("cut", report.share_lost), _twins(report)
+    judged, twins = limits.count("cut", report.share_lost), _twins(report) if twins is None else twins
     if few is not None and limits.count("cut", few.without).level != judged.level:
         judged = replace(judged, level="watch", basis="few texts")
     if twins and twins >= limits["twins_repair"]:

@@ -17,6 +17,8 @@ from poolscope.results import cells
 Index = NDArray[np.int64]
 
 # Mean cosines of fewer texts say little: 20 texts are 190 pairs.
+# Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
+LONG, QUANTILE_BINS = 100, 5
 MIN_TEXTS = 20
 _MOST_BINS = 20
 _WIDTHS = (1, 2, 4, 5, 10)  # times 50, 500, 5000, …

@@ -7,7 +7,7 @@ shrinks, so both stand beside the bound, and the result says where the bound fai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,24 @@ class MeasuredTexts:
     words: Array | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
     pooling_notes: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were read."""
+        return int(self.lengths.sum())
+
+    def joined(self, other: MeasuredTexts) -> MeasuredTexts:
+        """These texts and, after them, those of another pass of the same model."""
+        names = ("vectors", "lengths", "truncated", "spread", "mean_square")
+        columns: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        attention, words = None, None
+        if self.attention is not None and other.attention is not None:
+            both = [[getattr(part, each.name) for each in fields(part)] for part in (self.attention, other.attention)]
+            attention = AttentionNumbers(*(np.concatenate(column) for column in zip(*both, strict=True)))
+        if self.words is not None and other.words is not None:
+            words = np.concatenate([self.words, other.words])
+        notes = tuple(dict.fromkeys((*self.notes, *other.notes)))
+        return replace(self, **columns, attention=attention, words=words, notes=notes)
 
 
 def measure_texts(

@@ -95,6 +95,7 @@ def length_report(
     min_texts: int = MIN_TEXTS,
     probes: bool = True,
     seed: int = 0,
+    measured: MeasuredTexts | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> LengthReport:
@@ -124,6 +125,8 @@ def length_report(
         Whether to measure null models, cut, repeated and joined texts, and the change of subject.
     seed
         Of everything that is drawn.
+    measured
+        What `measure_texts` gave for these texts, on another machine for instance; they are then not encoded again.
     progress
         Called with the numbers of texts and tokens as they are encoded.
     **options
@@ -146,7 +149,9 @@ def length_report(
     """
     texts = check_texts(texts)
     encoder = as_encoder(model, **options)
-    measured = measure_texts(encoder, texts, progress=progress)
+    measured = measure_texts(encoder, texts, progress=progress) if measured is None else measured
+    if len(measured.lengths) != len(texts):
+        raise InputError(f"measured: received {len(measured.lengths)} texts for {len(texts)}; measure the same texts.")
     settings: dict[str, Any] = {"bins": bins, "min_texts": min_texts, "seed": seed}
     profile = length_profile(measured.vectors, measured.lengths, **settings)
     parts: dict[str, Any] = {}

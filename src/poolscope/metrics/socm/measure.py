@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
-from poolscope.metrics.socm.result import PAIR_SCHEMA, Largest, LogHistogram, PairColumns, SocmResult, TraceCheck
+from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     AllPairs,
@@ -27,15 +27,13 @@ from poolscope.metrics.socm.selection import (
     nearest,
     sampled,
 )
+from poolscope.metrics.socm.tally import PairTally, TallyOptions, tallied
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
     Estimate,
-    Interval,
     RegressionEstimate,
     corpus_interval,
-    dyadic_interval,
-    jackknife_interval,
     regression_estimate,
 )
 from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
@@ -43,6 +41,7 @@ from poolscope.results import provenance, with_provenance
 
 Array = NDArray[np.float64]
 Corpus = tuple[TokenClouds, TextMoments]
+InParts = Callable[[PairSelection, TallyOptions], PairTally]
 
 # Pairs kept in memory (40 bytes each) before the result falls back to a histogram and the worst pairs.
 KEEP_PAIRS = 5_000_000
@@ -167,6 +166,11 @@ def socm_reduced(clouds: TokenClouds, reduced: tuple[ReducedCache, ReducedCache]
     return _with_options(clouds, None, options, reduced=reduced)
 
 
+def socm_in_parts(clouds: TokenClouds, other: TokenClouds | None, in_parts: InParts, **options: Any) -> SocmResult:
+    """`socm` for who has the pairs tallied elsewhere: `in_parts` gives the merged tally of a selection."""
+    return _with_options(clouds, other, options, in_parts=in_parts)
+
+
 def pair_count(
     clouds: TokenClouds, other: TokenClouds | None = None, *, pairs: Any = None, neighbours: int | None = None
 ) -> int | None:
@@ -197,6 +201,7 @@ def _measure(
     progress: Callable[[int], None] | None = None,
     path: str | os.PathLike[str] | None = None,
     reduced: tuple[ReducedCache, ReducedCache] | None = None,
+    in_parts: InParts | None = None,
 ) -> SocmResult:
     top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
@@ -210,30 +215,27 @@ def _measure(
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
     settings |= {"seed": seed if drawn else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
-    tally = _Tally(selection, top=top, keep=selection.count <= keep, positive=not formula.eps)
+    wanted = TallyOptions(formula, top, keep=selection.count <= keep)
     with _table_writer(path, origin) as write:
-        for numbers, distances in selection.distances(eps=formula.eps):
-            covariance_distance = formula.covariance_distance(distances.bures, distances.trace_sum)
-            score = formula.score(distances.mean_distance, covariance_distance)
-            columns = PairColumns(distances.i, distances.j, distances.mean_distance, covariance_distance, score)
-            tally.add(numbers, columns, distances.overlap)
-            write(columns)
-            if progress is not None:
-                progress(len(distances))
-    kept, count = tally.columns(), selection.count
+        if in_parts is None:
+            tally = tallied(selection, selection.distances(eps=formula.eps), wanted, write, progress)
+        else:
+            tally = in_parts(selection, wanted)
+    kept, overlap = tally.columns(selection)
+    count = selection.count
     return SocmResult(
         kind=selection.kind,
         count=count,
-        estimate=Estimate(tally.total / count, tally.interval()),
+        estimate=Estimate(tally.total / count, tally.interval(selection, kept, positive=not formula.eps)),
         corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
-        regression=_regression(kept, tally.overlap, corpora) if kept is not None and drawn else None,
+        regression=_regression(kept, overlap, corpora) if kept is not None and drawn else None,
         mean_distance=tally.total_mean_distance / count,
         covariance_distance=tally.total_covariance_distance / count,
         trace_check=trace_check,
         provenance=origin,
         pairs=kept,
-        top=tally.worst().described(clouds, right),
-        distribution=tally.distribution if kept is None else None,
+        top=tally.worst(kept).described(clouds, right),
+        distribution=tally.distribution,
         left=clouds,
         right=right,
     )
@@ -256,62 +258,6 @@ class _Corpora:
     def whole(self) -> tuple[Corpus, Corpus]:
         corpora = [(clouds, text_moments(clouds)) for clouds in self.distinct]
         return corpora[0], corpora[-1]
-
-
-class _Tally:
-    """Everything that is added up while the distances stream by."""
-
-    def __init__(self, selection: PairSelection, *, top: int, keep: bool, positive: bool) -> None:
-        self._selection, self._positive = selection, positive
-        self._crossed = selection.left is not selection.right
-        # A list of pairs is in memory anyway, and its interval needs the values.
-        self._keep = keep or isinstance(selection, ListedPairs)
-        self._kept = np.empty((4, selection.count if self._keep else 0))
-        self._largest = Largest(top)
-        self.distribution = LogHistogram()
-        self.total = self.total_mean_distance = self.total_covariance_distance = 0.0
-        self._listed = isinstance(selection, ListedPairs)  # its interval comes from its values, not from sums by text
-        sizes = (len(selection.left), len(selection.right) if self._crossed else 0)
-        self._sums = [np.zeros(0 if self._listed else size) for size in sizes]
-
-    def add(self, numbers: NDArray[np.int64], columns: PairColumns, overlap: Array) -> None:
-        self.total += float(columns.socm.sum())
-        self.total_mean_distance += float(columns.mean_distance.sum())
-        self.total_covariance_distance += float(columns.covariance_distance.sum())
-        if not self._listed:
-            left, right = self._sums[0], self._sums[1 if self._crossed else 0]
-            left += np.bincount(columns.i, columns.socm, minlength=len(left))
-            right += np.bincount(columns.j, columns.socm, minlength=len(right))
-        distances = (columns.mean_distance, columns.covariance_distance)
-        if self._keep:
-            self._kept[:, numbers] = *distances, columns.socm, overlap
-        else:
-            self.distribution.add(columns.socm)
-            self._largest.add(columns.socm, columns.i, columns.j, *distances)
-
-    def columns(self) -> PairColumns | None:
-        return PairColumns(*self._selection.indices(), *self._kept[:3]) if self._keep else None
-
-    @property
-    def overlap(self) -> Array:
-        """The overlap tr Σ₁Σ₂ of the kept pairs."""
-        return np.asarray(self._kept[3])
-
-    def worst(self) -> PairColumns:
-        kept = self.columns()
-        return self._largest.pairs() if kept is None else kept.ranked(self._largest.size)
-
-    def interval(self) -> Interval | None:
-        """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""
-        selection, count = self._selection, self._selection.count
-        if isinstance(selection, ListedPairs):
-            indices = selection.indices()
-            return dyadic_interval(self._kept[2], *indices, crossed=self._crossed, positive=self._positive)
-        if self._crossed:
-            sums, each = self._sums, [len(selection.right), len(selection.left)]
-        else:
-            sums, each = self._sums[:1], [len(selection.left) - 1]
-        return jackknife_interval(sums, each, self.total, count, positive=self._positive)
 
 
 def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,9 @@ from poolscope.numbers.moments import TextMoments
 from poolscope.numbers.neighbours import find_neighbours
 
 Index = NDArray[np.int64]
+
+# A part of all pairs is a block of so many texts with another; of a list of pairs, so many of them.
+TILE_TEXTS, PART_PAIRS = 1024, 4096
 
 
 class PairSelection(Protocol):
@@ -45,6 +48,15 @@ class PairSelection(Protocol):
         """i and j of every pair, by number."""
         ...
 
+    @property
+    def parts(self) -> int:
+        """Into how many parts the pairs are cut, by themselves alone: the same on every machine."""
+        ...
+
+    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        """`distances` of one part."""
+        ...
+
 
 @dataclass(frozen=True)
 class AllPairs:
@@ -69,6 +81,16 @@ class AllPairs:
         i, j = np.triu_indices(len(self.left), 1)
         return i, j
 
+    @property
+    def parts(self) -> int:
+        blocks = -(-len(self.left) // TILE_TEXTS)
+        return blocks * (blocks + 1) // 2
+
+    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        rows, columns = np.triu_indices(-(-len(self.left) // TILE_TEXTS))
+        for piece in _tile(self.left, self.left, int(rows[part]), int(columns[part]), eps):
+            yield piece.i * (2 * len(self.left) - piece.i - 3) // 2 + piece.j - 1, piece
+
 
 @dataclass(frozen=True)
 class CrossedPairs:
@@ -90,6 +112,15 @@ class CrossedPairs:
         i, j = np.divmod(np.arange(self.count), len(self.right))
         return i, j
 
+    @property
+    def parts(self) -> int:
+        return -(-len(self.left) // TILE_TEXTS) * -(-len(self.right) // TILE_TEXTS)
+
+    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        row, column = divmod(part, -(-len(self.right) // TILE_TEXTS))
+        for piece in _tile(self.left, self.right, row, column, eps):
+            yield piece.i * len(self.right) + piece.j, piece
+
 
 @dataclass(frozen=True)
 class ListedPairs:
@@ -110,6 +141,27 @@ class ListedPairs:
 
     def indices(self) -> tuple[Index, Index]:
         return self.pairs[:, 0], self.pairs[:, 1]
+
+    @property
+    def parts(self) -> int:
+        return -(-self.count // PART_PAIRS)
+
+    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        start = part * PART_PAIRS
+        own = self.pairs[start : start + PART_PAIRS]
+        for rows, piece in given_pairs(self.left, own, self.right, eps=eps, caches=self.reduced):
+            yield start + rows, piece
+
+
+def _tile(left: TokenClouds, right: TokenClouds, row: int, column: int, eps: float) -> Iterator[Distances]:
+    """The pairs of one block of texts with another; within one corpus a block with itself gives i < j alone."""
+    starts = row * TILE_TEXTS, column * TILE_TEXTS
+    blocks = [clouds[start : start + TILE_TEXTS] for clouds, start in zip((left, right), starts, strict=True)]
+    other = None if left is right and row == column else blocks[1]
+    if other is None and len(blocks[0]) < 2:
+        return
+    for piece in all_pairs(blocks[0], other, eps=eps):
+        yield replace(piece, i=piece.i + starts[0], j=piece.j + starts[1])
 
 
 def listed(left: TokenClouds, right: TokenClouds, pairs: Any) -> ListedPairs:

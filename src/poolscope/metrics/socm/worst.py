@@ -78,34 +78,45 @@ def worst_pairs(
     if not 1 <= (k := whole_number(k, "worst")) <= count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {count}, the number of pairs.")
     formula = SocmFormula(scale=scale, a=a, b=b)
-    search = _Search(clouds, formula, k, progress or (lambda settled: None))
+    search = WorstSearch(clouds, clouds, formula, k, progress or (lambda settled: None))
     search.run()
-    settings = {"scale": scale, "a": a, "b": b, "pairs": "worst pairs by pruned search"}
+    return worst_result(clouds, formula, search.largest, search.evaluated)
+
+
+def worst_result(clouds: TokenClouds, formula: SocmFormula, largest: Largest, evaluated: int) -> WorstPairs:
+    """The result of a search over all pairs of a corpus, or of searches whose outcomes were merged."""
+    settings = {"scale": formula.scale, "a": formula.a, "b": formula.b, "pairs": "worst pairs by pruned search"}
     return WorstPairs(
-        pairs=search.largest.pairs().described(clouds, clouds),
-        evaluated=search.evaluated,
-        count=count,
+        pairs=largest.pairs().described(clouds, clouds),
+        evaluated=evaluated,
+        count=len(clouds) * (len(clouds) - 1) // 2,
         provenance=provenance(clouds, settings=settings),
     )
 
 
-class _Search:
-    def __init__(self, clouds: TokenClouds, formula: SocmFormula, k: int, progress: Callable[[int], None]) -> None:
-        self._clouds, self._formula, self._progress = clouds, formula, progress
-        self._caches = reduced_caches(clouds)
+class WorstSearch:
+    """The search for the k worst pairs i < j of one corpus, or of every text of one with every text of another."""
+
+    def __init__(
+        self, left: TokenClouds, right: TokenClouds, formula: SocmFormula, k: int, progress: Callable[[int], None]
+    ) -> None:
+        self._left, self._right, self._formula, self._progress = left, right, formula, progress
+        self._other = None if left is right else right
+        self._caches = reduced_caches(left, self._other)
         self.largest = Largest(k)
         self.evaluated = 0
 
     def run(self) -> None:
+        """Search; `largest` and `evaluated` are then what they say."""
         if not self._promising():
             return self._compute_all()
         seeds = self._highest_free_bounds(max(4 * self.largest.size, _SEEDS))
         self._evaluate_pairs(seeds)
         held = Largest(_HELD)
         seen = candidates = 0
-        for piece in all_pairs(self._clouds, rank=_RANK):
+        for piece in all_pairs(self._left, self._other, rank=_RANK):
             bounds = self._bounds(piece)
-            numbers = piece.i * len(self._clouds) + piece.j
+            numbers = piece.i * len(self._right) + piece.j
             possible = (bounds >= self.largest.threshold) & ~np.isin(numbers, seeds)
             held.add(bounds[possible], numbers[possible])
             seen += len(piece)
@@ -123,9 +134,9 @@ class _Search:
 
         A guess costs time where it is wrong, never a pair.
         """
-        if len(self._clouds) < 4 * _LOOKED_AT:
+        if len(self._left) < 4 * _LOOKED_AT:
             return True
-        few = self._clouds.select(np.linspace(0, len(self._clouds) - 1, _LOOKED_AT, dtype=np.int64))
+        few = self._left.select(np.linspace(0, len(self._left) - 1, _LOOKED_AT, dtype=np.int64))
         highest = max(float(self._scores(piece).max()) for piece in all_pairs(few))
         bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=_RANK)])
         return bool((bounds >= highest).mean() <= _WORTHWHILE)
@@ -141,11 +152,11 @@ class _Search:
 
     def _compute_all(self) -> None:
         self.largest, self.evaluated = Largest(self.largest.size), 0
-        self._evaluate(all_pairs(self._clouds))
+        self._evaluate(all_pairs(self._left, self._other))
 
     def _evaluate_pairs(self, numbers: Index) -> None:
-        pairs = np.stack(np.divmod(numbers, len(self._clouds)), axis=1)
-        self._evaluate(piece for _, piece in given_pairs(self._clouds, pairs, caches=self._caches))
+        pairs = np.stack(np.divmod(numbers, len(self._right)), axis=1)
+        self._evaluate(piece for _, piece in given_pairs(self._left, pairs, self._other, caches=self._caches))
 
     def _evaluate(self, pieces: Iterable[Distances]) -> None:
         for piece in pieces:
@@ -163,15 +174,20 @@ class _Search:
         return self._formula.score(piece.mean_distance, highest) * (1 + 1e-6)
 
     def _highest_free_bounds(self, count: int) -> Index:
-        """The pairs of highest bound without a cross product, as numbers i·N + j, i < j."""
-        moments, texts = text_moments(self._clouds), len(self._clouds)
-        highest = Largest(count)
+        """The pairs of highest bound without a cross product, as numbers i·N + j; i < j within one corpus."""
+        left = text_moments(self._left)
+        right = left if self._other is None else text_moments(self._right)
+        texts, highest = len(self._right), Largest(count)
         step = max(1, _PIECE // texts)
-        for start in range(0, texts, step):
-            rows = np.arange(start, min(start + step, texts))
-            mean_distance = (1 - (moments.unit_means[rows] @ moments.unit_means[start:].T).clip(-1, 1)) / 2
-            bounds = self._formula.upper_bound(mean_distance, moments.traces[rows][:, None] + moments.traces[start:])
-            left, right = np.nonzero((bounds >= highest.threshold) & (rows[:, None] < np.arange(start, texts)))
-            highest.add(bounds[left, right], rows[left] * texts + start + right)
+        for start in range(0, len(self._left), step):
+            rows = np.arange(start, min(start + step, len(self._left)))
+            first = start if self._other is None else 0
+            mean_distance = (1 - (left.unit_means[rows] @ right.unit_means[first:].T).clip(-1, 1)) / 2
+            bounds = self._formula.upper_bound(mean_distance, left.traces[rows][:, None] + right.traces[first:])
+            possible = bounds >= highest.threshold
+            if self._other is None:
+                possible &= rows[:, None] < np.arange(first, texts)
+            i, j = np.nonzero(possible)
+            highest.add(bounds[i, j], rows[i] * texts + first + j)
         (numbers,) = highest.columns
         return np.asarray(numbers)

@@ -111,17 +111,17 @@ def token_statistics(
                 "received clouds together with texts, state or options of an encoder; clouds are ready as they are. "
                 "Leave these out, or pass a model."
             )
-        moments = _from_clouds(stored, groups, max_types, _as_vocabulary(vocabulary))
+        moments = _from_clouds(stored, groups, max_types, as_vocabulary(vocabulary))
         return summarise(moments, min_count=min_count, seed=seed)
     if texts is None:
         raise InputError("texts: a model needs a list of texts, or any iterable of them. Pass these, or ready clouds.")
     if not isinstance(texts, Iterator) or hasattr(texts, "readline"):  # an iterator is read once, as it comes
         texts = as_texts(texts)
     encoder = as_encoder(model, **options)
-    known = getattr(encoder, "vocabulary", None) if vocabulary is None else _as_vocabulary(vocabulary)
-    numbers = _all_layers(encoder, layers)
+    known = getattr(encoder, "vocabulary", None) if vocabulary is None else as_vocabulary(vocabulary)
+    numbers = all_layers(encoder, layers)
     own = getattr(encoder, "options", None)
-    source = _source(encoder.card.to_dict(), {} if own is None else own.content(), known, groups)
+    source = source_of(encoder.card.to_dict(), {} if own is None else own.content(), known, groups)
     moments = open_moments(state, source, layers=numbers, max_types=max_types)
     if not moments.texts and groups is None:
         moments.allowed = count_first(encoder, texts, known, max_types)
@@ -133,7 +133,7 @@ def token_statistics(
     return summarise(moments, min_count=min_count, seed=seed)
 
 
-def _all_layers(encoder: TokenEncoder, layers: Sequence[int] | None) -> list[int] | None:
+def all_layers(encoder: TokenEncoder, layers: Sequence[int] | None) -> list[int] | None:
     """The layers to ask for, counted from 0; None where a model has only its pooled layer."""
     depth = encoder.card.layers
     if depth is None:
@@ -143,7 +143,7 @@ def _all_layers(encoder: TokenEncoder, layers: Sequence[int] | None) -> list[int
     return sorted(set(check_layers(wanted, depth, name=encoder.card.name).values()))
 
 
-def _source(model: Any, options: Any, vocabulary: Vocabulary | None, groups: Any) -> dict[str, Any]:
+def source_of(model: Any, options: Any, vocabulary: Vocabulary | None, groups: Any) -> dict[str, Any]:
     """What is measured: equal for all shards of one measurement."""
     special = None if vocabulary is None else sorted(vocabulary.special_ids)
     grouping = "token type" if groups is None else "label"
@@ -157,7 +157,7 @@ def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenCloud
     if isinstance(model, str | os.PathLike) and is_store(model):
         model = Store.open(model)
     if isinstance(model, Store):
-        return _from_store(model, layers)
+        return from_store(model, layers)
     if isinstance(model, str | os.PathLike) and Path(model).suffix == ".arrow":
         model = TokenClouds.open(model)
     if isinstance(model, TokenClouds):
@@ -173,7 +173,8 @@ def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenCloud
     return {int(layer): model[layer] for layer in wanted}
 
 
-def _from_store(store: Store, layers: Sequence[int] | None) -> dict[int, TokenClouds]:
+def from_store(store: Store, layers: Sequence[int] | None) -> dict[int, TokenClouds]:
+    """The clouds of a store by layer number; None: of all its layers."""
     depth, name = store.manifest.model.get("layers"), str(store.folder)
     held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
     wanted = held if layers is None else check_layers(layers, depth, name=name).values()
@@ -192,22 +193,40 @@ def _from_clouds(
     stored: dict[int, TokenClouds], groups: Iterable[Any] | None, max_types: int, vocabulary: Vocabulary | None
 ) -> TokenMoments:
     first = next(iter(stored.values()))
+    allowed = frequent_types(first, vocabulary, max_types) if groups is None else None
+    return moments_of_clouds(stored, groups, max_types, vocabulary, allowed)
+
+
+def frequent_types(clouds: TokenClouds, vocabulary: Vocabulary | None, max_types: int) -> Index | None:
+    """The most frequent types of clouds; None where all fit."""
+    starts = range(0, len(clouds), SHARD_TEXTS)
+    ids = (token_ids(clouds, start, min(start + SHARD_TEXTS, len(clouds))) for start in starts)
+    special = vocabulary.special_ids if vocabulary else ()
+    return most_frequent((part for part in ids if part is not None), special, max_types)
+
+
+def moments_of_clouds(
+    stored: dict[int, TokenClouds],
+    groups: Iterable[Any] | None,
+    max_types: int,
+    vocabulary: Vocabulary | None,
+    allowed: Index | None,
+) -> TokenMoments:
+    """The moments of clouds by layer; the types in `allowed` have a group of their own (None: as many as fit)."""
+    first = next(iter(stored.values()))
     origin = first.provenance
-    source = _source(origin.get("model", {}), origin.get("options", {}), vocabulary, groups)
+    source = source_of(origin.get("model", {}), origin.get("options", {}), vocabulary, groups)
     moments = TokenMoments(source, max_types)
     labels = None if groups is None else list(groups)
     if labels is not None and len(labels) != len(first):
         raise InputError(f"groups: received {len(labels)} entries for {len(first)} texts; one per text is needed.")
-    if labels is None:
-        starts = range(0, len(first), SHARD_TEXTS)
-        ids = (token_ids(first, start, min(start + SHARD_TEXTS, len(first))) for start in starts)
-        special = vocabulary.special_ids if vocabulary else ()
-        moments.allowed = most_frequent((part for part in ids if part is not None), special, max_types)
+    moments.allowed = allowed
     TokenKeys(moments.names, vocabulary, by_label=groups is not None).add(moments, stored, labels)
     return moments
 
 
-def _as_vocabulary(source: Any) -> Vocabulary | None:
+def as_vocabulary(source: Any) -> Vocabulary | None:
+    """The vocabulary of a model that is named; None for none."""
     if source is None or isinstance(source, Vocabulary):
         return source
     vocabulary = getattr(as_encoder(source), "vocabulary", None)

@@ -1,0 +1,154 @@
+"""Stores in an object store (S3 and its like, through fsspec), each with a mirror on this machine.
+
+An object appears whole or not at all, and shards of equal texts have equal bytes, so that no lock is needed: whoever
+writes a shard, and however often, the store is the same. A shard is written in the mirror, sent, and removed there;
+one that is read is fetched into the mirror when it is first needed. What the mirrors hold stays below the limit of the
+cache (POOLSCOPE_CACHE_GB), the oldest files making room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from poolscope.errors import InputError, StoreError, require
+from poolscope.files import atomic_path, user_cache_folder
+
+_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss")
+# A path that went through pathlib has lost one of the two strokes.
+_ADDRESS = re.compile(rf"({'|'.join(_SCHEMES)}):/+(.+)")
+_FRESH = 1.0  # seconds for which a listing is taken as it is
+MIRRORS = "mirrors"
+
+
+def is_remote(place: object) -> bool:
+    """Whether a place is an address in an object store.
+
+    >>> is_remote("s3://bucket/store"), is_remote(Path("s3://bucket/store")), is_remote("folder/store")
+    (True, True, False)
+    """
+    return isinstance(place, str | os.PathLike) and _ADDRESS.fullmatch(os.fspath(place)) is not None
+
+
+def located(place: str | os.PathLike[str]) -> str:
+    """A place as every process of this user finds it: an address, or an absolute path.
+
+    >>> located("s3:/bucket/store/")
+    's3://bucket/store'
+    """
+    match = _ADDRESS.fullmatch(os.fspath(place))
+    return str(Path(place).absolute()) if match is None else f"{match[1]}://{match[2].rstrip('/')}"
+
+
+@cache
+def open_remote(address: str) -> Remote:
+    """The place of an address, one object a process."""
+    fsspec = require("fsspec", "s3")
+    try:
+        system, root = fsspec.core.url_to_fs(address)
+    except ImportError as error:
+        raise InputError(
+            f"{address}: {error}. Install what reads it, such as poolscope[s3], gcsfs or adlfs."
+        ) from error
+    if "/" not in root.strip("/"):
+        raise InputError(f"{address}: received a whole bucket; allowed is a place in one, such as {address}/store.")
+    mirror = user_cache_folder() / MIRRORS / hashlib.sha256(address.encode()).hexdigest()[:24]
+    return Remote(address, system, root.rstrip("/"), mirror)
+
+
+class _AbsentError(Exception):
+    """An object is not there; not an error of the disk, as which FileNotFoundError would count on the way."""
+
+
+@dataclass
+class Remote:
+    """A place in an object store and its mirror. Names are relative, with strokes: "layer-last/shard-00000.arrow"."""
+
+    address: str
+    system: Any
+    root: str
+    mirror: Path
+
+    def __post_init__(self) -> None:
+        self._listing: tuple[float, dict[str, int]] = (0.0, {})
+
+    def names(self, *, anew: bool = False) -> dict[str, int]:
+        """The names that are there, with their sizes; `anew`: as of now, not of the last second."""
+        read, listing = self._listing
+        if anew or time.monotonic() - read > _FRESH or not read:
+            entries: dict[str, Any] = {}
+            with suppress(_AbsentError), self._in_words("read"):
+                self.system.invalidate_cache()
+                entries = self.system.find(self.root, detail=True)
+            prefix = len(self.root) + 1
+            listing = {name[prefix:]: int(entry.get("size") or 0) for name, entry in entries.items()}
+            self._listing = time.monotonic(), listing
+        return listing
+
+    def fetch(self, name: str, *, anew: bool = False) -> Path:
+        """The file of a name in the mirror; `anew` even if it is there. FileNotFoundError where it is nowhere."""
+        target = self.mirror / name
+        if target.exists() and not anew:
+            return target
+        try:
+            with atomic_path(target) as temporary, self._in_words("read"):
+                self.system.get_file(f"{self.root}/{name}", str(temporary))
+        except _AbsentError:
+            raise FileNotFoundError(f"{self.address}/{name}") from None
+        self._make_room(target)
+        return target
+
+    def send(self, path: Path, *, keep: bool = False) -> None:
+        """Put a file of the mirror into the object store; it is then gone from the mirror unless `keep`."""
+        name = path.relative_to(self.mirror).as_posix()
+        with self._in_words("written"):
+            self.system.put_file(str(path), f"{self.root}/{name}")
+        self._listing[1][name] = path.stat().st_size
+        if not keep:
+            path.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Take a name away, here and there."""
+        with self._in_words("written"):
+            self.system.rm_file(f"{self.root}/{name}")
+        self._listing[1].pop(name, None)
+        (self.mirror / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _in_words(self, verb: str) -> Iterator[None]:
+        """Say what an object store refuses, without what a client says in pages."""
+        try:
+            yield
+        except Exception as error:  # every client has errors of its own
+            if verb == "read" and isinstance(error, FileNotFoundError):
+                raise _AbsentError from error
+            reason = str(error).partition("\n")[0][:200]
+            raise StoreError(
+                f"{self.address}: cannot be {verb} ({type(error).__name__}: {reason}). Check the address and the "
+                f"rights, then run the same again: it goes on from there."
+            ) from error
+
+    def _make_room(self, kept: Path) -> None:
+        """Beyond the limit, remove what was fetched longest ago; what is mapped stays readable."""
+        from poolscope.stores.cache import cache_limit
+
+        files = []
+        for path in self.mirror.parent.rglob("shard-*.arrow"):
+            with suppress(OSError):
+                files.append((path.stat().st_mtime, path.stat().st_size, path))
+        total, limit = sum(size for _, size, _ in files), cache_limit()
+        for _, size, path in sorted(files):
+            if total <= limit:
+                return
+            if path != kept:
+                with suppress(OSError):
+                    path.unlink()
+                    total -= size
