@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import json
 from dataclasses import replace
@@ -44,6 +45,14 @@ def cone(texts):
 @pytest.fixture(scope="module")
 def rows(plain, cone):
     return {row.number: row for row in compare(plain, cone).differences}
+
+
+def test_a_notebook_shows_sentences_and_levels_side_by_side(plain, cone):
+    both = compare(plain, cone)
+    view = both._repr_html_()
+    assert view.count("<tr>") == len(both.keys) + 1
+    assert all(html.escape(sentence) in view for sentence in both.headlines())
+    assert view.count("<td><b style='color:") == len(both.answers)
 
 
 def test_the_mean_cosine_is_paired_by_leaving_out_texts_in_both(rows, texts):

@@ -61,7 +61,7 @@ def test_a_step_from_few_answers_says_how_few_they_are(found):
     left = [Answer("cone", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=k) for k in range(2, 10)]
     decided = decide(found.subject, [answer("scores", basis="interval"), *left])
     assert decided.verdict.sentence.startswith("Repair first")
-    assert "Only 1 of 9 questions could be answered on these texts; number 2 could not, because reasons." in (
+    assert "Only 1 of 9 questions could be answered on these texts; question 2 could not, because reasons." in (
         decided.verdict.sentence
     )
 
@@ -133,8 +133,8 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     fine = [Answer(key, Verdict("ok", "…", 0.5), number=2) for key in ("cone", "short", "position")]
     decided = decide(found.subject, [*open_answers, *fine])
     sentence = decided.verdict.sentence
-    assert "watch 3 things; first number 1 (repair)" in sentence
-    assert "9, Hubs (watch: re-chunk); 6, Long texts (watch: keep)" in sentence
+    assert "watch 3 things; first question 1 (try a repair)" in sentence
+    assert "question 9, Hubs (watch: cut the texts anew); question 6, Long texts (watch: keep it)" in sentence
     assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
     alone = decide(found.subject, [open_answers[1], *fine])
     assert "watch one thing" in alone.verdict.sentence
@@ -145,7 +145,7 @@ def test_keeping_says_what_it_rests_on(found):
     left = Answer("position", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=7)
     decided = decide(found.subject, [*fine, left])
     assert decided.action.kind == "keep"
-    assert "3 of 4 answers are ok, and number 7 could not be answered" in decided.verdict.sentence
+    assert "3 of 4 answers are ok, and question 7 could not be answered" in decided.verdict.sentence
 
 
 def probe(rank_change):

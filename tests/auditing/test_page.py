@@ -8,11 +8,13 @@ import pytest
 
 from audit_data import bag_of_words, sentences, topics
 from poolscope.auditing.page import overview, texts_map
-from poolscope.auditing.question import QUESTIONS
+from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.questions.averaging import WORST
 from poolscope.auditing.run import audit
 from poolscope.auditing.standings import standings
+from poolscope.numbers.intervals import Interval
 from poolscope.numbers.pooling import pool
+from poolscope.verdicts import Verdict
 from tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -100,6 +102,23 @@ def test_every_answer_has_a_row_and_every_gauge_a_number_of_its_answer(found):
             assert {gauge.watch, gauge.repair} - {""} <= {limit.name for limit in QUESTIONS[answer.key].thresholds}
     for row in rows:
         assert all(0 <= gauge.value <= 100 for gauge in row.gauges)
+
+
+def test_every_question_with_thresholds_draws_its_numbers():
+    for question in QUESTIONS.values():
+        assert bool(question.thresholds) == bool(question.judged_on or question.gauges), question.key
+
+
+def test_a_number_that_falls_from_one_stands_on_the_same_scale():
+    numbers = {"runtime_cosine": 0.995, "runtime_cosine_interval": Interval(0.985, 0.9995, 0.95, "texts", "bootstrap")}
+    answer = Answer("pooling", Verdict("watch", "…", value=0.995), numbers, number=3)
+    (row,) = standings([answer], {"pooling_same": 0.999, "pooling_match": 0.99})
+    assert [row.place(value) for value in (1.0, 0.999, 0.99)] == pytest.approx([0, 1, 2])
+    assert 1 < row.place(row.value) < 2
+    assert row.ends == pytest.approx((row.place(0.9995), row.place(0.985)))
+    (shown,) = overview([answer], {"pooling_same": 0.999, "pooling_match": 0.99})
+    assert shown.gauges[0].limits.startswith("best 1")
+    assert standings([answer], {"pooling_same": 0.98, "pooling_match": 0.99}) == []
 
 
 def test_the_map_is_coloured_by_what_the_answers_say_of_texts(found):

@@ -187,7 +187,7 @@ def test_the_command_names_the_cause_and_ends_with_its_exit_code(embedding, fold
     called = ("runtime", embedding("cls"), tmp_path / "texts.txt", "--reference", folder)
     screen = run(*called, "--json", tmp_path / "check.json", expect=1)
     assert "pooled by cls" in screen
-    assert "next: set the pooling of your runtime to mean" in screen
+    assert "Next\nset the pooling of your runtime to mean" in screen
     content = json.loads((tmp_path / "check.json").read_text())
     assert content["verdict"]["level"] == "repair"
     assert len(run(*called, "--fail-on", "never").splitlines()) < 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -117,8 +118,15 @@ def test_the_bar_names_phases_and_tells_the_time_left_where_it_is_known(monkeypa
         assert QUESTIONS["hubs"].words in bar.status(99)
         bar.answered(answer("hubs", "watch", 9))
         bar.begin("new", 10, 200)
-        assert bar.left() == (None, None)
+        assert "left" in bar.status(99)  # a guess, before anything is known
+        guessed = bar.left()[1]
+        time.sleep(0.02)
         bar.encoded(5, 50)
+        phase, others = bar.left()
+        assert phase == pytest.approx(0.02, abs=0.02)
+        assert others == pytest.approx(guessed * 2 * phase / Pace.last("new", 10, 200).of(ENCODING), rel=0.2)
+        bar.begin("known", 10, 200)
+        bar.expect([*QUESTIONS, "one that was not asked the last time"])
         assert "of this left" in bar.status(99)
     assert QUESTIONS["hubs"].title in console.file.getvalue()
 

@@ -128,5 +128,5 @@ def test_the_decision_counts_every_question_of_the_screen(with_texts):
     fine = [replace(each, verdict=replace(each.verdict, level="ok")) for each in with_texts.answers[:-1]]
     answers = [own if own.key in OF_TOKENS else ok for own, ok in zip(with_texts.answers[:-1], fine, strict=True)]
     sentence = QUESTIONS["decision"].answer(with_texts.subject, answers).verdict.sentence
-    assert f"({len(answers) - len(OF_TOKENS)} of {len(answers)} answers are ok, and numbers 3, " in sentence
+    assert f"({len(answers) - len(OF_TOKENS)} of {len(answers)} answers are ok, and questions 3, " in sentence
     assert "need the model)" in sentence

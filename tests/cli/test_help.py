@@ -62,6 +62,16 @@ def test_options_stand_in_groups_and_break_nowhere_inside_a_word(name):
 
 
 @pytest.mark.parametrize("name", commands())
+def test_an_option_that_must_be_there_says_so(name):
+    page = " ".join(run(name, "--help", width=80).split())
+    required = [part for part in commands()[name].params if part.param_type_name == "option" and part.required]
+    usage = page.partition("[OPTIONS]")[0]
+    assert all(max(part.opts, key=len) in usage for part in required)
+    assert page.count("(required)") == len(required)
+    assert required or name not in ("chunk", "encode")
+
+
+@pytest.mark.parametrize("name", commands())
 def test_every_command_has_quiet_verbose_and_json(name):
     command = commands()[name]
     options = {option for parameter in command.params for option in parameter.opts}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.machinery
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from poolscope.report import (
     corpus_map,
     render_page,
 )
-from poolscope.report.overview import MOST_POINTS
+from poolscope.report.overview import MOST_POINTS, projected
 from poolscope.report.page import _asset
 from poolscope.verdicts import Verdict
 from report_visits import DESKTOP, PHONE, Visit, texts
@@ -172,6 +175,27 @@ def test_a_page_is_small_and_a_figure_of_another_kind_brings_all_of_plotly():
     heat = ReportSection("a", "A", "q", figures=[("f", go.Figure(go.Heatmap(z=[[1, 2], [3, 4]])))])
     assert 1_000_000 < len(render_page("t", "s", [heat])) < 2_500_000
     assert "MIT" in _asset("plotly-LICENSE.txt")
+
+
+def test_umap_draws_the_map_where_it_is_installed(monkeypatch):
+    """A stand-in with its interface; the real one was run by hand, as it takes half a minute to compile."""
+
+    class UMAP:
+        def __init__(self, **options):
+            self.options = options
+
+        def fit_transform(self, vectors):
+            assert self.options == {"random_state": 7, "n_jobs": 1, "metric": "cosine"}
+            return vectors[:, :2] + 5
+
+    stand_in = types.ModuleType("umap")
+    stand_in.UMAP, stand_in.__spec__ = UMAP, importlib.machinery.ModuleSpec("umap", None)
+    monkeypatch.setitem(sys.modules, "umap", stand_in)
+    vectors = np.random.default_rng(0).standard_normal((40, 6))
+    points, note = projected(vectors, seed=7)
+    assert points == pytest.approx(vectors[:, :2] - vectors[:, :2].mean(axis=0))
+    assert "UMAP" in note
+    assert "principal components" in projected(vectors[:10])[1]  # too few for its neighbourhoods
 
 
 def test_of_many_texts_marked_ones_are_drawn_first():

@@ -6,6 +6,7 @@ share cancels; each question knows how its numbers are paired.
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from poolscope.auditing.question import QUESTIONS, Answer, Number
-from poolscope.auditing.result import FILES, Audit, audit_folder
+from poolscope.auditing.result import FILES, Audit, audit_folder, coloured
 from poolscope.charts.files import short_name
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
@@ -40,6 +41,12 @@ class DifferenceRow:
     difference: float
     interval: Interval | None
     how: str
+
+    @property
+    def words(self) -> str:
+        """What the number is, in plain words; its name where no question knows it."""
+        known = {number.name: number.words for question in QUESTIONS.values() for number in question.numbers}
+        return known.get(self.number, self.number)
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,6 +94,19 @@ class Comparison(Result):
         first, *others = self.names
         return [_headline(self, first, second) for second in others]
 
+    def _repr_html_(self) -> str:
+        """The sentences about each pair, and the level and number of every question side by side; for notebooks."""
+        told = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.headlines())
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in ("question", *self.names))
+        rows = {key: [row for row in self.answers if row["key"] == key] for key in self.keys}
+        body = "".join(
+            f"<tr><td style='text-align:left'>{html.escape(QUESTIONS[key].title if key in QUESTIONS else key)}</td>"
+            + "".join(_cell([row for row in rows[key] if row["audit"] == name]) for name in self.names)
+            + "</tr>"
+            for key in rows
+        )
+        return f"{told}<table><tr>{head}</tr>{body}</table>"
+
     def to_html(self) -> str:
         """One self-contained page in the style of the audit's (needs the extra 'report')."""
         from poolscope.auditing.compare_page import comparison_page
@@ -133,7 +153,8 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
 
     """
     if len(audits) < 2:
-        raise InputError(f"received {len(audits)} audits; a comparison needs two or more of the same corpus.")
+        received = "1 audit" if len(audits) == 1 else f"{len(audits)} audits"
+        raise InputError(f"received {received}; a comparison needs two or more of the same corpus.")
     folders = [None if isinstance(audit, Audit) else str(audit_folder(audit)) for audit in audits]
     opened = [audit if isinstance(audit, Audit) else Audit.load(audit) for audit in audits]
     names = audit_names([str(audit.model["name"]) for audit in opened], folders)
@@ -148,6 +169,15 @@ def compare(*audits: Audit | str | os.PathLike[str]) -> Comparison:
         differences=tuple(row for other in others for row in differences(first, other)),
         records=records,
     )
+
+
+def _cell(answers: Sequence[Mapping[str, Any]]) -> str:
+    """Level and number of one audit's answer, as a cell of a notebook's table."""
+    if not answers:
+        return "<td>not asked</td>"
+    (answer,) = answers
+    number = "" if answer["value"] is None else f" {answer['value']:.3g}"
+    return f"<td>{coloured(answer['level'])}{number}</td>"
 
 
 def _headline(comparison: Comparison, first: str, second: str) -> str:

@@ -112,13 +112,12 @@ def difference_tables(comparison: Comparison) -> ReportSection:
 
 def _difference_table(first: str, second: str, compared: Sequence[DifferenceRow]) -> ReportTable:
     columns = ["number", "words", "first", "second", "difference", "low", "high", "beyond_chance", "how"]
-    words = {number.name: number.words for question in QUESTIONS.values() for number in question.numbers}
     rows = []
     for row in compared:
         low, high = (None, None) if row.interval is None else (row.interval.low, row.interval.high)
         beyond = {None: None, True: "● yes", False: "no"}[excludes_zero(row.interval)]
         cells = [row.first_value, row.second_value, row.difference, low, high, beyond, row.how]
-        rows.append([row.number, words.get(row.number, row.number), *cells])
+        rows.append([row.number, row.words, *cells])
     view = [
         ReportColumn("words", "Number"),
         ReportColumn("first", first),

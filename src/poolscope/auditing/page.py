@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, TextMark
-from poolscope.auditing.result import Audit
+from poolscope.auditing.result import Audit, number_text
 from poolscope.auditing.screen import is_decision, ordered
 from poolscope.auditing.standings import LEAST, MOST, Standing, standings
 from poolscope.report import CorpusMap, MapColour, OverviewGauge, OverviewRow, corpus_map, render_page
@@ -61,7 +61,8 @@ def _note(answer: Answer) -> str:
     verdict = answer.verdict
     if verdict.value is None:
         return verdict.sentence.removeprefix(NOT_APPLICABLE)
-    return f"{answer.number_name} {verdict.value:{answer.number_format or '.3g'}}; no threshold is on its scale"
+    number = number_text(verdict, answer.number_format or ".3g")
+    return f"{answer.number_name}: {number}. It is told and not judged: no threshold is on its scale."
 
 
 def _limits(answer: Answer, own: Sequence[Standing]) -> dict[str, float]:
@@ -78,7 +79,8 @@ def _gauge(standing: Standing) -> OverviewGauge:
     written = format(standing.value, form)
     if interval is not None:
         written += f" [{interval.low:{form}}, {interval.high:{form}}]"
-    edges = {"floor": standing.floor, "watch": standing.watch, "repair": standing.repair}
+    start = {"best": 1.0} if standing.falls else {"floor": standing.floor}
+    edges = {**start, "watch": standing.watch, "repair": standing.repair}
     limits = ", ".join(f"{name} {edge:{form}}" for name, edge in edges.items() if edge is not None)
     return OverviewGauge(
         standing.name,

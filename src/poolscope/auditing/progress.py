@@ -29,26 +29,38 @@ ENCODING = "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
 
 
+# A model that was never audited here: seconds of the embedded one on two cores, until its own encoding says more.
+_TYPICAL: dict[str, Any] = {
+    "texts": 1000,
+    "characters": 640_000,
+    "seconds": {ENCODING: 16, "scores": 0.5, "cone": 0.5, "pooling": 0.7, "short": 0.5, "long": 6, "position": 2}
+    | {"averaging": 4, "hubs": 0.5},
+}
+
+
 class Pace:
     """How long the phases took the last time that this model was audited on this machine, scaled to other texts.
 
     Encoding goes with the characters; the questions, most of whose time are trials of a share of the texts, with the
-    square root of their number. It is a guess, and the screen says "about".
+    square root of their number. Where nothing was measured (`guessed`), they go with the time of the encoding. It is a
+    guess, and the screen says "about".
     """
 
     def __init__(self, last: Mapping[str, Any], texts: int, characters: int) -> None:
-        self._seconds = dict(last.get("seconds", {}))
+        self.guessed = not last.get("seconds")
+        last = _TYPICAL if self.guessed else last
+        self._seconds = dict(last["seconds"])
         self._longer = characters / (last.get("characters") or characters or 1)
         self._more = (texts / (last.get("texts") or texts or 1)) ** 0.5
 
     def of(self, phase: str) -> float | None:
         """Seconds that a phase may take; None where it is not known."""
-        seconds = self._seconds.get(phase)
+        seconds = self._seconds.get(phase, 0.0 if self.guessed else None)
         return None if seconds is None else seconds * (self._longer if phase == ENCODING else self._more)
 
     @classmethod
     def last(cls, model: str, texts: int, characters: int) -> Pace:
-        """That of the last audit of the model; one that knows nothing where there was none."""
+        """That of the last audit of the model; a guess where there was none."""
         known = _kept().get(model)
         return cls(known if isinstance(known, dict) else {}, texts, characters)
 
@@ -191,6 +203,7 @@ class Bar(Watch):
         self._texts, self._done, self._tokens = 0, 0, 0
         self._encoding_began: float | None = None
         self._pace = Pace({}, 0, 0)
+        self._slower = 1.0  # than the guess, as the encoding shows
         self._live: Any = None
         self._notebook = not self._console.is_terminal and _in_notebook()
 
@@ -297,9 +310,12 @@ class Bar(Watch):
         usual = self._pace.of(self._key)
         if self._key == ENCODING and self._tokens and self._done:
             usual = gone * self._texts / self._done
+            self._slower = usual / (self._pace.of(ENCODING) or usual) if self._pace.guessed else 1.0
+        elif usual is not None:
+            usual *= self._slower
         answered = {answer.key for answer in self._answers}
         coming = [self._pace.of(key) for key in self._expected if key not in answered and key != self._key]
-        known = [seconds for seconds in coming if seconds is not None]
+        known = [self._slower * seconds for seconds in coming if seconds is not None]
         return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
 
 

@@ -64,7 +64,7 @@ class Gauge:
 
     `number` is its name among the numbers of the answer (NAME_interval and NAME_floor stand beside it where there are
     such); `watch` and `repair` are names of thresholds, "" where there is none. `above_floor`: they count from the
-    floor on. `form` is how the number is written.
+    floor on. `falls`: the number is best at 1, and the thresholds lie below it. `form` is how the number is written.
     """
 
     number: str
@@ -72,6 +72,7 @@ class Gauge:
     watch: str = ""
     repair: str = ""
     above_floor: bool = False
+    falls: bool = False
     form: str | None = None
 
 

@@ -193,7 +193,7 @@ class Audit(Result):
         from poolscope.auditing.screen import is_decision, ordered
 
         rows = "".join(
-            f"<tr><td>{answer.number}</td><td>{_coloured(answer.verdict.level)}</td>"
+            f"<tr><td>{answer.number}</td><td>{coloured(answer.verdict.level)}</td>"
             f"<td style='text-align:left'><b>{html.escape(answer.title or answer.key)}</b><br>"
             f"{html.escape(answer.verdict.sentence)}</td>"
             f"<td>{html.escape(number_text(answer.verdict, answer.number_format or '.3g'))}</td></tr>"
@@ -205,7 +205,8 @@ class Audit(Result):
         return f"<p><b>{html.escape(title)}</b></p>{decision}<table>{rows}</table>"
 
 
-def _coloured(level: Level) -> str:
+def coloured(level: Level) -> str:
+    """A level in its colour, for notebooks."""
     return f"<b style='color:{LEVEL_COLOURS[level]}'>{level}</b>"
 
 

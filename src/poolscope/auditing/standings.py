@@ -29,10 +29,16 @@ class Standing:
     repair: float | None
     level: str
     form: str = ".3g"
+    falls: bool = False
 
     @property
     def zero(self) -> float:
-        """What lies at 0 of the common scale: the floor; 0 itself where chance alone reaches the first threshold."""
+        """What lies at 0 of the common scale: the floor; 0 itself where chance alone reaches the first threshold.
+
+        Of a number that falls from 1 it is 1: the floor, which is what chance gives, lies far beyond the thresholds.
+        """
+        if self.falls:
+            return 1.0
         first = self.repair if self.watch is None else self.watch
         return self.floor if first is not None and self.floor < first else 0.0
 
@@ -44,8 +50,9 @@ class Standing:
         if self.watch is None:
             assert self.repair is not None
             return 2 * (value - self.zero) / (self.repair - self.zero)
-        if self.repair is None or value <= self.watch:
-            return (value - self.zero) / (self.watch - self.zero)
+        place = (value - self.zero) / (self.watch - self.zero)
+        if self.repair is None or place <= 1:
+            return place
         return 1 + (value - self.watch) / (self.repair - self.watch)
 
     def shown(self, value: float) -> float:
@@ -56,7 +63,10 @@ class Standing:
     def ends(self) -> tuple[float, float] | None:
         """The places of the ends of the interval; None where there is none."""
         interval = self.interval
-        return None if interval is None else (self.shown(interval.low), self.shown(interval.high))
+        if interval is None:
+            return None
+        low, high = sorted((self.shown(interval.low), self.shown(interval.high)))
+        return low, high
 
 
 def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list[Standing]:
@@ -87,11 +97,14 @@ def _standing(answer: Answer, gauge: Gauge, thresholds: Mapping[str, float]) -> 
     base = floor if gauge.above_floor else 0.0
     watch, repair = (base + thresholds[name] if name in thresholds else None for name in (gauge.watch, gauge.repair))
     edges = [edge for edge in (watch, repair) if edge is not None]
-    if not edges or edges[0] <= 0 or edges != sorted(set(edges)):  # thresholds of one's own need not be in order
+    away = [1 - edge for edge in edges] if gauge.falls else edges
+    if not away or away[0] <= 0 or away != sorted(set(away)):  # thresholds of one's own need not be in order
         return None
     form = gauge.form or (answer.number_format if not gauge.number else None) or ".3g"
     words = gauge.words or answer.number_name
-    return Standing(answer.key, answer.number, words, value, interval, floor, watch, repair, verdict.level, form)
+    return Standing(
+        answer.key, answer.number, words, value, interval, floor, watch, repair, verdict.level, form, gauge.falls
+    )
 
 
 def standings_figure(standings: Sequence[Standing]) -> Any:

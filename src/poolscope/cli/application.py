@@ -31,6 +31,12 @@ class Command(CheckedCommand):
                 raise InputError(f"{option}: this option of `poolscope {self.name}` is called {now} now. Write {now}.")
         return super().parse_args(ctx, args)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The first line of the help, which stands above an error too."""
+        from poolscope.cli.help import usage_pieces
+
+        return usage_pieces(self, ctx)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Its options in groups."""
         from shutil import get_terminal_size

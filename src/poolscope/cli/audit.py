@@ -17,7 +17,6 @@ from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from poolscope.auditing.compare import Comparison, DifferenceRow
     from poolscope.auditing.progress import Watch
@@ -66,7 +65,8 @@ def audit(
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
     query_prompt: Annotated[
-        str | None, typer.Option(help="Prefix of every query (by default what the model declares for queries).")
+        str | None,
+        typer.Option(metavar="TEXT", help="Prefix of every query, not the one that the model declares."),
     ] = None,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
@@ -265,16 +265,13 @@ def _print(result: Comparison, screen: Console) -> None:
     from poolscope.auditing.compare import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
-    ways = list(dict.fromkeys(row.how for row in result.differences))
     for sentence in result.headlines():
         screen.print(wrapped(sentence, screen.width), soft_wrap=True)
     screen.print()
     _print_audits(result, marks, screen)
     _print_levels(result, marks, screen)
     for name in result.names[1:]:
-        screen.print(_differences([row for row in result.differences if row.second == name], marks, ways))
-    for number, way in enumerate(ways, 1):
-        screen.print(f"how {number}: {way}", style="dim")
+        _print_differences([row for row in result.differences if row.second == name], marks, screen)
 
 
 def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
@@ -293,7 +290,7 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
 
 
 def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
-    """Questions × audits: the level and the number, marked where the audits measured different things."""
+    """Questions × audits: the level, the number and what it is; marked where the audits measured different things."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -301,13 +298,14 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
     from poolscope.auditing.compare import common_number
     from poolscope.verdicts import LEVEL_COLOURS
 
-    levels = Table("", *marks.values(), box=SIMPLE_HEAD, pad_edge=False, title="levels and numbers")
-    levels.title_justify = "left"
+    levels = Table("Question", *marks.values(), "The number", box=SIMPLE_HEAD, pad_edge=False)
+    for column in levels.columns[:-1]:
+        column.no_wrap = True
     marked = False
     for key in result.keys:
         answers = {name: audit[key] for name, audit in result.records.items() if key in audit}
-        other = common_number([row for row in result.answers if row["key"] == key]) is None
-        marked |= other
+        same = common_number([row for row in result.answers if row["key"] == key])
+        marked |= same is None
         cells = []
         for name in marks:
             if name not in answers:
@@ -316,29 +314,60 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
             verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
             value = "" if verdict.value is None else f" {verdict.value:{form}}"
             cells.append(Text.assemble((verdict.level, LEVEL_COLOURS[verdict.level]), value))
-        levels.add_row(f"{result.heading(key)}{' †' if other else ''}", *cells)
+        told = any(answer.verdict.value is not None for answer in answers.values())
+        what = "†" if same is None else same if told else ""
+        levels.add_row(f"{result.heading(key)}{' †' if same is None else ''}", *cells, Text(what, style="dim"))
     screen.print(levels)
     if marked:
-        screen.print("†: not the same number in all audits; --json and the page name each", style="dim")
+        note = (
+            "† These audits measured different things here, so nothing is subtracted; the page (--output) names each."
+        )
+        screen.print(wrapped(note, screen.width), style="dim", soft_wrap=True)
 
 
-def _differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], ways: Sequence[str]) -> Table:
-    """One audit minus the first; how each interval was found is a number that is explained once."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Console) -> None:
+    """One audit minus the first: what differs beyond chance, then the rest, under how the intervals were made."""
     from poolscope.auditing.compare import excludes_zero
 
-    first, second = (marks[name] for name in (rows[0].first, rows[0].second)) if rows else ("first", "second")
-    title = f"{second} minus {first} (*: the interval excludes 0)"
-    table = Table("number", first, second, "difference", "95 % interval", "how", box=SIMPLE_HEAD, title=title)
-    table.title_justify, table.pad_edge = "left", False
-    for column in table.columns:
-        column.no_wrap = True
-        column.justify = "left" if column is table.columns[0] else "right"
-    for row in rows:
-        interval = "" if row.interval is None else f"[{row.interval.low:+.4f}, {row.interval.high:+.4f}]"
-        mark = "*" if excludes_zero(row.interval) else " "
-        values = (f"{row.first_value:.4f}", f"{row.second_value:.4f}", f"{row.difference:+.4f}{mark}")
-        table.add_row(row.number, *values, interval, str(ways.index(row.how) + 1))
-    return table
+    if not rows:
+        return
+    first, second = marks[rows[0].first], marks[rows[0].second]
+    titles = {True: "differences beyond chance", False: "no difference that can be told from chance"}
+    for beyond, title in titles.items():
+        chosen = [row for row in rows if (excludes_zero(row.interval) is True) == beyond]
+        if not chosen:
+            continue
+        screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")
+        screen.print(_columns("", first, second, "difference", "95 % interval", screen.width), soft_wrap=True)
+        for way in dict.fromkeys(row.how for row in chosen):
+            screen.print(wrapped(f"Interval: {way}", screen.width, "  "), style="dim", soft_wrap=True)
+            for row in (row for row in chosen if row.how == way):
+                screen.print(_difference(row, screen.width), soft_wrap=True)
+        screen.print()
+
+
+def _difference(row: DifferenceRow, width: int) -> str:
+    interval = row.interval
+    reach = "none" if interval is None else f"[{_four(interval.low, '+')}, {_four(interval.high, '+')}]"
+    return _columns(
+        row.words, _four(row.first_value), _four(row.second_value), _four(row.difference, "+"), reach, width
+    )
+
+
+def _four(value: float, sign: str = "") -> str:
+    """Four decimals, fewer of large numbers, and two digits of very small ones.
+
+    >>> _four(0.25), _four(-1234.5, "+"), _four(0.000061)
+    ('0.2500', '-1,234', '6.1e-05')
+    """
+    if 0 < abs(value) < 0.001:
+        return f"{value:{sign}.1e}"
+    return f"{value:{sign},.{4 if abs(value) < 100 else 0}f}"
+
+
+def _columns(words: str, first: str, second: str, difference: str, interval: str, width: int) -> str:
+    """One line of the differences; words that are too long for their column go on below."""
+    numbers = f"  {first:>8}  {second:>8}  {difference:>10}  {interval:>20}"
+    room = max(width - len(numbers) - 2, 20)
+    head, *others = wrapped(words, room).splitlines() or [""]
+    return "\n".join([f"  {head:<{room}}{numbers}", *(f"    {other}" for other in others)])

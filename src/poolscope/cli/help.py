@@ -11,7 +11,14 @@ from poolscope.lines import wrapped
 GROUPS = {
     "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
     "How it is computed": ("scale", "a", "b", "eps"),
-    "Texts": ("column", "id_column", "label_column", "group", "limit", "seed", "encoding"),
+    "Queries": ("queries", "query_columns", "query_prompt"),
+    "Vectors and servers": (
+        *("vectors", "vector_column", "distance", "reference", "server_model", "key_variable", "protocol", "served"),
+        *("dimensions", "batch", "concurrency", "retries", "timeout"),
+    ),
+    "Verdicts": ("thresholds", "threshold", "trial", "fail_on", "fail_above"),
+    "Where it is computed": ("engine", "workers", "address", "shard"),
+    "Texts": ("column", "columns", "id_column", "label_column", "group", "limit", "seed", "encoding"),
     "Model": (
         *("max_length", "prompt", "prompt_name", "role", "dtype", "revision", "device", "batch_tokens"),
         *("trust_remote_code", "allow_pickle", "no_cache"),
@@ -31,8 +38,8 @@ def command_help(command: Any, ctx: Any, width: int) -> str:
     width = min(width, _WIDEST)
     arguments = [part for part in command.params if part.param_type_name == "argument"]
     options = [part for part in command.get_params(ctx) if part.param_type_name == "option" and not part.hidden]
-    names = " ".join(_argument(part) for part in arguments)
-    parts = [wrapped(f"Usage: {ctx.command_path} {names} [OPTIONS]", width), "", _prose(command.help or "", width)]
+    usage = " ".join([ctx.command_path, *usage_pieces(command, ctx)])
+    parts = [wrapped(f"Usage: {usage}", width), "", _prose(command.help or "", width)]
     if arguments:
         parts += ["", "Arguments", *(_row(_argument(part), _meaning(part), width) for part in arguments)]
     for group in (OWN, *GROUPS):
@@ -40,6 +47,14 @@ def command_help(command: Any, ctx: Any, width: int) -> str:
         if rows:
             parts += ["", group, *rows]
     return "\n".join(parts)
+
+
+def usage_pieces(command: Any, ctx: Any) -> list[str]:
+    """What stands behind the name of a command in its first line: arguments, options that must be there, the others."""
+    parts = command.get_params(ctx)
+    arguments = [_argument(part) for part in parts if part.param_type_name == "argument"]
+    needed = [_usage(part) for part in parts if part.param_type_name == "option" and part.required]
+    return [*arguments, *needed, "[OPTIONS]"]
 
 
 def _prose(text: str, width: int) -> str:
@@ -56,6 +71,11 @@ def _group(part: Any) -> str:
     return next((group for group, names in GROUPS.items() if part.name in names), OWN)
 
 
+def _usage(part: Any) -> str:
+    """An option that must be there, as the first line shows it."""
+    return f"{max(part.opts, key=len)} {part.metavar or 'VALUE'}"
+
+
 def _names(part: Any) -> str:
     """`-o, --output FOLDER`; a switch takes nothing."""
     spelled = ", ".join(sorted((*part.opts, *part.secondary_opts), key=len))
@@ -67,7 +87,8 @@ def _names(part: Any) -> str:
 def _meaning(part: Any) -> str:
     default = part.default
     shown = default not in (None, False, "") and not callable(default) and not getattr(part, "is_flag", False)
-    return f"{part.help or ''}{f' (default: {default})' if shown else ''}"
+    needed = " (required)" if part.param_type_name == "option" and part.required else ""
+    return f"{part.help or ''}{f' (default: {default})' if shown else ''}{needed}"
 
 
 def _row(names: str, meaning: str, width: int) -> str:

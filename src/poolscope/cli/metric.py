@@ -134,7 +134,8 @@ def _print(result: Result, screen: Console) -> None:
     rows = result.to_table()
     if len(rows) < 2:
         return
-    shown = Table(*rows.column_names, box=SIMPLE_HEAD, pad_edge=False)
+    names = [name.replace("_", " ") for name in rows.column_names]
+    shown = Table(*names, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows.slice(0, SHOWN).to_pylist():
         shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
     screen.print(shown)

@@ -10,6 +10,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_file
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +95,7 @@ def runtime(
     _print(result, screen)
     put_result(result, screen, json=json, figure=None, table=table)
     if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
-        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="bold red")
+        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
 
 
@@ -116,9 +117,9 @@ def _print(result: RuntimeCheck, screen: Console) -> None:
     causes = Table("what it would be", "cosine", "lowest", "texts explained", box=SIMPLE_HEAD, pad_edge=False)
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"
-        style = "bold" if test == (match.best or match.own) else None
-        causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}", style=style)
+        causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
     screen.print(causes)
     print_notes(verdict.evidence, screen)
     if verdict.level != "ok":
-        screen.print(f"next: {result.step} ({result.cost})", style="bold")
+        screen.print("Next", style="bold")
+        screen.print(wrapped(f"{result.step} ({result.cost})", screen.width))

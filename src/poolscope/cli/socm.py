@@ -268,7 +268,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float | Non
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
+    table.add_column()
     table.add_column()
     over = f"  mean over {result.count:,} pairs ({result.kind})"
     table.add_row("SOCM", Text.assemble(f"{result.mean:.4f}", over))
@@ -297,7 +297,7 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Con
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
+    grid.add_column()
     grid.add_column()
     kind = "random pairs" if alike.documents is None else f"pairs of {alike.documents:,} different documents"
     reached = f"as 1 % of {kind}" if alike.placed else f"the highest of so few {kind}"

@@ -341,21 +341,29 @@ def seen(result: TokenStatistics) -> list[str]:
     return lines
 
 
+_LEGEND = (
+    "length²: the mean squared length, Q. Of it: the share that all tokens share (M/Q), the share that the context "
+    "adds to a type (V_W/Q), and the share that tells types apart (V_B/Q). Below, M, V and n are those of one type: "
+    "the squared length of its mean, its variance and its tokens; ρ is Spearman's correlation."
+)
+
+
 def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
     for sentence in seen(result):
         screen.print(wrapped(sentence, screen.width))
-    parts = _table("Q", "M/Q", "V_W/Q", "V_B/Q", "mean cosine")
-    spread = _table("variation of Q", "ρ(M, V)", "ρ(M, log n), corrected")
+    parts = _table("length²", "all share", "context", "type", "mean cosine")
+    spread = _table("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
         name = "last" if layer.layer < 0 else str(layer.layer)
         numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
         parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
-    _print_title(f"{result.model}: what the mean squared norm Q is made of", screen)
+    _print_title(f"{result.model}: what the squared length of tokens is made of", screen)
     screen.print(parts)
-    _print_title(f"how Q, M and V vary over {result.coverage.counted:,} {result.grouping}s", screen)
+    screen.print(wrapped(_LEGEND, screen.width), style="dim")
+    _print_title(f"how it varies over {result.coverage.counted:,} {result.grouping}s", screen)
     screen.print(spread)
     _print_special(result, screen)
     if layout is not None:

@@ -113,7 +113,7 @@ def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
     applies = not sentence.startswith(NOT_APPLICABLE)
     why = f". {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
-        f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; number {left[0].number} "
+        f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; question {left[0].number} "
         f"could not{why}"
     )
 
@@ -173,14 +173,25 @@ _VERBS = {
 }
 
 
+_STEPS = {
+    "configure": "correct a setting",
+    "merge": "clean the texts",
+    "repair": "try a repair",
+    "re-chunk": "cut the texts anew",
+    "change": "try another model",
+    "undecided": "ask with more data",
+    "keep": "keep it",
+}
+
+
 def _number(of: Answer) -> str:
-    return f"number {of.number}" + ("" if of.action is None else f" ({of.action.kind})")
+    return f"question {of.number}" + ("" if of.action is None else f" ({_STEPS[of.action.kind]})")
 
 
 def _short(of: Answer) -> str:
     """An answer that is open too, in a few words."""
-    kind = "look" if of.action is None else of.action.kind
-    return f"{of.number}, {of.title or of.key} ({of.verdict.level}: {kind})"
+    step = "look at it" if of.action is None else _STEPS[of.action.kind]
+    return f"question {of.number}, {of.title or of.key} ({of.verdict.level}: {step})"
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -190,7 +201,7 @@ def _listed(parts: Sequence[str]) -> str:
 def _numbers(answers: Sequence[Answer]) -> str:
     """The numbers of answers, in words."""
     names = [str(each.number) for each in answers]
-    return f"number {names[0]}" if len(names) == 1 else f"numbers {', '.join(names[:-1])} and {names[-1]}"
+    return f"question {names[0]}" if len(names) == 1 else f"questions {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _table(open_answers: Sequence[Answer]) -> pa.Table:

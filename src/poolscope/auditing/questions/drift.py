@@ -215,6 +215,7 @@ QUESTION = Question(
             "stale_repair", 0.05, "One vector in twenty was: searches mix two spaces, in which scores do not compare."
         ),
     ],
+    judged_on="stale",
     numbers=[Number("stale", "vectors that are others today", compared=False)],
     tables={"drift": TableView("Encoded again", 20, {"row": "Row", "id": "Id", "cosine": "Cosine"})},
 )

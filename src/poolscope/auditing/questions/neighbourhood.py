@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.neighbourhood import Neighbourhood, neighbourhood
@@ -34,8 +34,11 @@ def answer(subject: Subject) -> Answer:
             "contrast_floor": contrast.floor,
             "outliers": measured.outliers.value,
             "outliers_interval": measured.outliers.interval,
+            "outliers_floor": measured.outliers.floor,
             "islands": measured.islands.value,
             "islands_interval": measured.islands.interval,
+            "islands_floor": measured.islands.floor,
+            "flatness": (contrast.floor or 1.0) / contrast.known,
             "parts": measured.parts,
         },
         Action(
@@ -53,6 +56,7 @@ def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
     """The most serious of the three; `watch` at most: whether a search suffers is asked of the recall."""
     contrast, outliers, islands = measured.contrast, measured.outliers, measured.islands
     floor = contrast.floor or 1.0
+    parts = "one part" if measured.parts == 1 else f"{measured.parts:,} parts"
     sentence = (
         f"Two vectors lie {contrast.value:.2f} times as far apart as a vector and its nearest (by chance {floor:.2f}); "
         f"{outliers.value:.1%} have no near neighbour (by chance {outliers.floor:.1%}); {islands.value:.1%} lie "
@@ -63,7 +67,7 @@ def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
         f"mean and covariance.",
         f"No near neighbour: the nearest lies beyond the upper quartile of all nearest by more than three times the "
         f"distance of the quartiles ({outliers}).",
-        f"The graph joins every vector with its {measured.k} nearest: {measured.parts:,} parts ({islands}).",
+        f"The graph joins every vector with its {measured.k} nearest: {parts} ({islands}).",
     )
     flat = limits.judge("flat", floor / contrast.known)
     flat = flat if flat.level == "ok" else Verdict("watch", basis="beyond chance")
@@ -122,6 +126,11 @@ QUESTION = Question(
             "One vector in twenty, beyond chance, lies where no neighbour of the others leads: a search that walks "
             "from neighbour to neighbour may not get there.",
         ),
+    ],
+    gauges=[
+        Gauge("flatness", "contrast of chance over that of these vectors", "flat_watch"),
+        Gauge("outliers", "vectors without a near neighbour", "outlier_watch", above_floor=True, form=".1%"),
+        Gauge("islands", "vectors out of reach of the others", "island_watch", above_floor=True, form=".1%"),
     ],
     numbers=[Number("contrast", "contrast of the nearest", headline=True)],
     tables={

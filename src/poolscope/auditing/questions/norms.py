@@ -109,5 +109,6 @@ QUESTION = Question(
             "searched by the other.",
         )
     ],
+    judged_on="distance",
     numbers=[Number("norm_variation", "variation of the lengths", compared=False)],
 )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.auditing.charts import bars_figure
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
@@ -139,6 +139,8 @@ def _of_runtime(subject: Subject) -> Answer:
             "pooling": subject.pooling,
             "runtime_cause": None if named is None else named.name,
             "runtime_cosine": match.own.mean,
+            "runtime_cosine_interval": match.own.cosine.interval,
+            "runtime_cosine_floor": match.own.cosine.floor,
             "runtime_best_cosine": (best or match.own).mean,
             "runtime_normalised": match.normalised,
         },
@@ -402,6 +404,16 @@ QUESTION = Question(
     ],
     numbers=[
         Number("wrong_pooling_keeps", "neighbours left under a wrong pooling", headline=True, compared=False),
+    ],
+    gauges=[
+        Gauge(
+            "runtime_cosine",
+            "cosine of your runtime's vectors with the model's own",
+            "pooling_same",
+            "pooling_match",
+            falls=True,
+            form=".4f",
+        )
     ],
     tables={
         "poolings": TableView("Poolings", 20, {"pooling": "Pooling", "value": "Neighbours kept", "floor": "Floor"}),

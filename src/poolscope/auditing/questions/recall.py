@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
 from poolscope.metrics.recall import SearchRecall, search_recall, trial_indexes
+from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 
 _LEAST_VECTORS = 100
@@ -42,23 +43,35 @@ def answer(subject: Subject) -> Answer:
         setting=search.setting,
         seed=subject.seed,
     )
-    in_use = measured.in_use.recall
+    in_use, missed = measured.in_use.recall, _missed(measured)
     return Answer(
         "recall",
         judge(measured, subject.thresholds),
-        {"recall": in_use.value, "recall_interval": in_use.interval},
+        {
+            "recall": in_use.value,
+            "recall_interval": in_use.interval,
+            "missed": missed.value,
+            "missed_interval": missed.interval,
+        },
         _action(measured, subject.thresholds["recall_target"]),
         tables={"recall": measured.to_table().replace_schema_metadata(None)},
         draw={"recall": measured.figure},
     )
 
 
+def _missed(measured: SearchRecall) -> Estimate:
+    """The share of the nearest that the search does not find."""
+    recall = measured.in_use.recall
+    interval = recall.interval
+    turned = None if interval is None else replace(interval, low=1 - interval.high, high=1 - interval.low)
+    return Estimate(1 - recall.known, turned)
+
+
 def judge(measured: SearchRecall, limits: Thresholds) -> Verdict:
     """What is missed, against its thresholds."""
     recall, target = measured.in_use.recall, limits["recall_target"]
-    interval = recall.interval
-    missed = None if interval is None else replace(interval, low=1 - interval.high, high=1 - interval.low)
-    judged = limits.judge("missed", 1 - recall.known, missed)
+    missed = _missed(measured)
+    judged = limits.judge("missed", missed.known, missed.interval)
     sentence = f"The search ({measured.kind}) finds {recall.value:.1%} of the {measured.k} nearest."
     reached = measured.reaching(target)
     if measured.setting and reached is not None:
@@ -131,6 +144,7 @@ QUESTION = Question(
             "missed_repair", 0.2, "Two of the ten nearest are missing on every page, whatever the model is worth."
         ),
     ],
+    gauges=[Gauge("missed", "nearest that the search misses", "missed_watch", "missed_repair", form=".1%")],
     numbers=[Number("recall", "recall of the approximate search", headline=True)],
     tables={"recall": TableView("Recall by setting", 20, {"value": "Setting", "recall": "Recall"})},
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
@@ -135,6 +135,8 @@ QUESTION = Question(
             "One row in a hundred has the vector of another: one of the two is wrong or needless.",
         ),
     ],
+    judged_on="broken_rows",
+    gauges=[Gauge("equal_vectors", "rows that share a vector with another", "equal_vectors_watch", form=".1%")],
     numbers=[Number("rows_broken", "rows that are broken", compared=False)],
     tables={
         "broken_rows": TableView("Rows that cannot be used", 50, {"id": "Row", "reason": "Why"}, searchable=True),

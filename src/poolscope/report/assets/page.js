@@ -1,6 +1,7 @@
 "use strict";
 // The page: its data put in place, its colours, and its print.
-(function (poolscope) {
+window.poolscope.make = function () {
+  const poolscope = window.poolscope;
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("pageData").textContent);
   poolscope.colorway = data.colorway;
@@ -74,7 +75,7 @@
 
   // -- print: light, the evidence open, figures as wide as A4 or Letter paper allows; what is folded stays so, and of
   // tables the style sheet leaves the first rows: paper is for a report, the file for everything
-  const PAPER = 660;
+  const PAPER = 900; // the style sheet draws it at half its size
   const closed = new Set();
   addEventListener("beforeprint", () => {
     document.querySelectorAll(".answer:not(:has(> .rest)) details.evidence:not([open])").forEach((part) => {
@@ -131,4 +132,16 @@
     root.dataset.ready = "true";
   }
   drawAll();
+};
+
+// What is written is painted first, and the rest is made after that; a page that nobody sees is made all the same.
+(function (poolscope) {
+  let begun = false;
+  function begin() {
+    if (begun) return;
+    begun = true;
+    poolscope.make();
+  }
+  requestAnimationFrame(() => setTimeout(begin, 0));
+  setTimeout(begin, 500);
 })(window.poolscope);
