@@ -90,6 +90,39 @@ def test_a_workflow_with_a_misspelt_key_is_refused(tmp_path):
     assert validate("vendor.github-workflows", broken).returncode == 1
 
 
+def recipes():
+    """The workflow and the hook that docs/runtime.md prints."""
+    return re.findall(r"```yaml\n(.*?)```", read(ROOT / "docs" / "runtime.md"), re.DOTALL)
+
+
+def test_the_workflow_that_the_docs_print_is_valid(tmp_path):
+    printed = tmp_path / "embeddings.yml"
+    printed.write_text(recipes()[0], "utf-8")
+    checked = validate("vendor.github-workflows", printed)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(("copies", "code"), [(1, 0), (12, 1)])
+def test_the_hook_that_the_docs_print_runs_and_stops_a_commit(tmp_path, monkeypatch, copies, code):
+    pytest.importorskip("pre_commit", reason="the hook is run by pre-commit")
+    monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("POOLSCOPE_CACHE", str(tmp_path / "cache"))
+    hook = recipes()[1].replace("sentence-transformers/all-MiniLM-L6-v2", "builtin:wordllama --trial 0")
+    hook = hook.replace("entry: poolscope", f"entry: {sys.executable} -m poolscope")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / ".pre-commit-config.yaml").write_text(hook, "utf-8")
+    words = ["river", "bread", "stone", "lamp", "train", "music", "harbour", "winter", "letter", "garden", "engine"]
+    texts = [f"the {a} beside the {b}" for a in words for b in words][:: 2 * copies] * copies
+    (folder / "chunks.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), "utf-8")
+    for arguments in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", *arguments], cwd=folder, check=True)
+    command = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    assert ("Passed" if code == 0 else "Failed") in ran.stdout
+
+
 def test_hooks_are_valid(tmp_path, monkeypatch):
     pytest.importorskip("pre_commit", reason="the hooks are checked by pre-commit")
     monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path))

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from command_line import invoke, run
-from poolscope import check_runtime
+from poolscope import audit, check_runtime
 from poolscope.auditing.runtime import RuntimeCheck
 from poolscope.encoders.endpoint import Endpoint
+from poolscope.encoders.http import EndpointError
 from poolscope.errors import InputError
 from poolscope.runtimes.declared import compare_declarations
-from runtime_server import WRONG, Model, serving
+from runtime_server import LONGEST, WRONG, Model, serving
 from tiny_models import declare, save_model, write
 
 # Words of the tiny models, so that its tokens differ: enough short and long ones to tell truncation.
@@ -99,6 +100,34 @@ def test_eight_bits_are_the_models_own_vectors(embedding, folder):
     assert check.match.own.share == 1
     assert check.match.form == "rounded to 8 bits"
     assert check.match.plain < 1 - 1e-6
+
+
+def test_weights_of_few_bits_are_told_from_another_model(embedding, folder):
+    check = check_runtime(embedding("four bits"), folder, TEXTS)
+    bits, cosine = check.match.bits
+    assert bits in (3, 4, 5)
+    assert 0 < 1 - cosine < 2.1 * (1 - check.match.own.mean)
+    assert check.match.form == ""  # the vectors themselves are plain numbers
+    assert f"weights rounded to about {bits} bits" in check.verdict.sentence
+    assert check.verdict.level in ("watch", "repair")
+    left = [cosine for _, cosine in check.match.rounded]
+    assert left[0] > 0.999 > left[-1]  # eight bits hardly change anything, two do
+    again = check_runtime(embedding("right"), folder, TEXTS)
+    assert again.match.own.mean == pytest.approx(1, abs=1e-6)  # the weights are whole again
+
+
+def test_texts_that_a_server_takes_for_too_long_are_left_out_and_said(embedding, server, folder):
+    server.asked.clear()
+    check = check_runtime(embedding("cls", "too long"), folder, TEXTS)
+    assert check.match.best.name == "cls"
+    assert max(map(len, check.probes)) <= LONGEST
+    assert len(check.probes) == check.match.texts
+    assert any("are refused as too long" in note for note in check.verdict.evidence)
+    long_ones = [texts for texts in (body["input"] for body in server.asked) if max(map(len, texts)) > LONGEST]
+    assert len(long_ones) <= 12  # not five times each: that would not help
+    with pytest.raises(EndpointError, match=r"refused a text as too long \(500\).*poolscope chunk") as refused:
+        audit(server.url, TEXTS * 5 + ["word " * 200])
+    assert "\n" not in str(refused.value)
 
 
 def test_another_model_is_said_to_be_one(embedding, tmp_path):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from audit_data import topics
 from command_line import invoke, run
-from poolscope import audit
+from poolscope import audit, check_runtime
 from poolscope.encoders.endpoint import Endpoint
+from poolscope.encoders.http import EndpointError
 from poolscope.errors import InputError
 from runtime_server import Words, serving
 
@@ -53,6 +55,28 @@ def test_what_cannot_be_is_refused(server):
         audit(server.url, TEXTS, max_length=5)
     with pytest.raises(InputError, match="for the address of a server"):
         invoke("audit", "builtin:minilm", "--server-model", "x")
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "401", "html", "nan", "few", "ragged", "changing", "stops", "absent"])
+@pytest.mark.parametrize("door", ["audit", "runtime"])
+def test_every_bad_end_is_one_line_and_what_was_answered_is_kept(tmp_path, monkeypatch, fault, door):
+    monkeypatch.setenv("POOLSCOPE_CACHE", str(tmp_path))
+    with serving(Words()) as running:
+        running.fault, running.key = ("", "another") if fault == "401" else (fault, None)
+        quick = {"protocol": "openai", "retries": 0, "batch": 8, "concurrency": 1, "pause": 0}
+        asked = Endpoint("http://127.0.0.1:9/v1/embeddings" if fault == "absent" else running.url, **quick)
+        called = {
+            "audit": lambda: audit(asked, TEXTS, cache=True, trial_texts=0),
+            "runtime": lambda: check_runtime(asked, lambda texts: [[row] for row in Words().embed(texts)]),
+        }[door]
+        with pytest.raises(EndpointError) as ended:
+            called()
+        assert "\n" not in str(ended.value)
+        assert str(ended.value).endswith(".")
+        if door == "audit" and fault != "absent":  # once it is mended the run goes on
+            assert re.search(r"\d+ of 60 texts are answered and kept; run this again", str(ended.value))
+            running.fault, running.key = "", None
+            assert audit(asked, TEXTS, cache=True, trial_texts=0).corpus["texts"] == 60
 
 
 def test_an_embedding_object_is_a_source_too(server):

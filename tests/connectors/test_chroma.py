@@ -1,11 +1,19 @@
-"""Chroma, by its persistent client."""
+"""Chroma: its persistent client, and its own server on loopback."""
 
 from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
 
 import pytest
 
 from connector_data import IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees, exact_neighbours
-from poolscope import read_index
+from poolscope import audit, read_index
 from poolscope.connectors.base import ConnectionFailedError
 from poolscope.errors import InputError
 
@@ -15,13 +23,54 @@ chromadb = pytest.importorskip("chromadb")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("chroma")
-    client = chromadb.PersistentClient(path=str(path))  # of this process, with settings of its own
+    fill(chromadb.PersistentClient(path=str(path)))  # of this process, with settings of its own
+    return path
+
+
+def fill(client) -> None:
     plain = client.create_collection("plain", configuration={"hnsw": {"space": "l2"}}, embedding_function=None)
     sources = [{"source": source} for source in SOURCES]
     plain.add(ids=IDS, embeddings=VECTORS.tolist(), documents=TEXTS, metadatas=sources)
     other = client.create_collection("other", configuration={"hnsw": {"space": "ip"}}, embedding_function=None)
     other.add(ids=["a", "b"], embeddings=[[1.0, 2.0], [2.0, 1.0]], metadatas=[{"chunk": "one"}, {"chunk": "two"}])
-    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """`chroma run` with the same rows: its address."""
+    program = Path(sys.executable).with_name("chroma")
+    program = str(program) if program.exists() else shutil.which("chroma")
+    if program is None:
+        pytest.skip("chromadb was installed without its program")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = str(tmp_path_factory.mktemp("chroma_server"))
+    running = subprocess.Popen(
+        [program, "run", "--path", place, "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/api/v2/heartbeat", running)
+        settings = chromadb.config.Settings(anonymized_telemetry=False)
+        fill(chromadb.HttpClient(host="127.0.0.1", port=port, settings=settings))
+        yield f"chroma://127.0.0.1:{port}"
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def _wait_for(address: str, running: subprocess.Popen) -> None:
+    until = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            assert running.poll() is None, "chroma run has ended"
+            assert time.monotonic() < until, "chroma run does not answer"
+            time.sleep(0.1)
 
 
 def test_all_rows_with_texts_and_groups(folder):
@@ -34,6 +83,24 @@ def test_all_rows_with_texts_and_groups(folder):
     found = [set(ids) for ids in held.search.find(queries, 5, None)]
     assert sum(len(a & b) for a, b in zip(found, exact_neighbours(queries, 5), strict=True)) > 20
     assert held.search.current
+
+
+def test_a_server_gives_the_same_rows_and_searches(server):
+    held = read_index(f"{server}/plain")
+    agrees(held)
+    assert held.ids[:3] == ("1", "2", "3")
+    assert (held.distance, held.source) == ("l2", f"{server}/plain")
+    found = held.search.find(VECTORS[:5], 5, None)
+    assert [ids[0] for ids in found] == IDS[:5]
+
+
+def test_an_audit_of_a_server_measures_its_search(server):
+    result = audit(f"{server}/plain")
+    assert result.numbers["rows"] == len(IDS)
+    assert result["recall"].verdict.level in ("ok", "watch")
+    assert result.numbers["recall"] > 0.9
+    with pytest.raises(InputError, match=r"no collection of these: (plain, other|other, plain)"):
+        audit(f"{server}/plane")
 
 
 def test_texts_in_the_metadata_and_another_distance(folder):

@@ -1,4 +1,4 @@
-"""Qdrant, in the local mode of its client."""
+"""Qdrant, in the local mode of its client, and over the wire."""
 
 from __future__ import annotations
 
@@ -70,6 +70,29 @@ def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(InputError, match="is no folder of Qdrant"):
         read_index(f"qdrant:{tmp_path}/plain")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:.*insecure")
+def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, monkeypatch):
+    from qdrant_server import serving
+
+    monkeypatch.setenv("QDRANT_API_KEY", SECRET)
+    local = client_module.QdrantClient(path=str(folder))
+    with serving(local, key=SECRET) as (place, asked):
+        held = read_index(f"qdrant://{place}/plain")
+        agrees(held)
+        assert (held.distance, held.search.setting, held.search.exact) == ("l2", "hnsw_ef", False)
+        result = audit(f"qdrant://{place}/plain")
+        with pytest.raises(InputError, match="no such collection; there are"):
+            read_index(f"qdrant://{place}/plane")
+        titles = read_index(f"qdrant://{place}/two", vector_column="title")
+    local.close()
+    assert (len(titles), titles.faults) == (3, {"no vector": 1})
+    assert result.numbers["recall"] == 1.0
+    assert "hnsw_ef 16 reaches 1.000" in result["recall"].verdict.sentence
+    turned = [(body["searches"][0].get("params") or {}).get("hnsw_ef") for path, body in asked if "query" in path]
+    assert turned[:2] == [None, 16]  # as it is set, and then the ladder
+    assert all("points" in path or not body for path, body in asked)  # nothing but reading
 
 
 class Refusing(BaseHTTPRequestHandler):

@@ -113,6 +113,7 @@ def check_runtime(
     declared = () if served is None else compare_declarations(served, encoder.card)
     probes = _probes(texts, list(encoder.card.prompts.values()))
     asked = ask(source, probes, progress=progress)
+    probes = list(asked.texts)
     match = match_runtime(
         encoder,
         probes,
@@ -167,6 +168,12 @@ def _with_evidence(verdict: Verdict, asked: Asked, declared: tuple[Declared, ...
         f"The same request again: cosine {asked.repeated:.4f} or more; the same text alone: {asked.batched:.4f} or "
         f"more; an empty text: {asked.empty}."
     )
+    if asked.refused:
+        shortest = min(len(text.split()) for text in asked.refused)
+        again += (
+            f" {len(asked.refused)} texts, of {shortest:,} words and more, are refused as too long, so that what the "
+            f"server does with such texts is not known."
+        )
     differing = tuple(f"Declared otherwise: {row}." for row in declared if row.differs)
     return replace(verdict, evidence=(*differing, *verdict.evidence, again, *notes))
 

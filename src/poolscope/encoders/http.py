@@ -11,6 +11,7 @@ import http.client
 import io
 import json
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,11 @@ from poolscope.errors import PoolscopeError
 _LONGEST_PAUSE = 60.0
 LONGEST_ANSWER = 2**28
 _SHOWN = 160
+# How servers say that a text is too long: llama.cpp (with 500), vLLM, OpenAI, Text Embeddings Inference.
+_TOO_LONG = re.compile(
+    r"too (large|long|many tokens)|context (length|size|window)|exceed\w* .*(token|length|context)|less than \d+ token",
+    re.IGNORECASE,
+)
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -34,6 +40,10 @@ class EndpointError(PoolscopeError):
 
 class NotServedError(EndpointError):
     """The server does not know the path, or the way in which it was asked (404, 405)."""
+
+
+class TooLongError(EndpointError):
+    """The server refuses a text because of its length."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -185,6 +195,11 @@ def _refused(error: HTTPError, shown: str, key_variable: str) -> Exception:
     if code in (404, 405):
         return NotServedError(
             f"{shown}: not served there ({code}){said}. Check the path and the model's name (--model)."
+        )
+    if code in (400, 413, 422, 500) and _TOO_LONG.search(said):
+        return TooLongError(
+            f"{shown}: refused a text as too long ({code}){said}. Cut the texts (poolscope chunk), or let the server "
+            f"take longer ones."
         )
     if code in _AGAIN:
         words = "too many requests (429)" if code == 429 else f"the server failed ({code}){said}"

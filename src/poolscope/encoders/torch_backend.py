@@ -23,6 +23,10 @@ _BUDGET_CORE = 1_024
 _BUDGET_DEVICE = 32_768
 _MOST_THREADS = 16  # Python itself would hold up more than this
 
+# Numbers that share a scale where weights are rounded; and what stays whole, as converters leave it.
+_BLOCK = 32
+_KEPT_WHOLE = ("position", "token_type")
+
 _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
 
 
@@ -92,6 +96,25 @@ class TorchBackend:
             for module in training:
                 module.training = True
 
+    @contextmanager
+    def rounded_weights(self, bits: int) -> Iterator[None]:
+        """The models with the matrices of their weights rounded to so many bits, as long as the body runs."""
+        import torch
+
+        kept: list[tuple[Any, Any]] = []
+        try:
+            with torch.no_grad():
+                for model in self.models:
+                    for name, weights in model.named_parameters():
+                        if weights.ndim == 2 and not any(part in name for part in _KEPT_WHOLE):
+                            kept.append((weights, weights.detach().clone()))
+                            weights.copy_(_rounded(weights, bits))
+            yield
+        finally:
+            with torch.no_grad():
+                for weights, before in kept:
+                    weights.copy_(before)
+
     def _forward(self, model: Any, batch: Batch, *, numbers: frozenset[int], cores: int) -> dict[int, NDArray[Any]]:
         import torch
 
@@ -125,6 +148,28 @@ class TorchBackend:
                 f"more than layers is expected. Its layers cannot be told apart: leave layers= out."
             )
         return output.hidden_states[number]
+
+
+def _rounded(weights: Any, bits: int) -> Any:
+    """A matrix in blocks of 32, each with a scale of 16 bits, as Q8_0, Q5_0 and Q4_0 of GGUF have it.
+
+    With 8 bits the scale is that of the largest magnitude; with fewer its sign counts too, so that no level is lost.
+    """
+    import torch
+
+    rows, width = weights.shape
+    block = _BLOCK if width % _BLOCK == 0 else width
+    parts = weights.float().reshape(rows, width // block, block)
+    size = parts.abs().amax(dim=-1, keepdim=True)
+    if bits >= 8:
+        scale, low, high = size / 127, -127, 127
+    else:
+        half = 2 ** (bits - 1)
+        top = torch.gather(parts, -1, parts.abs().argmax(dim=-1, keepdim=True))
+        scale, low, high = top / -half, -half, half - 1
+    levels = torch.where(scale == 0, torch.zeros_like(parts), parts / torch.where(scale == 0, 1, scale))
+    levels = levels.round() if bits >= 8 else torch.floor(levels + 0.5)
+    return (levels.clamp(low, high) * scale.half().float()).reshape(rows, width).to(weights.dtype)
 
 
 def _rows(state: Any, keep: Any, *, full: bool, card: ModelCard) -> NDArray[Any]:

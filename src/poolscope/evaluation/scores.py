@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm, rankdata, t
+from scipy import special
 
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
@@ -175,8 +175,8 @@ class Difference(Result):
         """
         if self.interval is None:
             return float("inf")
-        z = float(norm.ppf((1 + self.interval.level) / 2))
-        reach, error = z + float(norm.ppf(power)), (self.interval.high - self.interval.low) / 2 / z
+        z = float(special.ndtri((1 + self.interval.level) / 2))
+        reach, error = z + float(special.ndtri(power)), (self.interval.high - self.interval.low) / 2 / z
         each = reach**2 / self.count
         seen = (each * _ONE_PLACE + np.sqrt((each * _ONE_PLACE) ** 2 + 4 * (1 + each) * (reach * error) ** 2)) / 2
         seen = float(seen / (1 + each))
@@ -312,7 +312,7 @@ def _half_sample_interval(
     would raise mutual information, and what half the units alone do to the score is in both halves and cancels.
     Both ends are kept within `bounds`: a v-measure cannot lie outside of 0 to 1, a difference of two can.
     """
-    reach = float(t.ppf((1 + level) / 2, len(contrasts) - 1)) * float(np.sqrt((contrasts**2).mean()))
+    reach = float(special.stdtrit(len(contrasts) - 1, (1 + level) / 2)) * float(np.sqrt((contrasts**2).mean()))
     low, high = max(value - reach, bounds[0]), min(value + reach, bounds[1])
     return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}")
 
@@ -323,6 +323,8 @@ def _mean(samples: Array) -> Array:
 
 def _spearman(samples: Array) -> Array:
     """Spearman's ρ of both columns, ties by mean ranks; NaN where a column is constant (draws × units × 2)."""
+    from scipy.stats import rankdata  # all of scipy.stats takes longer to import than many commands take
+
     ranks = rankdata(samples, axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     cross = (ranks[..., 0] * ranks[..., 1]).sum(axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
-from poolscope.numbers.ranking import drawn_units, gaussian_like, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import drawn_units, gaussian_draws, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -23,6 +24,7 @@ Index = NDArray[np.int64]
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
+_BLOCK = 2**24  # cosines at a time
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
 _SURE = 0.995
@@ -149,7 +151,8 @@ def hubs(
     searched = _searched(unit, k)
     top, cosines = searched.top, searched.cosines
     asked = None if queries is None else unit_rows(queries, "queries")
-    occurrences = _occurrences(unit, k, asked)
+    near = top if asked is None else _searched(unit, k, asked).top
+    occurrences = np.bincount(near.ravel(), minlength=len(unit))
     floors = _Floors(unit, asked, k, random)
     most_times = len(unit) - 1 if asked is None else len(asked)
     highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
@@ -159,7 +162,7 @@ def hubs(
         occurrences=occurrences,
         skewness=Estimate(
             skewness(occurrences),
-            percentile_interval(skewness_draws(occurrences, seed=seed)) if len(unit) > 2 else None,
+            percentile_interval(_skewness_bootstrap(occurrences, seed)) if len(unit) > 2 else None,
             floor=float(np.mean(floors.of(skewness, ratio=False))),
         ),
         largest=Estimate(
@@ -198,13 +201,13 @@ class _Floors:
         draws = _DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS
         self.first: list[Index] = []
         self.second: list[Index] = []
-        for _ in range(draws):
-            drawn = gaussian_like(unit, random)
-            asking = None if asked is None else gaussian_like(asked, random)
-            self.first.append(_occurrences(drawn, k, asking))
+        chance = islice(gaussian_draws(unit, random), draws)
+        asking = repeat(None, draws) if asked is None else islice(gaussian_draws(asked, random), draws)
+        for drawn, ask in zip(chance, asking, strict=True):
+            self.first.append(_counted(drawn, k, ask))
             if len(unit) <= _PUT_RIGHT:
-                again = None if asking is None else gaussian_like(asking, random)
-                self.second.append(_occurrences(gaussian_like(drawn, random), k, again))
+                again = None if ask is None else next(gaussian_draws(ask, random))
+                self.second.append(_counted(next(gaussian_draws(drawn, random)), k, again))
 
     def of(self, statistic: Callable[[Index], float], *, ratio: bool = True, most: float = np.inf) -> Array:
         """A statistic of the first draws, moved by what the second ones lack: by its ratio, or by its difference."""
@@ -239,9 +242,19 @@ def skewness(values: ArrayLike) -> float:
     return float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0
 
 
-def _occurrences(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
-    """How often each text is among the k nearest of the other texts, or of queries."""
-    return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
+def _counted(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
+    """How often each vector is among the k nearest of the others, or of queries, where no two are equally near."""
+    if len(unit) > APPROXIMATE_FROM:
+        return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
+    counts, queries = np.zeros(len(unit), dtype=np.int64), unit if asked is None else asked
+    step = max(1, _BLOCK // len(unit))
+    for start in range(0, len(queries), step):
+        cosines = queries[start : start + step] @ unit.T
+        if asked is None:
+            rows = np.arange(len(cosines))
+            cosines[rows, start + rows] = -np.inf
+        counts += (cosines >= np.partition(cosines, -k, axis=1)[:, -k, None]).sum(axis=0)
+    return counts
 
 
 def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:
@@ -256,10 +269,21 @@ def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
     deviations = np.asarray(values, dtype=np.float64)
     deviations = deviations - deviations.mean()
     random, count = np.random.default_rng(seed), len(deviations)
-    powers = np.stack([deviations**power for power in (1, 2, 3)], axis=1)
     share = np.full(count, 1 / count)
-    moments = np.array([random.multinomial(count, share) @ powers for _ in range(_BOOTSTRAP_DRAWS)]) / count
-    first, second, third = moments.T
+    return _skewness_of(deviations, np.array([random.multinomial(count, share) for _ in range(_BOOTSTRAP_DRAWS)]))
+
+
+def _skewness_bootstrap(values: Index, seed: int) -> Array:
+    """The same of one set of texts: drawn are values, of which there are few, and not texts."""
+    levels, counts = np.unique(values, return_counts=True)
+    times = np.random.default_rng(seed).multinomial(len(values), counts / len(values), size=_BOOTSTRAP_DRAWS)
+    return _skewness_of(levels - values.mean(), times)
+
+
+def _skewness_of(deviations: Array, times: Index) -> Array:
+    """The skewness of samples (rows of `times`) in which each deviation stands so many times."""
+    powers = np.stack([deviations**power for power in (1, 2, 3)], axis=1)
+    first, second, third = (times @ powers / times[0].sum()).T
     variance = second - first**2
     central = third - 3 * first * second + 2 * first**3
     return np.asarray(np.divide(central, variance**1.5, out=np.zeros(len(central)), where=variance > 1e-12))

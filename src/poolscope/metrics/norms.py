@@ -18,7 +18,7 @@ from poolscope.results import Result, bulk, origin, provenance
 Array = NDArray[np.float64]
 
 # Vectors that are asked for their neighbours, and vectors among which these are looked for.
-MOST_VECTORS, _QUERIES = 5000, 1000
+MOST_VECTORS, _QUERIES = 5000, 400
 NORMALISED = 1e-3
 """Lengths that differ from their mean by less than this share are one length: float16 and int8 round so."""
 
@@ -155,7 +155,7 @@ def _replaced(
     dots = cosines * sizes
     # ‖q − x‖² = ‖q‖² + ‖x‖² − 2 q·x; the first is the same for all.
     distances = 2 * sizes[asked][:, None] * dots - sizes**2
-    near, by_dot, by_l2 = (np.argpartition(-scores, k - 1, axis=1)[:, :k] for scores in (cosines, dots, distances))
+    near, by_dot, by_l2 = (np.argpartition(scores, -k, axis=1)[:, -k:] for scores in (cosines, dots, distances))
 
     def changed(others: NDArray[np.int64]) -> Array:
         same = (near[:, :, None] == others[:, None, :]).any(axis=2)

@@ -233,7 +233,7 @@ class _Pairs:
 
 def _mean_over_queries(sums: Array, counts: Array) -> Estimate:
     """The mean of the means of the queries, with the interval of Student's t."""
-    from scipy import stats
+    from scipy import special
 
     means = sums[counts > 0] / counts[counts > 0]
     if not len(means):
@@ -241,7 +241,7 @@ def _mean_over_queries(sums: Array, counts: Array) -> Estimate:
     value = float(means.mean())
     if len(means) < FEWEST_QUERIES:
         return Estimate(value)
-    reach = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
+    reach = float(special.stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / np.sqrt(len(means)))
     return Estimate(value, Interval(value - reach, value + reach, 0.95, "the population of queries", "Student's t"))
 
 

@@ -346,7 +346,7 @@ def _quantile_interval(
 
 # Shares of the pairs between whose scores the tail of a normal distribution is laid: how the rest predicts the tail.
 _WINDOWS = ((0.5, 0.2), (0.4, 0.1), (0.25, 0.1))
-_BLOCKS = 20
+_BLOCKS, _LEVELS = 20, 2**21
 # Texts and share of false hits for which that is known to hold (tests/metrics/test_scores.py).
 _FEWEST_TEXTS, _RAREST = 100, 0.02
 
@@ -359,11 +359,8 @@ def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate 
     count = len(cosines)
     if count < _FEWEST_TEXTS or false_hits > _RAREST:
         return None, None
-    i, j = np.triu_indices(count, 1)
-    scores = cosines[i, j]
-    order = np.argsort(scores)
     # Neighbours go together: chunks of a document mostly stand side by side.
-    scores, i, j = scores[order], i[order] * _BLOCKS // count, j[order] * _BLOCKS // count
+    scores, i, j = _sorted_pairs(cosines, (np.arange(count) * _BLOCKS // count).astype(np.uint8))
     whole = np.array([_beyond(scores, false_hits, window) for window in _WINDOWS])
     parts = np.array(
         [
@@ -379,20 +376,36 @@ def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate 
     return share, float(high[0]) if low[1] > 0 else None
 
 
+def _sorted_pairs(
+    cosines: NDArray[np.float32], blocks: NDArray[np.uint8]
+) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]]:
+    """The scores of all pairs, rising, and the blocks of both texts.
+
+    Score and blocks are sorted as one whole number, which is faster than sorting places: 22 bits for the cosine, to
+    5e-7, and five for each of at most 32 blocks.
+    """
+    upper = np.triu(np.ones(cosines.shape, dtype=bool), 1)
+    pairs = (blocks[:, None].astype(np.uint32) << 5 | blocks)[upper]
+    levels = np.clip((cosines[upper] + 1) * _LEVELS, 0, 2 * _LEVELS - 1).astype(np.uint32)
+    packed = np.sort(levels << 10 | pairs)
+    scores = (packed >> 10).astype(np.float32) / np.float32(_LEVELS) - 1
+    return scores, (packed >> 5 & 31).astype(np.uint8), (packed & 31).astype(np.uint8)
+
+
 def _beyond(scores: NDArray[np.float32], false_hits: float, window: tuple[float, float]) -> tuple[float, float]:
     """The cut-off for pairs like the rest, by a normal tail through two quantiles, and the share of pairs beyond it.
 
     Related pairs push the quantiles up too, so that the fit is made again without as many as were seen.
     """
-    from scipy import stats
+    from scipy import special
 
-    places = stats.norm.isf([*window, false_hits])
+    places = -special.ndtri([*window, false_hits])
     beyond = 0.0
     for _ in range(30):
         shares = [1 - max(beyond, 0.0) - (1 - max(beyond, 0.0)) * share for share in window]
         first, second = scores[np.minimum((np.array(shares) * len(scores)).astype(int), len(scores) - 1)]
         cut = float(second + (second - first) * (places[2] - places[1]) / (places[1] - places[0]))
-        above = 1 - np.searchsorted(scores, cut) / len(scores)
+        above = 1 - np.searchsorted(scores, np.float32(cut)) / len(scores)  # of one type: otherwise all are copied
         previous, beyond = beyond, float(above - false_hits) / (1 - false_hits)
         if abs(beyond - previous) < 1e-6:
             break

@@ -13,17 +13,18 @@ from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.cosines import effective_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
 
-# Beyond this many vectors a draw of them is looked at; neighbours are compared among fewer.
-MOST_VECTORS, _MOST_NEIGHBOURS = 5000, 1000
-_ROTATIONS = 5
+# Beyond this many vectors a draw of them is looked at; neighbours of some are compared among fewer.
+MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
+_ROTATIONS = 3
 _K = 10
 # Unit vectors in single precision that spread less than this point in one direction, but for rounding.
 _ROUNDING = 1e-13
+_ALL_OF_IT = 1e-3
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -130,7 +131,7 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
         effective_rank=rank,
         dimension_number=first,
         largest_share=Estimate(share.value, share.interval, floor=_share_in_another_basis(unit, energies, random)),
-        kept=_kept(unit, first, int(order[len(order) // 2])),
+        kept=_kept(unit, first, int(order[len(order) // 2]), random),
         shares=shares[order],
         order=order,
         energies=energies,
@@ -152,7 +153,7 @@ def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estim
         projected = (sides * np.sqrt(np.maximum(energies, 0) * len(unit))) ** 2
     else:
         energies, directions = np.linalg.eigh(centred.T @ centred / len(unit))
-        projected = (centred @ directions) ** 2
+        projected = (centred.astype(np.float32) @ directions.astype(np.float32)) ** 2  # for the interval alone
     kept = energies > 1e-12 * max(float(energies[-1]), 1e-300)
     singular = np.sqrt(energies[kept])
     if not len(singular) or energies.sum() < _ROUNDING:
@@ -180,17 +181,32 @@ def _share_in_another_basis(unit: NDArray[np.float32], energies: Array, random: 
     return float(np.mean(largest))
 
 
-def _kept(unit: NDArray[np.float32], first: int, middle: int) -> Estimate:
-    """Share of the nearest that remain without a dimension; the floor without another one."""
-    some = unit[:: max(1, -(-len(unit) // _MOST_NEIGHBOURS))]
-    k = min(_K, len(some) - 1)
-    nearest, _ = nearest_neighbours(some, k)
+def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.Generator) -> Estimate:
+    """Share of the nearest that remain without a dimension; the floor without another one.
+
+    Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so
+    one product of all with some of the vectors, which are asked, serves both.
+    """
+    if len(unit) > _MOST_NEIGHBOURS:
+        unit = unit[np.sort(random.choice(len(unit), _MOST_NEIGHBOURS, replace=False))]
+    asked = np.sort(random.permutation(len(unit))[:_QUERIES])
+    k, rows = min(_K, len(unit) - 1), np.arange(len(asked))
+    products = unit[asked] @ unit.T
+
+    def nearest(cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which are among the k nearest of each."""
+        cosines[rows, asked] = -np.inf
+        return np.asarray(cosines >= np.partition(cosines, -k, axis=1)[:, -k, None])
+
+    near = nearest(products.copy())
 
     def shares(number: int) -> Array:
-        rest = np.delete(some, number, axis=1)
-        if not rest.any(axis=1).all():  # all of a vector lies in this dimension: nothing is left to compare
-            return np.zeros(len(some))
-        again, _ = nearest_neighbours(rest, k)
-        return np.asarray((nearest[:, :, None] == again[:, None, :]).any(axis=2).mean(axis=1), dtype=np.float64)
+        column = unit[:, number]
+        lengths = np.sqrt(np.maximum(1 - column**2, 0))
+        if lengths.min() < _ALL_OF_IT:  # all of a vector lies in this dimension: nothing is left to compare
+            return np.zeros(len(asked))
+        rest = products - np.multiply.outer(column[asked], column)
+        again = nearest(np.asarray(rest / lengths, dtype=np.float32))
+        return np.asarray((near & again).sum(axis=1) / near.sum(axis=1))
 
     return replace(mean_estimate(shares(first)), floor=float(shares(middle).mean()))

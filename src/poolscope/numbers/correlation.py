@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from poolscope.numbers.intervals import Estimate, Interval
 
@@ -120,7 +120,7 @@ def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
         return Estimate(float(np.sqrt(total / n)))
     logs = np.log(np.sqrt(without / (n - 2)) / (1 - centred / (n - 1)))
     error = np.sqrt((n - 1) / n * ((logs - logs.mean()) ** 2).sum())
-    reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * float(error)
+    reach = float(special.stdtrit(n - 1, (1 + level) / 2)) * float(error)
     low, high = np.sqrt(total / (n - 1)) * np.exp([-reach, reach])
     method = "Student's t around its logarithm, jackknife over the items"
     return Estimate(float(np.sqrt(total / n)), Interval(float(low), float(high), level, answers, method))

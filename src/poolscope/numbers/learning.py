@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.vq import ClusterError, kmeans2
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from poolscope.errors import InputError
@@ -26,6 +24,8 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
 
     Clusters are numbered by their first vector, so that equal partitions are equal.
     """
+    from scipy.cluster.vq import ClusterError  # not before it is needed: its import takes long
+
     distinct = len(np.unique(vectors, axis=0))
     random = np.random.default_rng(seed)
     partitions: list[Index] = []
@@ -43,6 +43,8 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
 
 
 def _one_start(vectors: Array, clusters: int, random: np.random.Generator) -> Index:
+    from scipy.cluster.vq import kmeans2
+
     centres, labels = kmeans2(vectors, clusters, iter=_STEP, minit="++", missing="raise", rng=random)
     for _ in range(_MOST_STEPS):
         centres, then = kmeans2(vectors, centres, iter=_STEP, minit="matrix", missing="raise")
@@ -105,6 +107,8 @@ def logistic_regression(
         surplus = np.exp(logs) - wanted
         gradient = np.concatenate([vectors.T @ surplus + weights[:-1] / strength, surplus.sum(axis=0)[None]])
         return float((weights[:-1] ** 2).sum() / (2 * strength) - (logs * wanted).sum()), gradient.ravel()
+
+    from scipy.optimize import minimize
 
     start = np.zeros((dimension + 1) * kinds)
     solved = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": most_steps})

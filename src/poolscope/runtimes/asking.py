@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import VectorSource
-from poolscope.encoders.http import EndpointError
+from poolscope.encoders.http import EndpointError, TooLongError
 from poolscope.runtimes.received import row_cosines
 
 # Texts that are sent again alone, to see whether their neighbours change them.
@@ -23,9 +23,11 @@ class Asked:
     """What a runtime gave: the vectors of the texts, `batches` of one request each, and what asking again gave.
 
     `repeated` is the lowest cosine of a text with itself in an equal request, `batched` that with itself alone.
-    `empty` says in words what came back for an empty text.
+    `empty` says in words what came back for an empty text. `texts` are those that were answered and `refused` those
+    that the server takes for too long, with what it said of them.
     """
 
+    texts: tuple[str, ...]
     vectors: NDArray[np.float32]
     batches: tuple[tuple[int, ...], ...]
     repeated: float
@@ -33,10 +35,38 @@ class Asked:
     empty: str
     requests: int
     seconds: float
+    refused: tuple[str, ...] = ()
+    said: str = ""
 
 
 def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None = None) -> Asked:
-    """Send the texts in batches, the first batch again, some texts alone, and an empty text."""
+    """Send the texts in batches, the first batch again, some texts alone, and an empty text.
+
+    Texts that the server refuses as too long are left out, and all is asked again: padding goes by requests.
+    """
+    try:
+        return _ask(source, texts, progress)
+    except TooLongError as error:
+        refused = _refused(source, texts)
+        taken = [text for text in texts if text not in refused]
+        if not refused or not taken:
+            raise
+        return replace(_ask(source, taken, progress), refused=tuple(refused), said=str(error))
+
+
+def _refused(source: VectorSource, texts: Sequence[str]) -> list[str]:
+    """The texts that are too long for the server, from the longest down to the first that it takes."""
+    refused = []
+    for text in sorted(texts, key=len, reverse=True):
+        try:
+            source.send([text])
+            break
+        except TooLongError:
+            refused.append(text)
+    return refused
+
+
+def _ask(source: VectorSource, texts: Sequence[str], progress: Progress | None) -> Asked:
     began = time.perf_counter()
     positions = range(len(texts))
     batches = [tuple(positions[start : start + source.batch]) for start in range(0, len(texts), source.batch)]
@@ -49,6 +79,7 @@ def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None
     if progress is not None:
         progress(1, 1)
     return Asked(
+        tuple(texts),
         vectors,
         tuple(batches),
         repeated=_lowest(vectors[list(batches[0])], answers[len(batches)]),

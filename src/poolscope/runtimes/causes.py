@@ -56,6 +56,9 @@ COMMON_PROMPTS = (
     "task: search result | query: ",
     "title: none | text: ",
 )
+# Bits a weight, from what changes hardly anything to what few would serve.
+BITS = (8, 6, 5, 4, 3, 2)
+WEIGHTS = "weights"
 _SHOWN = 40
 _LONGEST_PADDING = 512  # beyond that nobody pads every text to the limit, and it would take long
 
@@ -78,10 +81,14 @@ DECLARED = Cause("as declared", "as declared", "does as the model declares", "no
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read the texts: its cause (None: as declared), and the clouds that it gives."""
+    """One way to read the texts: its cause (None: as declared), and the clouds that it gives.
+
+    `bits` is how many bits a weight has, where the weights are rounded.
+    """
 
     cause: Cause | None
     clouds: Callable[[], TokenClouds]
+    bits: int | None = None
 
 
 class Reference:
@@ -194,6 +201,7 @@ class Reference:
             yield from self._padded()
         yield from self._letters()
         yield from self._layers()
+        yield from self._rounded()
 
     def untested(self) -> tuple[str, ...]:
         """Kinds of causes that this reference cannot be asked about."""
@@ -265,6 +273,21 @@ class Reference:
             words = f"took layer {layer} of {depth}" if layer else "took the embedding output, before the first layer"
             cause = Cause("layer", f"layer {layer}", words, f"let it take the last layer, {depth}")
             yield Reading(cause, partial(clouds.__getitem__, layer))
+
+    def _rounded(self) -> Iterator[Reading]:
+        """The model with its weights rounded to few bits, in the simplest way that is in use (blocks of 32)."""
+        if not hasattr(getattr(self.encoder, "backend", None), "rounded_weights"):
+            return
+        for bits in BITS:
+            words = f"ran the model with its weights rounded to {bits} bits"
+            right = "let it run the model with 8 or 16 bits a weight"
+            yield Reading(
+                Cause(WEIGHTS, f"weights in {bits} bits", words, right), partial(self._of_rounded, bits), bits=bits
+            )
+
+    def _of_rounded(self, bits: int) -> TokenClouds:
+        with self.encoder.backend.rounded_weights(bits):  # type: ignore[attr-defined]
+            return self.encoder.encode(self.texts or [])[-1]
 
     @cached_property
     def _special_ids(self) -> set[int]:

@@ -35,6 +35,8 @@ _MOST_TEXTS = 2000
 # Rows in another order find as many different texts as the texts find themselves; a little is left to rounding.
 _ONE_TO_ONE = 0.9
 _UNIT = 1e-3
+# Weights are rounded where vectors are as near as this: two bits a weight leave less of few models.
+_ROUNDED_FROM = 0.8
 # Below this share of the texts a cause is none: a few texts may differ for a reason of their own.
 EXPLAINS = 0.95
 _TIED = 1e-6
@@ -76,9 +78,10 @@ class RuntimeMatch(Result):
 
     `alike` are causes that cannot be told from the best on these texts. `concerned` is the mean cosine with the model
     over the texts that the best cause changes. `order` names the pooling under which the rows are found again in
-    another order; `constant` says whether all texts have one and the same vector. `repeated` is the lowest cosine of a
-    text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked). `differ`
-    are the positions of texts whose vectors are not the model's.
+    another order; `rounded` are numbers of bits and the mean cosine of the model with itself when its weights are
+    rounded to so many; `constant` says whether all texts have one and the same vector. `repeated` is the lowest cosine
+    of a text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked).
+    `differ` are the positions of texts whose vectors are not the model's.
     """
 
     model: str
@@ -102,6 +105,7 @@ class RuntimeMatch(Result):
     batched: float | None = None
     untested: tuple[str, ...] = ()
     constant: bool = False
+    rounded: tuple[tuple[int, float], ...] = ()
     differ: tuple[int, ...] = field(default=(), repr=False)
     cosines: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
@@ -112,6 +116,18 @@ class RuntimeMatch(Result):
         if self.own.share == 1 or not self.others or self.others[0].mean <= self.own.mean:
             return None
         return self.others[0]
+
+    @property
+    def bits(self) -> tuple[int, float] | None:
+        """The bits a weight that would leave as much as is left here, and the cosine they leave; None if none do.
+
+        What rounding leaves goes by the way it is done, of which there are many: so how much is left is compared, and
+        up to twice as much or half counts as the same.
+        """
+        left = max(1 - self.own.mean, 1e-12)
+        near = [(abs(np.log(max(1 - cosine, 1e-12) / left)), bits, cosine) for bits, cosine in self.rounded]
+        apart, bits, cosine = min(near, default=(np.inf, 0, 0.0))
+        return (bits, cosine) if apart <= np.log(2) else None
 
     @property
     def second(self) -> Tested | None:
@@ -218,6 +234,7 @@ def match_runtime(
         batched=batched,
         untested=whole.untested(),
         constant=len(received) > 1 and bool((received == received[0]).all()),
+        rounded=tuple(sorted(matching.rounded.items(), reverse=True)),
         differ=tuple(np.flatnonzero(row_values < same).tolist()),
         cosines=row_values,
         provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},
@@ -255,13 +272,14 @@ class _Matching:
         self.own_table = reference.finished(self.tables[reference.pooling])
         self.concerned: dict[str, float] = {}
         self.values: dict[str, Array] = {}
+        self.rounded: dict[int, float] = {}
 
     def at(self, positions: NDArray[np.int64]) -> _Matching:
         """The same for some of the texts."""
         if len(positions) == len(self.received):
             return self
         part = _Matching(self.reference.at(positions), self.form, self.received[positions], self.seed, self.same)
-        part.concerned, part.values = self.concerned, self.values
+        part.concerned, part.values, part.rounded = self.concerned, self.values, self.rounded
         return part
 
     def own(self) -> tuple[Tested, Array]:
@@ -296,9 +314,14 @@ class _Matching:
         """Other ways to read the texts, each alone and under every other pooling."""
         for reading in self.reference.readings():
             assert reading.cause is not None
+            if reading.bits is not None and self.plain() < _ROUNDED_FROM:
+                continue
             tables = self.reference.pooled(reading.clouds())
             own = self.reference.finished(tables[self.reference.pooling])
-            for cause, table in [(reading.cause, own), *self._ways(tables, (reading.cause,))]:
+            if reading.bits is not None:  # another pooling leaves more than rounding does: each alone
+                self.rounded[reading.bits] = float(row_cosines(own, self.own_table)[0].mean())
+            ways = [] if reading.bits is not None else self._ways(tables, (reading.cause,))
+            for cause, table in [(reading.cause, own), *ways]:
                 test, _ = self._tested(cause, table)
                 if test is not None:
                     yield test

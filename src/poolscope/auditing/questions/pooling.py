@@ -22,7 +22,7 @@ from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import nearest_neighbours
-from poolscope.runtimes.causes import Reference
+from poolscope.runtimes.causes import WEIGHTS, Reference
 from poolscope.runtimes.match import SAME, RuntimeMatch, Tested, match_runtime
 from poolscope.verdicts import Level, Verdict
 
@@ -198,6 +198,8 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _as_declared(match, pooling)
     if best is not None and _nearly(match, best, least):
         return _named(match, best, least)
+    if match.bits is not None and not _clearly_nearer(match, best):
+        return _few_bits(match, *match.bits, least)
     if match.own.share >= 0.5:
         return _some_texts(match, least, ids)
     if match.own.mean >= least:
@@ -210,6 +212,11 @@ def _nearly(match: RuntimeMatch, best: Tested, least: float) -> bool:
     second = match.second
     left = 1 - best.mean
     return best.mean >= least and 4 * left <= 1 - match.own.mean and (second is None or 2 * left <= 1 - second.mean)
+
+
+def _clearly_nearer(match: RuntimeMatch, best: Tested | None) -> bool:
+    """Does a cause other than rounded weights take a quarter of what is left? By chance one of many takes a little."""
+    return best is not None and best.kind != WEIGHTS and 1 - best.mean < 0.75 * (1 - match.own.mean)
 
 
 def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
@@ -263,7 +270,7 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
     second = match.second
     runner = "" if second is None else f" (next: {second.name}, {_digits(second.mean)})"
     alike = f" Not to be told apart on these texts: {', '.join(match.alike[:_NAMED])}." if match.alike else ""
-    rest = "" if best.explains else " What is left is what weights rounded to few bits leave."
+    rest = "" if best.explains or best.kind == WEIGHTS else " What is left is what weights rounded to few bits leave."
     concerned = match.own.mean if match.concerned is None else match.concerned
     whom = "" if match.own.share == 0 else ", over the texts that this changes"
     declared = f"With the vectors that the model declares they agree to {_digits(concerned)} only{whom}."
@@ -275,6 +282,18 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
     )
     level: Level = "repair" if concerned < least else "watch"
     return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _again(match))
+
+
+def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Finding:
+    """Nothing that changes texts, tokens or pooling comes nearer, and rounded weights would leave as much."""
+    sentence = (
+        f"Your runtime runs the model with weights rounded to about {bits} bits, as far as can be told: cosine "
+        f"{_digits(match.own.mean)}, lowest {_digits(match.own.least)}. With its weights rounded to {bits} bits the "
+        f"model agrees with itself to {_digits(cosine)}, and no other cause that was tried comes clearly nearer; "
+        f"another revision of the model could leave as much."
+    )
+    step = "serve the model with 8 or 16 bits a weight, or let the reference be the rounded file itself (.gguf)"
+    return Finding(_below(match, least, sentence), step, _again(match))
 
 
 def _changing(cosine: float, least: float, how: str, name: str) -> Finding:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
@@ -195,6 +194,8 @@ class _Tally:
         relevant_inside = np.bincount(self.ranking.query, member[self.ranking.document], self.ranking.queries)
         wrong, own = self.documents - self._per_query, member.sum() - relevant_inside
         query = self.ranking.query
+        from scipy import stats  # not before it is needed: its import takes long
+
         drawn = stats.hypergeom.sf(above - self.k, wrong[query], above, own[query])
         gain = (above - inside < self.k) - drawn
         changes = self._by_query(~member, gain)

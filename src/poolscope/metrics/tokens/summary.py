@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.tokens.moments import LayerMoments, SampledText, TokenMoments, special_key
@@ -289,7 +289,7 @@ def jackknife(value: float, without: Array, copies: Index, *, texts: int, level:
     centre = float(copies @ without) / copies.sum()
     variance = float(copies @ (without - centre) ** 2) / (copies.sum() - 1)
     error = (texts - 1) / np.sqrt(texts) * np.sqrt(variance)
-    reach = float(stats.t.ppf((1 + level) / 2, len(without) - 1)) * float(error)
+    reach = float(special.stdtrit(len(without) - 1, (1 + level) / 2)) * float(error)
     seen = int(copies.sum())
     method = "jackknife over texts" + ("" if seen == texts else f", on a random {seen:,} of {texts:,}")
     return Interval(value - reach, value + reach, level, ANSWERS, method)
