@@ -6,17 +6,32 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test models test-models test-cluster test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models zoo test-cluster test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.6 GB)
+models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.9 GB)
 	$(BIN)/python tools/models.py
 
 test-models: $(VENV)/.test-ready  ## the tests on real models; says which are not here
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m models tests/models
+
+# Everything in docs/measured.md and docs/claims: half an hour of one core, resumed where it was stopped.
+MODELS = $(or $(POOLSCOPE_MODELS),$(HOME)/.cache/poolscope/models)
+TINY = zoo-output/tiny-bert
+ZOO = $(BIN)/poolscope research zoo all-MiniLM-L6-v2=builtin:minilm gte-small=$(MODELS)/gte-small m3e-small=$(MODELS)/m3e-small \
+  wordllama=builtin:wordllama GloVe-6B-100d=$(MODELS)/glove-6b-100d/glove.6B.100d.txt tiny-BERT=$(TINY)/backbone \
+  tiny-BERT-contrastive=$(TINY)/contrastive SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct \
+  gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60 --max-length 256
+zoo: models  ## the measured models and claims of the documentation, into zoo-output and docs
+	test -d $(TINY)/contrastive || $(BIN)/python examples/train_tiny_bert.py --output $(TINY)
+	$(ZOO) --queries builtin:docstrings -o zoo-output/docstrings
+	$(ZOO) --texts builtin:manuals --queries builtin:manuals -o zoo-output/manuals
+	$(BIN)/poolscope research evidence zoo-output/docstrings zoo-output/manuals -o zoo-output/evidence \
+	  --child tiny-BERT=tiny-BERT-contrastive --pages docs --pictures
+	cp zoo-output/evidence/claim-*.svg docs/images/
 
 test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/engines
@@ -110,7 +125,7 @@ aarch64: build/kernel-inputs  ## the kernel compiled for 64-bit ARM, run by an e
 	qemu-aarch64 build/kernel-aarch64 build/kernel-inputs/*.bin
 
 clean:
-	rm -rf $(VENV) $(VENV)-* demo-output site dist build $(KERNEL:kernel.c=_kernel.*)
+	rm -rf $(VENV) $(VENV)-* demo-output zoo-output site dist build $(KERNEL:kernel.c=_kernel.*)
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)

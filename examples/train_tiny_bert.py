@@ -6,7 +6,8 @@
 
 Data: the docstrings on this machine. Pre-training is masked-language modelling on docstrings; fine-tuning is
 contrastive on (summary, body) pairs. The pairs that measure quality are in neither. Writes training.csv,
-training.json and training.html to --output. A small replication: one tiny model, one domain, one seed a run.
+training.json and training.html to --output, the backbone to its folder `backbone`, its child to `contrastive`.
+A small replication: one tiny model, one domain, one seed a run.
 """
 
 from __future__ import annotations
@@ -195,6 +196,7 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, weight: fl
         evaluator=evaluator,
     )
     trainer.train()
+    model.save_pretrained(str(folder.parent / ("regularized" if weight else "contrastive")))
     history = [entry for entry in trainer.state.log_history if "eval_socm" in entry]
     return [
         {"step": entry["step"], **{key.removeprefix("eval_"): entry[key] for key in entry if key.startswith("eval_")}}

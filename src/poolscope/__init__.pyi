@@ -55,7 +55,8 @@ from poolscope.research.correlate import CorrelationStudy as CorrelationStudy
 from poolscope.research.correlate import correlate as correlate
 from poolscope.research.interventions import intervene as intervene
 from poolscope.research.transport import transport as transport
-from poolscope.research.zoo import zoo as zoo
+from poolscope.research.zoo.evidence import evidence as evidence
+from poolscope.research.zoo.run import zoo as zoo
 from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
 from poolscope.texts import read_queries as read_queries

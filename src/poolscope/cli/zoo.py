@@ -14,7 +14,7 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.research.zoo import Zoo
+    from poolscope.research.zoo.run import Zoo
 
 NOTHING_MEASURED = 1
 SIDE_BY_SIDE = 2  # models in one table, so that it fits 80 columns
@@ -31,8 +31,16 @@ def zoo(
     texts: Annotated[
         str | None, typer.Option(metavar="TEXTS", help="File, folder, hub data set; by default the built-in texts.")
     ] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Queries with the ids of the texts that answer them; builtin:docstrings, builtin:manuals.",
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=2, metavar="N", help="At most so many texts, at random.")] = 1000,
     seed: arguments.Seed = 0,
+    no_audit: Annotated[bool, typer.Option("--no-audit", help="Numbers only: a fraction of the time.")] = False,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -44,13 +52,15 @@ def zoo(
     measured stands in the table with the reason. Called again, it goes on with the models that are missing.
     Exit code 1: nothing could be measured.
     """
-    from poolscope.research.zoo import zoo as measure
+    from poolscope.research.zoo.run import zoo as measure
 
     def say(message: str) -> None:
         if not arguments.is_quiet():
             typer.echo(message, err=True)
 
-    done = measure(_named(models), texts, output=output, limit=limit, seed=seed, cache=not no_cache, say=say, **options)
+    switches = {"audits": not no_audit, "cache": not no_cache}
+    settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
+    done = measure(_named(models), texts, output=output, say=say, **settings)
     screen = arguments.open_screen(json)
     _print(done, screen)
     if json is not None:
@@ -62,7 +72,7 @@ def zoo(
 
 def _named(models: list[str]) -> dict[str, str] | list[str]:
     """Models by name where at least one is NAME=SOURCE; the others go by the last part of their source."""
-    from poolscope.research.zoo import short_name
+    from poolscope.research.zoo.run import short_name
 
     named: dict[str, str] = {}
     for entry in models:
@@ -78,7 +88,8 @@ def _print(done: Zoo, screen: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.research.zoo import COLUMNS, written
+    from poolscope.research.zoo.numbers import COLUMNS
+    from poolscope.research.zoo.run import written
 
     measured = [run for run in done.runs if run["numbers"]]
     for first in range(0, len(measured), SIDE_BY_SIDE):
@@ -93,3 +104,37 @@ def _print(done: Zoo, screen: Console) -> None:
         if run["reason"] is not None:
             screen.print(f"{run['model']}: {run['status']}: {run['reason']}")
     screen.print(f"measured: {done.measured} of {len(done.runs)} models; zoo.html has every number and every answer")
+
+
+def evidence(
+    folders: Annotated[list[Path], typer.Argument(metavar="ZOO...", help="Folders of `research zoo`, one a corpus.")],
+    output: Annotated[Path, to_folder("Folder for tables and figures.", "--output", "-o")],
+    child: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PARENT=CHILD", help="A model and what was trained from it (repeatable)."),
+    ] = None,
+    pages: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Put the tables between the marks of these Markdown pages.")
+    ] = None,
+    pictures: Annotated[bool, typer.Option("--pictures", help="Figures as .svg, by a browser, not as .html.")] = False,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
+) -> None:
+    """What the models of zoos say of the papers' claims, and which level each threshold gives them.
+
+    Writes evidence.md, evidence.json, evidence.csv and a figure a claim. A page of --pages takes a table where it has
+    the lines `<!-- begin NAME -->` and `<!-- end NAME -->`: NAME is `zoo CORPUS`, `claim KEY` or `thresholds`.
+    """
+    from poolscope.research.reproduce.experiment import parse_named
+    from poolscope.research.zoo.evidence import evidence as measure
+    from poolscope.research.zoo.pages import put_into_pages, save_evidence
+
+    result = measure(folders, children=parse_named(child or [], "--child"), seed=seed)
+    save_evidence(result, output, ending=".svg" if pictures else ".html")
+    changed = [] if pages is None else put_into_pages(result, pages)
+    screen = arguments.open_screen(json)
+    for row in result.tests:
+        screen.print(f"{row.claim} ({row.corpus}): {row.words}: {row.reading}")
+    if json is not None:
+        put_json(result.to_dict(), json)
+    name_written(screen, json, output, *changed)

@@ -142,10 +142,10 @@ def projected(vectors: NDArray[np.float64], *, seed: int = 0) -> tuple[NDArray[n
     ((4, 2), True)
     """
     warning = "neighbours here need not be neighbours there, and distances are not the model's."
-    if importlib.util.find_spec("umap") is not None and len(vectors) > 15:
-        points = (
-            importlib.import_module("umap").UMAP(random_state=seed, n_jobs=1, metric="cosine").fit_transform(vectors)
-        )
+    here = importlib.util.find_spec("umap") is not None and len(vectors) > 15
+    umap = getattr(importlib.import_module("umap"), "UMAP", None) if here else None  # a folder of that name has none
+    if umap is not None:
+        points = umap(random_state=seed, n_jobs=1, metric="cosine").fit_transform(vectors)
         return np.asarray(points) - np.mean(points, axis=0), f"A projection by UMAP: {warning}"
     centred = vectors - vectors.mean(axis=0)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)

@@ -1,7 +1,8 @@
 """Many models on the same texts: every audit, and the numbers of the papers beside their published values.
 
-One folder a model, written whole when the model is done; a model whose folder stands there for the same texts and
-settings is not measured again. What could not be measured stays in the table with the reason.
+One folder a model, in which every part is kept as soon as it is measured: a call that was interrupted goes on with the
+part that is missing, and a model that is whole for the same texts and settings is not opened again. What could not be
+measured stays in the table with the reason.
 """
 
 from __future__ import annotations
@@ -11,27 +12,19 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from poolscope.auditing.compare import compare
 from poolscope.auditing.compare_page import overview, section
-from poolscope.auditing.question import Answer
-from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
-from poolscope.clouds import TokenClouds
-from poolscope.encoders import EncoderOptions, as_encoder
+from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
-from poolscope.errors import InputError, whole_number
+from poolscope.encoders.capabilities import has, options_of, with_options
+from poolscope.errors import InputError, PoolscopeError, whole_number
 from poolscope.files import check_folder, replaced_files, text_of, write_json
-from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.numbers.intervals import Estimate, Interval
-from poolscope.numbers.moments import text_moments
+from poolscope.numbers.intervals import Estimate
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page
 from poolscope.research.correlate.model_records import BY_NAME, EPS, SOCM_PAPER
 from poolscope.research.reproduce.experiment import (
@@ -42,35 +35,16 @@ from poolscope.research.reproduce.experiment import (
     markdown_table,
     versions,
 )
+from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers
 from poolscope.results import Result, origin, plain, provenance
-from poolscope.stores.cache import cached_clouds
-from poolscope.texts import Texts, read_texts
+from poolscope.texts import JudgedQueries, Queries, Texts, read_pairs, read_queries, read_texts
+from poolscope.texts.groups import groups_of_ids
+from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 
-MODELS, NUMBERS, AUDIT = "models", "numbers.json", "audit"
+MODELS, AUDIT, AUDITED = "models", "audit", "audited"
 TABLE, MARKDOWN, PAGE, JSON = "zoo.csv", "zoo.md", "zoo.html", "zoo.json"
-LAYER_TEXTS, TRACE_BOUND = 64, 2.0
 _LONGEST_NAME = 200
-
-# Numbers of the table in their order, and what the heading of their column says.
-COLUMNS = {
-    "socm": "SOCM, exact",
-    "socm_eps": f"SOCM, eps={EPS:g}",
-    "socm_published": "SOCM, published (other texts)",
-    "socm_trace": "SOCM, scale trace",
-    "concentration": "concentration ratio, median",
-    "above_trace_bound": f"share of texts with tr Σ > {TRACE_BOUND:g}",
-    "anisotropy": "mean cosine of two texts",
-    "length_slope": "rise of the cosine per doubling",
-    "position_drop": "loss from start to end",
-    "hub_skewness": "hub skewness",
-    "hidden_share": "hidden share",
-    "sigma_a": "σₐ, last layer",
-    "mean_share": "share of the mean in Q",
-    "variation": "variation of Q",
-    "mean_and_variance": "ρ of M and V",
-    "split_half": "split-half nDCG@10",
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,25 +73,41 @@ class Zoo(Result):
         return [_flat(run) for run in self.runs]
 
     def to_markdown(self) -> str:
-        """The table as Markdown, numbers with their intervals, with how it was made."""
-        made, packages = self.provenance["settings"], self.provenance["versions"]
-        rows = [
-            {"model": run["model"], **{words: written(run["numbers"].get(name)) for name, words in COLUMNS.items()}}
-            for run in self.runs
-            if run["status"] == MEASURED
-        ]
-        shown = [words for words in ("model", *COLUMNS.values()) if words == "model" or any(row[words] for row in rows)]
-        listed = ", ".join(f"{name} {version}" for name, version in packages.items())
-        lines = [
-            f"{self.corpus['texts']:,} texts of {self.corpus['source']} (digest {self.corpus['digest'][:12]}), seed "
-            f"{made['seed']}, with {listed}. Intervals are 95 % over texts. Published values: {SOCM_PAPER}, on "
-            f"Wikipedia sentences with eps = {EPS:g}.",
-            "",
-            *(markdown_table({name: row[name] for name in shown} for row in rows) if rows else []),
-        ]
+        """The tables as Markdown: how they were made, numbers with their intervals, levels of the audits."""
+        measured = [run for run in self.runs if run["status"] == MEASURED]
+        lines = [self.about(), ""]
+        for title, columns in TABLES.items() if measured else ():
+            shown = {
+                name: words for name, words in columns.items() if any(run["numbers"].get(name) for run in measured)
+            }
+            rows = (
+                {"model": run["model"], **{words: written(run["numbers"].get(name)) for name, words in shown.items()}}
+                for run in measured
+            )
+            lines += [f"**{title}**", "", *markdown_table(rows), ""]
+        if audited := [run for run in measured if run["levels"]]:
+            lines += ["**Levels of the audit**", "", *markdown_table(_levels(run) for run in audited), ""]
         if missing := [run for run in self.runs if run["status"] != MEASURED]:
-            lines += ["", *(f"- {run['model']}: {run['status']}: {run['reason']}" for run in missing)]
-        return "\n".join([*lines, ""])
+            lines += [*(f"- {run['model']}: {run['status']}: {run['reason']}" for run in missing), ""]
+        return "\n".join(lines)
+
+    def about(self) -> str:
+        """Which texts, how many, with what, and when."""
+        made, packages = self.provenance["settings"], self.provenance["versions"]
+        listed = ", ".join(f"{name} {version}" for name, version in packages.items())
+        queries = self.corpus.get("queries")
+        asked = f", {queries:,} queries about them" if queries else ""
+        longest = f", cut at {made['max_length']} tokens" if made.get("max_length") else ""
+        return (
+            f"{self.corpus['texts']:,} texts of {self.corpus['source']} (digest {self.corpus['digest'][:12]}{longest})"
+            f"{asked}, seed {made['seed']}, measured on {self.provenance['created'][:10]} with {listed}. Intervals are "
+            f"95 %, over texts, queries or token types. Published values: {SOCM_PAPER}, on Wikipedia sentences with "
+            f"eps = {EPS:g}."
+        )
+
+
+def _levels(run: Mapping[str, Any]) -> dict[str, str]:
+    return {"model": run["model"], **run["levels"]}
 
 
 def zoo(
@@ -125,8 +115,10 @@ def zoo(
     texts: Any = None,
     *,
     output: str | os.PathLike[str],
+    queries: Any = None,
     limit: int | None = None,
     seed: int = 0,
+    audits: bool = True,
     cache: bool = True,
     say: Callable[[str], None] | None = None,
     **options: Any,
@@ -141,16 +133,22 @@ def zoo(
         Anything `read_texts` takes; by default the built-in corpus.
     output : path
         Folder of the results. Models that it holds already, for the same texts and settings, are not measured again.
+    queries
+        Queries with the ids of the texts that answer them, as `read_queries` takes them. "builtin:docstrings": the
+        summaries of the docstrings, which ask for their bodies; the texts are then these. Without any, halves of texts
+        ask for each other.
     limit : int, optional
         At most so many texts, drawn at random.
     seed : int
         Of every draw.
+    audits : bool
+        Audit every model too. Without, only audits that the folder holds already are in the table.
     cache : bool
         Keep clouds for later calls.
     say : callable, optional
         Told what is being done.
     **options
-        Of the encoder, the same for all models.
+        Of the encoder, the same for all models. A `max_length` beyond the positions of a model is brought down to them.
 
     Returns
     -------
@@ -172,8 +170,8 @@ def zoo(
     seed = whole_number(seed, "seed", least=0)
     folder = check_folder(output)
     check_folder(folder / MODELS)
-    corpus = read_texts(BUILTIN if texts is None else texts, limit=limit, seed=seed)
-    run = _Run(folder, corpus, seed, cache, options, say or (lambda message: None))
+    corpus, asked = _corpus(texts, queries, limit, seed)
+    run = _Run(folder, corpus, asked, seed, audits, cache, options, say or (lambda message: None))
     (run.folder / MODELS).mkdir(parents=True, exist_ok=True)
     runs = tuple(run.of(name, source) for name, source in named.items())
     made = provenance(settings={"models": named, "limit": limit, "seed": seed, **options})
@@ -181,6 +179,27 @@ def zoo(
     result = Zoo(run.about, runs, provenance={**made, "versions": versions()})
     _save(result, run)
     return result
+
+
+def _corpus(texts: Any, queries: Any, limit: int | None, seed: int) -> tuple[Texts, Queries | None]:
+    """The texts, and the queries about them."""
+    if isinstance(queries, str) and queries == BUILTIN:
+        if texts not in (None, BUILTIN):
+            raise InputError(f"queries: received {BUILTIN} about {texts!r}; they ask for docstrings. Leave texts out.")
+        pairs = read_pairs(BUILTIN, limit=limit, seed=seed)
+        ids = pairs.documents.ids
+        return pairs.documents, read_queries({pairs.queries[int(q)]: [ids[int(d)]] for q, d in pairs.index})
+    source = BUILTIN if texts is None else texts
+    if queries is None:
+        return read_texts(source, limit=limit, seed=seed), None
+    asked = read_queries(queries)
+    corpus = read_texts(source, limit=limit, seed=seed, id_column=id_column_for(source, asked))
+    _judged(asked, corpus)  # refuses queries none of which can be asked
+    return corpus, asked
+
+
+def _judged(asked: Queries, corpus: Texts) -> JudgedQueries:
+    return asked.among(corpus.ids, documents=[groups_of_ids(corpus.ids)], drawn=True)
 
 
 def _named(models: Any) -> dict[str, str]:
@@ -199,7 +218,7 @@ def _named(models: Any) -> dict[str, str]:
         raise InputError(f"models: received {sources!r}; needed: one or more models with different names.")
     folders: dict[str, str] = {}
     for name in named:
-        folder = _folder_name(name)
+        folder = folder_name(name)
         if folder.strip(".") == "" or len(folder.encode()) > _LONGEST_NAME:
             raise InputError(
                 f"models: received the name {name[:80]!r}; allowed: one that can name a folder, of at most "
@@ -219,7 +238,12 @@ def _is_writable(word: str) -> bool:
     return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
-def _folder_name(name: str) -> str:
+def folder_name(name: str) -> str:
+    """The folder of a model, from its name.
+
+    >>> folder_name("thenlper/gte-small")
+    'thenlper__gte-small'
+    """
     return re.sub(r"[^\w.-]+", "__", name)
 
 
@@ -229,7 +253,9 @@ class _Run:
 
     folder: Path
     corpus: Texts
+    queries: Queries | None
     seed: int
+    audits: bool
     cache: bool
     options: Mapping[str, Any]
     say: Callable[[str], None]
@@ -237,119 +263,112 @@ class _Run:
     @property
     def about(self) -> dict[str, Any]:
         parts = json.dumps([list(self.corpus.ids), list(self.corpus.texts)], ensure_ascii=False)
+        asked = {}
+        if self.queries is not None:
+            judged = _judged(self.queries, self.corpus)
+            asked = {"queries": len(judged.texts), "queries_digest": self.queries.digest}
         return {
             "source": self.corpus.source,
             "texts": len(self.corpus.texts),
             "digest": hashlib.sha256(parts.encode()).hexdigest(),
+            **asked,
         }
 
     def place(self, name: str) -> Path:
         """The folder of a model."""
-        return self.folder / MODELS / _folder_name(name)
+        return self.folder / MODELS / folder_name(name)
 
     def of(self, name: str, source: str) -> dict[str, Any]:
-        """The row of a model: read where it is there for the same texts and settings, else measured and written."""
+        """The row of a model: its parts as they are kept for the same texts and settings, else measured and kept."""
         wanted = {**self.about, "seed": self.seed, "options": plain(dict(self.options)), "model_source": source}
-        kept = self._kept(name, wanted)
-        if kept is not None:
+        kept = _Kept(self.place(name), json.loads(json.dumps(wanted)))
+        row: dict[str, Any] = {"model": name, "source": source}
+        if all(kept.get(part) is not None for part in (*PARTS, *([AUDITED] if self.audits else []))):
             self.say(f"{name}: measured already")
-            return kept
-        self.say(f"{name}: loading")
-        encoder, reason = attempt(as_encoder, source, **self.options)
-        if encoder is None:
-            self.say(f"{name}: {NOT_REACHED}: {reason}")
-            return {"model": name, "source": source, "status": NOT_REACHED, "reason": reason, "numbers": {}}
-        measured, reason = attempt(self._measure, encoder)
-        if measured is None:
-            self.say(f"{name}: {NOT_MEASURED}: {reason}")
-            return {"model": name, "source": source, "status": NOT_MEASURED, "reason": reason, "numbers": {}}
-        numbers, result, notes = measured
-        row = {
-            "model": name,
-            "source": source,
+        else:
+            self.say(f"{name}: loading")
+            encoder, reason = attempt(self._open, source)
+            status = NOT_REACHED
+            if encoder is not None:
+                reason, status = attempt(self._measure, encoder, kept)[1], NOT_MEASURED
+            if reason is not None:
+                self.say(f"{name}: {status}: {reason}")
+                return {**row, "status": status, "reason": reason, "numbers": {}}
+        unknown: dict[str, Any] = {"numbers": {}, "reason": None, "card": {}, "levels": {}}
+        parts = {part: kept.get(part) or unknown for part in (AUDITED, *PARTS)}
+        numbers = {key: number for part in parts.values() for key, number in part["numbers"].items()}
+        return {
+            **row,
             "status": MEASURED,
             "reason": None,
-            "card": plain(result.model),
-            "numbers": {key: plain(value) for key, value in _with_published(numbers, name, source).items()},
-            "levels": {answer.key: answer.verdict.level for answer in result.answers},
-            "notes": notes,
+            "numbers": {**_published(name, source), **numbers},
+            "notes": [f"{part}: {content['reason']}" for part, content in parts.items() if content["reason"]],
+            **{key: parts[AUDITED][key] for key in ("card", "levels")},
         }
-        result.save(self.place(name) / AUDIT)
-        write_json(self.place(name) / NUMBERS, {"for": wanted, "row": row})  # last: where it stands, all is there
-        return row
 
-    def _kept(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _open(self, source: str) -> TokenEncoder:
+        longest = self.options.get("max_length")
+        encoder = as_encoder(source, **{name: value for name, value in self.options.items() if name != "max_length"})
+        if longest is None or not has(encoder, "with_options"):
+            return encoder
+        longest = min(int(longest), encoder.card.positions or int(longest))
+        return with_options(encoder, replace(options_of(encoder), max_length=longest))
+
+    def _measure(self, encoder: TokenEncoder, kept: _Kept) -> None:
+        """Measure the parts that are missing; each is kept before the next begins."""
+        name = encoder.card.name
+        material = Material(encoder, self.corpus, self.queries, self.seed, self.cache)
+        for part, measure in PARTS.items():
+            if kept.get(part) is None:
+                self.say(f"{name}: {part}")
+                numbers, reason = attempt(measure, material)
+                if numbers is None and part == "clouds":
+                    raise PoolscopeError(reason)
+                kept.put(part, {"numbers": plain(numbers or {}), "reason": reason})
+        if self.audits and kept.get(AUDITED) is None:
+            self.say(f"{name}: {AUDIT}")
+            self._audit(encoder, kept)
+
+    def _audit(self, encoder: TokenEncoder, kept: _Kept) -> None:
+        settings: dict[str, Any] = {"seed": self.seed, "cache": self.cache}
+        result, reason = attempt(audit, encoder, self.corpus, queries=self.queries, **settings)
+        if result is None:
+            if self.queries is None:
+                raise PoolscopeError(reason)
+            reason = f"without the queries, because {reason}"  # such as a table that knows no word of a query
+            result = audit(encoder, self.corpus, **settings)
+        result.save(kept.folder / AUDIT)
+        levels = {answer.key: answer.verdict.level for answer in result.answers}
+        numbers = plain(audit_numbers(result.answers))
+        kept.put(AUDITED, {"numbers": numbers, "reason": reason, "card": plain(result.model), "levels": levels})
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the folder of a model holds for the same texts and settings; what is torn or of others counts as absent."""
+
+    folder: Path
+    wanted: Mapping[str, Any]
+
+    def get(self, part: str) -> dict[str, Any] | None:
+        """One part: its numbers, and the reason where there are none."""
         try:
-            content = json.loads(text_of(self.place(name) / NUMBERS))
-            row = dict(content["row"])
-            same = content["for"] == json.loads(json.dumps(wanted)) and row["model"] == name
+            content = json.loads(text_of(self.folder / f"{part}.json"))
+            whole = content["for"] == self.wanted and "reason" in content and isinstance(content["numbers"], dict)
+            whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        whole = row.get("status") == MEASURED and {"source", "reason", "numbers", "levels"} <= set(row)
-        whole = whole and all(isinstance(row[part], dict) for part in ("numbers", "levels"))
-        return row if same and whole else None
+        return dict(content) if whole else None
 
-    def _measure(self, encoder: TokenEncoder) -> tuple[dict[str, Estimate], Audit, list[str]]:
-        texts, notes = self.corpus.texts, list[str]()
-        self.say(f"{encoder.card.name}: encoding {len(texts):,} texts")
-        clouds = cached_clouds(encoder, self.corpus, options=EncoderOptions(**self.options), enabled=self.cache)
-        self.say(f"{encoder.card.name}: SOCM, tokens, layers")
-        numbers = _cloud_numbers(clouds)
-        for words, measure in (("tokens", _token_numbers), ("layers", _layer_numbers)):
-            further, reason = attempt(measure, encoder, texts, clouds, self.seed)
-            numbers |= further or {}
-            if reason is not None:
-                notes.append(f"{words}: {reason}")
-        self.say(f"{encoder.card.name}: audit")
-        result = audit(encoder, self.corpus, seed=self.seed, cache=self.cache)
-        return numbers | _audit_numbers(result.answers), result, notes
+    def put(self, part: str, content: Mapping[str, Any]) -> None:
+        """Keep one part."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / f"{part}.json", {"for": self.wanted, **content})
 
 
-def _cloud_numbers(clouds: TokenClouds) -> dict[str, Estimate]:
-    """SOCM on the three scales over all pairs, and how far the tokens spread."""
-    moments = text_moments(clouds)
-    scales: dict[str, dict[str, Any]] = {"socm": {}, "socm_eps": {"eps": EPS}, "socm_trace": {"scale": "trace"}}
-    numbers = {name: socm(clouds, top=1, **settings).estimate for name, settings in scales.items()}
-    return numbers | {
-        "concentration": Estimate(float(np.median(moments.traces))),
-        "above_trace_bound": Estimate(float(np.mean(moments.traces > TRACE_BOUND))),
-    }
-
-
-def _token_numbers(encoder: TokenEncoder, texts: Any, clouds: TokenClouds, seed: int) -> dict[str, Estimate]:
-    """Q = M + V of the last layer: the share of the mean, how much Q varies, how M and V go together."""
-    last = token_statistics(clouds, seed=seed).layers[-1]
-    return {
-        "mean_share": last.estimate("mean_share"),
-        "variation": last.variation,
-        "mean_and_variance": last.corrected.mean_and_variance.spearman,
-    }
-
-
-def _layer_numbers(encoder: TokenEncoder, texts: Sequence[str], clouds: TokenClouds, seed: int) -> dict[str, Estimate]:
-    """σₐ of the last layer, mean over heads and some texts."""
-    means = layers(encoder, list(texts[:LAYER_TEXTS]), socm_texts=0, seed=seed).means("sigma_a")
-    low, high = float(means.low[-1]), float(means.high[-1])
-    interval = Interval(low, high, means.level, "the population of texts", "t") if np.isfinite(low) else None
-    return {"sigma_a": Estimate(float(means.mean[-1]), interval)}
-
-
-def _audit_numbers(answers: Sequence[Answer]) -> dict[str, Estimate]:
-    """The numbers of the table that the audit has measured, with intervals and floors where its answers have them."""
-    numbers: dict[str, Estimate] = {}
-    for answer in answers:
-        for name, value in answer.numbers.items():
-            if name in COLUMNS and name not in ("socm", "socm_trace") and value is not None:
-                same = answer.verdict.value is not None and np.isclose(float(value), answer.verdict.value)
-                numbers[name] = Estimate(
-                    float(value), answer.verdict.interval if same else None, answer.verdict.floor if same else None
-                )
-    return numbers
-
-
-def _with_published(numbers: Mapping[str, Estimate], name: str, source: str) -> dict[str, Estimate]:
+def _published(name: str, source: str) -> dict[str, Any]:
     model = BY_NAME.get(source) or next((known for full, known in BY_NAME.items() if full.endswith(f"/{name}")), None)
-    return dict(numbers) if model is None else {**numbers, "socm_published": Estimate(model.wiki)}
+    return {} if model is None else {"socm_published": plain(Estimate(model.wiki))}
 
 
 def short_name(source: str) -> str:
@@ -400,13 +419,13 @@ def _save(result: Zoo, run: _Run) -> None:
 
 def _page(result: Zoo, run: _Run) -> str:
     """The table, and below it the questions of the audits side by side where two models or more were measured."""
-    names = [row["model"] for row in result.runs if row["status"] == MEASURED]
+    names = [row["model"] for row in result.runs if row["status"] == MEASURED and row["levels"]]
     sections = [_table_section(result)]
     if len(names) > 1:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
         sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
-    return render_page(f"{len(names)} models", about, sections, provenance=result.provenance)
+    return render_page(f"{result.measured} models", about, sections, provenance=result.provenance)
 
 
 def _table_section(result: Zoo) -> ReportSection:
