@@ -8,6 +8,10 @@ of nDCG@10 of two rankings that are equally good. Beside it the percentile boots
 
 **Trials**: which level a trial gives (99 % interval, a gain of 0.01 matters) where nothing is gained, and where
 the gain is 0.01, 0.03 and 0.1: one query in ten changes, up or down, and so many more go up.
+
+**Power**: a trial without a gain says which gain it would have seen in four of five cases. Trials with nothing to gain
+say their number; then that gain is planted in others like them, in as many queries as it takes, each from the second
+place to the first, and those that prove it are counted.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from poolscope.verdicts import LEVELS
 
 Array = NDArray[np.float64]
 COUNTS = (20, 50, 100)
+_ONE_PLACE = 1 - 1 / float(np.log2(3))
 _LOSSES = (0.07, 0.13, 0.37, 0.5, 0.63, 1.0)
 
 
@@ -85,6 +90,19 @@ def trial_levels(gain: float, count: int, *, runs: int, seed: int = 0) -> dict[s
     return {level: levels[level] / runs for level in LEVELS}
 
 
+def power(kind: str, count: int, *, runs: int, seed: int = 0, level: float = 0.99) -> tuple[float, float]:
+    """The smallest gain that trials without one claim to see (mean), and the share of trials that prove such a gain."""
+    random = np.random.default_rng(seed)
+    claims, proven = [], 0
+    for run in range(runs):
+        pilot = compare_scores(np.zeros(count), KINDS[kind](random, count), level=level, draws=999, seed=run)
+        claims.append(pilot.smallest_gain())
+        more = np.where(random.random(count) < claims[-1] / _ONE_PLACE, _ONE_PLACE, 0.0)
+        trial = compare_scores(np.zeros(count), KINDS[kind](random, count) + more, level=level, draws=999, seed=run)
+        proven += trial.proves_gain
+    return float(np.mean(claims)), proven / runs
+
+
 def main() -> None:
     """Print the tables."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,6 +122,12 @@ def main() -> None:
         for count in (50, 200, 1000):
             levels = trial_levels(gain, count, runs=options.runs, seed=options.seed)
             print(f"| {gain:g} | {count} | {' | '.join(f'{share:.1%}' for share in levels.values())} |", flush=True)
+    print("\n| differences | queries | smallest gain that is claimed | trials that prove it, of 80 % |")
+    print("|---|---|---|---|")
+    for kind in KINDS:
+        for count in (60, 140, 400):
+            claim, share = power(kind, count, runs=options.runs, seed=options.seed)
+            print(f"| {kind} | {count} | {claim:.3f} | {share:.0%} |", flush=True)
 
 
 if __name__ == "__main__":

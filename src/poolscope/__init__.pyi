@@ -29,6 +29,8 @@ from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.pair import project_pair as project_pair
 from poolscope.metrics.scores import cone as cone
 from poolscope.metrics.scores import score_distribution as score_distribution
+from poolscope.metrics.socm.confusable import Confusion as Confusion
+from poolscope.metrics.socm.confusable import confusion as confusion
 from poolscope.metrics.socm.measure import socm as socm
 from poolscope.metrics.socm.measure import socm_table as socm_table
 from poolscope.metrics.socm.result import SocmResult as SocmResult

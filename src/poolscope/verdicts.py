@@ -29,6 +29,7 @@ Basis = Literal[
     "untried",  # beyond the threshold, and nothing could be tried
     "harmless",  # beyond the threshold of a repair, but nothing is found worse for it
     "lost",  # all of the interval of what a cut-off loses lies beyond the threshold
+    "lost by estimate",  # the estimate of it does
     "few texts",  # beyond the threshold because of a few texts, and less without them
     "declared",  # read from what the model declares, not measured
 ]

@@ -128,8 +128,8 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     assert helped["decision"].action.command.startswith("poolscope.tune(model, texts")
     unsure = audit(bag_of_words, texts)["cone"].verdict
     assert unsure.level == "unchecked"  # 40 queries show no gain of 0.01, and say which they could have shown
-    assert "smallest gain they could have shown is 0.0" in unsure.sentence
-    assert audit(bag_of_words, texts, thresholds={"cone_gain": 0.1})["cone"].verdict.level == "ok"
+    assert "smallest gain they could have shown is 0." in unsure.sentence
+    assert audit(bag_of_words, texts, thresholds={"cone_gain": 0.2})["cone"].verdict.level == "ok"
 
 
 def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():
@@ -215,7 +215,9 @@ def test_worst_pairs_are_those_that_a_search_would_confuse_each_text_a_few_times
     table = found.tables["worst_pairs"].to_pydict()
     assert set(table["text_i"]) | set(table["text_j"]) <= set(texts)
     assert min(table["cosine"]) >= found.numbers["cut_off"] - 1e-6
-    assert table["d_sigma_bounded"] == sorted(table["d_sigma_bounded"], reverse=True)
+    beyond = [value - own for value, own in zip(table["d_sigma_bounded"], table["d_sigma_floor"], strict=True)]
+    assert beyond == sorted(beyond, reverse=True)
+    assert all(where.startswith("A: ") and "%" in where for where in table["differs"])
     assert 0 <= min(table["d_sigma_bounded"]) <= max(table["d_sigma_bounded"]) <= 1
     assert max(Counter(table["id_i"] + table["id_j"]).values()) <= 3
 

@@ -85,6 +85,31 @@ def test_relevant_texts_that_are_never_found_are_listed():
     assert all(row["best_rank"] > 10 and row["query"].startswith(f"w{row['id']}x0") for row in blind)
 
 
+def test_many_relevant_texts_that_no_query_finds_are_no_ok():
+    """The share that matters is set below and above that of the texts that are missed."""
+    many, lax = (audit(only_common, TEXTS, queries=asked(), thresholds={"antihub_watch": x}) for x in (0.2, 0.9))
+    assert 0.2 * 60 <= many.numbers["never_found"] == lax.numbers["never_found"] < 0.9 * 60
+    assert many["hubs"].verdict.at_least("watch")
+    assert "of the relevant texts" in many["hubs"].verdict.sentence
+    assert "never_found" in many["hubs"].action.step
+    assert "of the relevant texts" not in lax["hubs"].verdict.sentence
+    assert lax["hubs"].verdict.level == "ok"
+
+
+def test_a_cut_off_that_loses_every_fifth_relevant_text_is_no_ok():
+    result = audit(only_common, TEXTS, queries=asked(36), thresholds={"cut_off_watch": 0.99, "cut_off_repair": 0.995})
+    assert 1 - result.numbers["query_recall"] >= 0.2
+    assert result["scores"].verdict.level == "watch"
+    assert result["scores"].basis in ("lost", "lost by estimate")
+    lax = audit(
+        only_common,
+        TEXTS,
+        queries=asked(36),
+        thresholds={"cut_off_watch": 0.99, "cut_off_repair": 0.995, "lost_watch": 0.9},
+    )
+    assert lax["scores"].verdict.level == "ok"
+
+
 def test_worst_pairs_are_relevant_and_wrong_texts_that_a_query_confuses():
     result = audit(only_common, TEXTS, queries=asked())
     rows = result.tables["worst_pairs"].to_pylist()
@@ -222,3 +247,16 @@ def test_mistakes_say_what_was_counted_and_name_no_trial_that_was_not_made(docum
     note = _mistake_note(mistakes, documents=documents, tried=tried)
     assert ("of another document" in note) == documents
     assert ("in the trial" in note) == tried
+
+
+def test_queries_that_name_a_document_are_answered_by_its_best_chunk():
+    """Each query's words are in one of two chunks: with every chunk relevant half of them would be missed."""
+    groups = [f"d{k // 2}" for k in range(120)]
+    by_document = audit(
+        bag_of_words, TEXTS, queries={q: [f"d{int(ids[0]) // 2}"] for q, ids in asked().items()}, groups=groups
+    )
+    by_chunk = audit(bag_of_words, TEXTS, queries=asked(), groups=groups)
+    assert by_document.numbers["query_ndcg"] == pytest.approx(by_chunk.numbers["query_ndcg"], abs=0.02)
+    assert by_document.numbers["query_recall"] == pytest.approx(by_chunk.numbers["query_recall"], abs=0.02)
+    assert by_document.numbers["never_found"] <= by_chunk.numbers["never_found"]  # another chunk may be found
+    assert any("the best one counts" in note for note in by_document.corpus["notes"])

@@ -15,6 +15,7 @@ from cloud_data import random_clouds
 from command_line import invoke
 from command_line import run as run_command
 from poolscope.cli import socm as command
+from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.socm.measure import socm
 from poolscope.texts import read_texts
@@ -31,14 +32,40 @@ def stored(tmp_path):
 
 def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
     path, clouds = stored
-    output = run(path, "--top", 2, "--threshold", 0.05)
+    output = run(path, "--top", 2, "--threshold", 0.05, "--neighbours", 5)
     result = socm(clouds)
     assert f"{result.mean:.4f}" in output
-    assert str(result.interval) in output
     assert "rough, from few texts" in output
     assert f"{result.collapse_rate(0.05):.2%}" in output
     assert "holds for all 6 texts" in output
     assert output.count("text number") == 4
+    assert str(result.interval) in run(path)
+
+
+def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp_path):
+    random = np.random.default_rng(0)
+    means = np.repeat(random.normal(size=(40, 24)), 2, axis=0)
+    scale = np.where(np.arange(80) % 4 == 1, 1.0, 0.1)[:, None, None]
+    arrays = means[:, None] + scale * random.normal(size=(80, 30, 24))
+    ids, texts = [f"d{k % 4}-{k}" for k in range(80)], [f"text number {k}" for k in range(80)]
+    clouds = TokenClouds.from_arrays(list(arrays), ids=ids, texts=texts)
+    clouds.save(tmp_path / "clouds.arrow")
+    run(tmp_path / "clouds.arrow", "--json", tmp_path / "r.json", "--top", 3)
+    content = json.loads((tmp_path / "r.json").read_text())
+    alike = content["confusable"]
+    assert content["mean"] == socm(clouds).mean
+    assert alike["cut_off"] > 0.5
+    assert all(pair["cosine"] >= alike["cut_off"] - 1e-6 for pair in alike["worst"])
+    assert {(pair["i"] % 4, pair["j"] - pair["i"]) for pair in alike["worst"]} == {(0, 1)}
+    assert alike["worst"][0]["differs_j"][0][0].startswith("token ")
+    assert 0 < alike["collapse_rate"]["value"] < 1
+    output = run(tmp_path / "clouds.arrow", "--top", 3)
+    assert f"{alike['cut_off']:.3f} or more, as 1 % of random pairs" in output
+    by_document = clouds.described(ids=[f"d{k // 2}#{k % 2}" for k in range(80)])
+    by_document.save(tmp_path / "chunks.arrow")
+    run(tmp_path / "chunks.arrow", "--json", tmp_path / "c.json")
+    worst = json.loads((tmp_path / "c.json").read_text())["confusable"]["worst"]
+    assert all(pair["id_i"].split("#")[0] != pair["id_j"].split("#")[0] for pair in worst)
 
 
 def test_json_to_screen_is_json_and_nothing_else(stored):
@@ -103,11 +130,10 @@ def test_large_corpora_are_sampled_and_told_so(stored, monkeypatch):
     monkeypatch.setattr(command, "SAMPLE", 50)
     output = run(path)
     assert "15 pairs: 50 of them drawn at random" in output
-    assert "worst of the sampled pairs (--worst-only finds the worst of all)" in output
+    assert "--worst-only finds the highest SOCM of all" in output
     output = run(path, "--all")
     assert "all pairs" in output
-    assert "worst pairs: near means" in output
-    assert "of the sampled pairs" not in output
+    assert "drawn at random" not in output
 
 
 def test_broken_assumption_is_shown(tmp_path):

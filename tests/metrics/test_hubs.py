@@ -72,6 +72,16 @@ def test_gaussian_vectors_are_no_more_hubby_than_their_floor():
     assert np.mean(beyond) <= 0.25
 
 
+def test_the_floor_of_few_texts_is_that_of_the_many_they_stand_for():
+    """Their own covariance would give too small a first hub where they vary most along their mean (by a quarter)."""
+    random = np.random.default_rng(11)
+    spectrum = np.concatenate([[0.068], np.geomspace(0.02, 0.001, 127)])
+    vectors = [0.49 * np.eye(128)[0] + random.normal(size=(120, 128)) * np.sqrt(spectrum) for _ in range(10)]
+    found = [hubs(each, seed=seed) for seed, each in enumerate(vectors)]
+    own, floor = (np.mean([getattr(each.largest, name) for each in found]) for name in ("value", "floor"))
+    assert 0.9 < floor / own < 1.1
+
+
 def test_texts_that_hold_only_what_all_share_are_hubs_beyond_the_floor():
     random = np.random.default_rng(6)
     shared = 3 * np.eye(60)[0]

@@ -112,3 +112,20 @@ def test_grades_weigh_what_is_found():
     best = 3 / np.log2(2) + 2 / np.log2(3)
     assert ranking.ndcg(2, grades=[3, 1, 2])[0] == pytest.approx(gained / best)
     assert ranking.ndcg(2, grades=[2, 2, 2])[0] == pytest.approx(ranking.ndcg(2)[0])
+
+
+def test_of_a_document_that_was_named_the_best_chunk_counts_and_the_others_are_in_nobodys_way():
+    """Chunks 0, 2 and 3 are of one document, chunk 4 answers on its own, chunk 1 is wrong."""
+    ranking = rank_scores([[0.9, 0.8, 0.7, 0.6, 0.5, 0.1]], [(0, 0), (0, 2), (0, 3), (0, 4)])
+    kept = ranking.best_of([7, 7, 7, 9])
+    condensed = ranking.condensed(kept)
+    assert kept.tolist() == [0, 3]
+    assert condensed.document.tolist() == [0, 4]
+    assert condensed.rank.tolist() == [1.0, 3.0]  # behind the first and the wrong one
+    assert condensed.recall(3).tolist() == [1.0]
+    assert ranking.recall(3).tolist() == [0.5]
+
+
+def test_what_is_taken_out_of_one_query_stays_in_another():
+    ranking = rank_scores([[0.9, 0.8, 0.7], [0.9, 0.8, 0.7]], [(0, 0), (0, 1), (1, 2)])
+    assert ranking.condensed(ranking.best_of([0, 0, 1])).rank.tolist() == [1.0, 3.0]

@@ -146,6 +146,8 @@ def test_what_is_left_out_or_merged_is_counted():
         ({"query": ["a"], "relevant": [2.5]}, "as the id of a text"),
         ({"query": [7], "relevant": ["x"]}, "where a query is expected"),
         ({"a": {"x": 0}}, "none of which names a relevant text"),
+        ({"a": {"x": 1, "y": float("nan")}}, "grades the text 'y' with nan"),
+        ({"a": {"x": 1, "y": ""}}, "grades the text 'y' with ''"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(source, message):
@@ -181,6 +183,21 @@ def test_the_id_of_a_document_stands_for_its_texts():
     assert judged.relevant.tolist() == [[0, 0], [0, 1]]
     assert judged.grades.tolist() == [1.0, 3.0]  # the text itself was graded too
     assert "document" in judged.notes[0]
+
+
+def test_texts_of_a_document_that_was_named_are_one_answer():
+    judged = read_queries({"one": ["doc"], "two": ["doc#1", "other"]}).among(
+        ["doc#1", "doc#2", "other"], documents=[["doc", "doc", "other"]]
+    )
+    of = dict(zip(map(tuple, judged.relevant.tolist()), judged.answers.tolist(), strict=True))
+    assert of[0, 0] == of[0, 1]
+    assert len({of[0, 0], of[1, 0], of[1, 2]}) == 3
+    assert read_queries({"one": ["a"]}).among(["a", "b"]).answers is None
+
+
+def test_queries_that_fit_no_text_hear_of_chunks_and_documents():
+    with pytest.raises(InputError, match=r"--id-column.*--group.*poolscope chunk"):
+        read_queries({"one": ["page-1"]}).among(["0", "1"])
 
 
 def test_the_column_that_holds_the_ids_is_found():

@@ -61,6 +61,12 @@ class AskedTask(SearchTask):
         """The first documents of each query, and the ranks of the relevant ones."""
         return rank_documents(self.vectors[0], self.vectors[1], self.task.relevant, k=K)
 
+    @cached_property
+    def best(self) -> NDArray[np.int64]:
+        """Rows of the judgements that count: of a document that was named, the chunk that ranks first."""
+        answers = self.task.answers
+        return np.arange(len(self.task.relevant)) if answers is None else self.ranking.best_of(answers)
+
     def part(self, queries: NDArray[np.int64], idle: NDArray[np.int64]) -> AskedTask:
         """Some queries, with their relevant documents and those of `idle`."""
         task = self.task.part(queries, idle)
@@ -74,7 +80,8 @@ class AskedTask(SearchTask):
 def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
     """The queries over all different texts; a relevant text that repeats an earlier one is found where that is."""
     texts, encoder = subject.distinct, query_encoder(subject.encoder, subject.query_prompt)
-    relevant, grades = _judgements(queries, np.searchsorted(texts, subject.first_equal[queries.relevant[:, 1]]))
+    held = np.searchsorted(texts, subject.first_equal[queries.relevant[:, 1]])
+    relevant, grades, answers = _judgements(queries, held)
     corpus = subject.texts or []
     task = RetrievalTask(
         list(queries.texts),
@@ -84,6 +91,7 @@ def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
         k=K,
         roles=(None, None),
         grades=grades if queries.graded else None,
+        answers=answers,
     )
     return AskedTask(
         encoder=subject.encoder,
@@ -100,13 +108,15 @@ def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
     )
 
 
-def _judgements(queries: JudgedQueries, documents: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Each (query, document) once, with its highest grade: two relevant texts may be equal."""
+def _judgements(
+    queries: JudgedQueries, documents: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64] | None]:
+    """Each (query, document) once, with its highest grade and its answer: two relevant texts may be equal."""
     pairs = np.stack([queries.relevant[:, 0], documents], axis=1)
-    relevant, place = np.unique(pairs, axis=0, return_inverse=True)
+    relevant, first, place = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
     grades = np.zeros(len(relevant))
     np.maximum.at(grades, place.ravel(), queries.grades)
-    return relevant, grades
+    return relevant, grades, None if queries.answers is None else queries.answers[first]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +179,7 @@ def mistakes(task: AskedTask, groups: NDArray[np.int64] | None, *, most: int, se
 def asked_pieces(subject: Subject, task: AskedTask) -> Pieces:
     """The queries and all different texts with their whole lengths, as the question of short texts searches them."""
     whole = (subject.clouds.lengths + subject.clouds.truncated)[task.texts]
-    return Pieces(task.vectors[0], task.vectors[1], task.task.relevant, whole, 0)
+    return Pieces(task.vectors[0], task.vectors[1], task.task.relevant, whole, 0, counted=task.best)
 
 
 def on_trial(subject: Subject, task: AskedTask) -> AskedTask:

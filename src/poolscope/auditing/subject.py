@@ -27,7 +27,7 @@ from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
-from poolscope.metrics.socm.confusable import confusable_pairs
+from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm_reduced
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
@@ -41,7 +41,6 @@ Array = NDArray[np.float64]
 
 # All pairs up to this many, otherwise so many drawn at random; their cost grows with the square of the length.
 MOST_PAIRS = 2500
-_CONFUSED = 400
 _REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
 
@@ -264,26 +263,27 @@ class Subject:
         if self.asked is None:
             return None
         groups = None if self.groups is None else self.groups[self.asked.texts]
-        return mistakes(self.asked, groups, most=_CONFUSED, seed=self.seed)
+        return mistakes(self.asked, groups, most=MOST_ALIKE, seed=self.seed)
 
     @cached_property
-    def confusable(self) -> SocmResult | None:
-        """SOCM of the texts that a search would confuse: with queries, the relevant and the wrong one of each mistake;
-        without, texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or
-        above. At most so many, drawn; None for fewer than three.
+    def confusable(self) -> Confusion | None:
+        """The texts that a search would confuse: with queries, the relevant and the wrong one of each mistake; without,
+        texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or above. At
+        most so many, drawn; None where there are none.
         """
         if self.mistakes is not None:
-            pairs = np.unique(self.mistakes.pairs, axis=0)
-            kind = "relevant and wrong texts that queries confuse"
-            return None if len(pairs) < 3 else self.pairs_of(pairs, kind)
-        texts = self.distinct[self.scores.positions]
-        groups = None if self.groups is None else self.groups[texts]
-        pairs = confusable_pairs(
-            self.vectors[texts], self.scores.cut_off.known, groups=groups, most=_CONFUSED, seed=self.seed
-        )
-        if len(pairs) < 3:
+            pairs, scores = np.unique(self.mistakes.pairs, axis=0), None
+            count, kind = len(pairs), "relevant and wrong texts that queries confuse"
+        else:
+            scores, kind = self.scores, "confusable pairs"
+            texts = self.distinct[scores.positions]
+            groups = None if self.groups is None else self.groups[texts]
+            alike = confusable_pairs(self.vectors[texts], scores.cut_off.known, groups=groups)
+            count, pairs = len(alike), texts[draw_pairs(alike, MOST_ALIKE, self.seed)]
+        if not len(pairs):
             return None
-        return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind="confusable pairs")
+        cosine = np.einsum("nd,nd->n", self.vectors[pairs[:, 0]], self.vectors[pairs[:, 1]])
+        return confusion_of(self.clouds, self.pairs_of(pairs, kind), cosine, scores=scores, count=count, seed=self.seed)
 
     def pairs_of(self, pairs: NDArray[np.int64], kind: str) -> SocmResult:
         """SOCM of these pairs."""

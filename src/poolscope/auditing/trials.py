@@ -47,8 +47,9 @@ __all__ = [
 MIN_QUERIES = 10
 # Texts on trial: this share of all, but neither fewer nor more than these; of a table, which encodes in no time, more.
 # Halves ask for each other both ways, which costs no further encoding and narrows most differences. From the spread of
-# the differences of MiniLM, a sixth of 1,000 texts (140 that can be cut) should show gains of 0.016 by removing the
-# mean and of 0.022 by re-ranking; one way and a twentieth of the texts, 0.03 and 0.06.
+# the differences of MiniLM, a sixth of 1,000 texts (140 that can be cut) have 99 % intervals of ±0.012 for removing
+# the mean and of ±0.017 for re-ranking; one way and a twentieth of the texts, ±0.02 and ±0.05. That excludes the gains
+# that matter where there is none; to prove a gain in four of five cases it must be 0.035 and 0.04.
 _SHARE, _FEWEST, _MOST = 1 / 6, 60, 400
 _SHARE_OF_A_TABLE, _MOST_OF_A_TABLE = 1 / 2, 1000
 # Whole texts that are encoded anew for the user's queries.
@@ -120,7 +121,7 @@ class Pieces:
 
     Every fifth of the lengths is asked for by as many queries, all of one length in words, so that what differs between
     the fifths is the document. `lengths` are those of the whole texts. `words`: of a piece; 0 where the queries are the
-    user's own.
+    user's own. `counted`: rows of `relevant` whose ranks count (None: all).
     """
 
     queries: NDArray[Any]
@@ -128,6 +129,7 @@ class Pieces:
     relevant: NDArray[np.int64]
     lengths: NDArray[np.int64]
     words: int
+    counted: NDArray[np.int64] | None = None
 
 
 def cut_pieces(subject: Subject) -> Pieces | str:

@@ -271,6 +271,11 @@ ThresholdSettings = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set one threshold; may be repeated.")
 ]
 
+Group = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
+]
+
 # How texts are drawn and which columns are read, which a command takes by `reading_options`.
 _READING_OPTIONS: dict[str, Any] = {
     "column": Column,

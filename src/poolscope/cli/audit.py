@@ -73,10 +73,7 @@ def audit(
     trial: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of the document of each text (guessed from names like doc_id)."),
-    ] = None,
+    group: arguments.Group = None,
     precision: Annotated[
         float | None,
         typer.Option(metavar="X", help="Many texts: draw as many for pairs and trials as intervals of ±X need."),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.encoders.base import Progress
+    from poolscope.encoders.tokens import Vocabulary
     from poolscope.engines import Engine
     from poolscope.texts import Queries, Texts
 
@@ -43,6 +44,27 @@ def load_clouds(
     reading: column, id_column, limit, seed; options: those of the encoder that were given. What the user should
     know (texts dropped, truncation, unusual pooling) is printed.
     """
+    return load_described(source, texts, reading=reading, options=options, cache=cache, screen=screen).clouds
+
+
+class Described(NamedTuple):
+    """Clouds, the names of their tokens and the label of each text, where these are at hand."""
+
+    clouds: TokenClouds
+    vocabulary: Vocabulary | None = None
+    labels: Sequence[str] | None = None
+
+
+def load_described(
+    source: str,
+    texts: str | None,
+    *,
+    reading: Mapping[str, Any],
+    options: Mapping[str, Any],
+    cache: bool,
+    screen: Console,
+) -> Described:
+    """The same clouds, with what is known of their tokens and texts; a column of labels is one of `reading`."""
     if not is_clouds(source):
         return _encode(source, texts, reading, options, cache=cache, screen=screen)
     refuse_with_clouds(source, texts, reading, options)
@@ -50,7 +72,7 @@ def load_clouds(
 
     clouds = open_clouds(source)
     _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-    return clouds
+    return Described(clouds)
 
 
 def store_for(
@@ -159,8 +181,9 @@ def _encode(
     *,
     cache: bool,
     screen: Console,
-) -> TokenClouds:
+) -> Described:
     from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.encoders.capabilities import vocabulary_of
     from poolscope.stores.cache import cached_clouds
 
     corpus = read_corpus(texts, reading)
@@ -169,7 +192,7 @@ def _encode(
         clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
     notes = [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
     _print_origin(clouds, notes, screen, name=encoder.card.name)
-    return clouds
+    return Described(clouds, vocabulary_of(encoder), corpus.labels if reading.get("label_column") else None)
 
 
 def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *, name: str) -> None:

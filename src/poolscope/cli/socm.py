@@ -17,10 +17,12 @@ from poolscope.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.cli.inputs import Described
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
     from poolscope.engines import Engine
     from poolscope.metrics.pair import PairProjection
+    from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
 Folders = tuple[str, str | None] | None
@@ -31,7 +33,7 @@ MOST_PAIRS = 2_000_000
 SAMPLE = 20_000
 # Fewer texts cannot show how skewed their corpus is, and 95 % intervals cover 84 to 90 % of strongly skewed ones.
 FEW_TEXTS = 30
-# Of the collapse rate.
+# Of the collapse rate: SOCM of pairs that were named, the hidden share of those that a search would confuse.
 THRESHOLD = 0.5
 
 
@@ -51,15 +53,18 @@ def socm(
     neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
     all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
     worst_only: Annotated[
-        bool, typer.Option("--worst-only", help="Only the worst pairs, exactly, without computing all pairs.")
+        bool,
+        typer.Option("--worst-only", help="Only the pairs of highest SOCM, whether a search confuses them or not."),
     ] = False,
+    group: arguments.Group = None,
     scale: Annotated[str, typer.Option(metavar="paper|trace", help="trace: d_Σ in [0, 1] for any model.")] = "paper",
     a: Annotated[float, typer.Option("--a", metavar="X", help="Exponent of 1 − d_μ.")] = 1.0,
     b: Annotated[float, typer.Option("--b", metavar="X", help="Exponent of d_Σ.")] = 1.0,
     eps: Annotated[float, typer.Option(metavar="X", help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
     top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
     threshold: Annotated[
-        float | None, typer.Option(metavar="X", help="Threshold of the collapse rate (0.5 if not given).")
+        float | None,
+        typer.Option(metavar="X", help="Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5."),
     ] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
@@ -72,27 +77,40 @@ def socm(
 ) -> None:
     """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
 
-    MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded
-    model on the embedded corpus.
+    Worst pairs and collapse rate are those of pairs that a search would confuse: of different documents, and near by
+    their means. Where you name the pairs (--pairs FILE, --neighbours, --against) they are those of your pairs.
+
+    MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
+    on the embedded corpus.
     """
-    from poolscope.cli.inputs import is_clouds, load_clouds, store_for
+    from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
     from poolscope.stores.store import open_clouds
+    from poolscope.texts.groups import group_column
 
     screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
-    load = partial(load_clouds, reading=reading, options=options, cache=not no_cache, screen=screen)
     engine, folders = arguments.open_engine(where, options), None
     if engine is None:
-        clouds = load(model, texts)
-        other = None
+        if group is None and texts is not None:
+            group = group_column(texts, (reading["column"], reading["id_column"]))
+        labelled = {**reading, "label_column": group}
+        load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
+        described, other = load(model, texts), None
         if against is not None:
-            other = load(against, None) if is_clouds(against) else load(model, against)
+            other = (load(against, None) if is_clouds(against) else load(model, against)).clouds
     else:
+        if group is not None:
+            raise InputError(
+                f"--group: received {group!r} with --engine, whose stores keep no columns; documents are known there "
+                f"by ids like doc#3. Leave one of them out."
+            )
         stored = partial(store_for, engine, reading=reading, options=options, screen=screen)
         second = None if against is None else (against, None) if is_clouds(against) else (model, against)
         folders = (stored(model, texts), None if second is None else stored(*second))
-        clouds, other = open_clouds(folders[0]), None if folders[1] is None else open_clouds(folders[1])
+        described = Described(open_clouds(folders[0]))
+        other = None if folders[1] is None else open_clouds(folders[1])
+    clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
     if worst_only:
         _worst_only(clouds, top, formula, json, screen, engine, folders)
@@ -101,13 +119,49 @@ def socm(
     settings = {**formula, **choice, "eps": eps, "seed": reading["seed"], "top": max(top, 100)}
     result = _compute(clouds, other, settings, parquet, engine, folders)
     threshold = THRESHOLD if threshold is None else threshold
-    _print_result(result, screen, threshold=threshold, top=top)
+    named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
+    alike = None if named else _confused(described, reading["seed"])
+    worst = [] if alike is None or not len(alike) else alike.worst(top, names=_names(described))
+    _print_result(result, screen, threshold=threshold if alike is None else None)
+    if alike is None:
+        _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
+    else:
+        _print_confused(alike, worst, screen, threshold)
     if json is not None:
-        put_json(result.to_dict(worst=top, threshold=threshold), json)
+        put_json(_content(result, alike, worst, top, threshold), json)
     name_written(screen, json, parquet)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="red")
         raise typer.Exit(TOO_HIGH)
+
+
+def _confused(described: Described, seed: int) -> Confusion | None:
+    """The pairs that a search would confuse; None where there are too few texts for a cut-off."""
+    from poolscope.metrics.socm.confusable import confusion, different_texts
+    from poolscope.texts.groups import groups_of_ids, tells
+
+    if len(different_texts(described.clouds)) < 3:
+        return None
+    labels = described.labels
+    groups = labels if labels is not None and tells(labels) else groups_of_ids(list(described.clouds.ids))
+    return confusion(described.clouds, groups=groups, seed=seed)
+
+
+def _names(described: Described) -> Any:
+    return None if described.vocabulary is None else described.vocabulary.names
+
+
+def _content(
+    result: SocmResult, alike: Confusion | None, worst: Sequence[ConfusedPair], top: int, threshold: float
+) -> dict[str, Any]:
+    """What is written as JSON: the pairs that a search would confuse stand for themselves."""
+    from poolscope.results import plain
+
+    if alike is None:
+        return result.to_dict(worst=top, threshold=threshold)
+    rate = {"threshold": threshold, "of": "hidden share", **plain(alike.collapse_rate(threshold))}
+    confusable = {**alike.to_dict(), "collapse_rate": rate, "worst": plain(list(worst))}
+    return {**result.to_dict(worst=top, threshold=None), "confusable": confusable}
 
 
 def _check_numbers(threshold: float | None, fail_above: float | None) -> None:
@@ -138,7 +192,7 @@ def _choice(
     count = len(clouds) * (len(clouds) - 1) // 2 if other is None else len(clouds) * len(other)
     if neighbours is not None or all_pairs or count <= MOST_PAIRS:
         return {"neighbours": neighbours}
-    worst = "" if other is not None else " --worst-only finds the worst of all."
+    worst = "" if other is not None else " --worst-only finds the highest SOCM of all."
     screen.print(f"{count:,} pairs: {SAMPLE:,} of them drawn at random. --all computes every one.{worst}")
     return {"pairs": SAMPLE}
 
@@ -204,12 +258,12 @@ def _worst_only(
             result = worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:
         put_json(result.to_dict(), json)
-    _print_worst(result.pairs, screen, "worst pairs")
+    _print_worst(result.pairs, screen, "highest SOCM of all pairs, which a search may tell apart")
     share = result.evaluated / result.count
     screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
 
-def _print_result(result: SocmResult, screen: Console, *, threshold: float, top: int) -> None:
+def _print_result(result: SocmResult, screen: Console, *, threshold: float | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -229,12 +283,59 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float, top:
         )
     low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
     table.add_row("quantiles", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
-    table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
+    if threshold is not None:
+        table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
     distances = f"means d_μ {result.mean_distance:.4f} · covariances d_Σ {result.covariance_distance:.4f}"
     table.add_row("distances", distances)
     table.add_row("tr Σ ≤ 2", _trace_sentence(result))
     screen.print(table)
-    _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
+
+
+def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Console, threshold: float) -> None:
+    """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column()
+    kind = "random pairs" if alike.documents is None else f"pairs of {alike.documents:,} different documents"
+    reached = f"as 1 % of {kind}" if alike.placed else f"the highest of so few {kind}"
+    grid.add_row(
+        "look alike", f"{alike.count:,} pairs of {alike.texts:,} texts: cosine {alike.cut_off:.3f} or more, {reached}"
+    )
+    if not alike.enough:
+        grid.add_row("collapse rate", f"unchecked: {len(alike)} such pairs are too few")
+    else:
+        rate, share = alike.collapse_rate(threshold), alike.share
+        drawn = f", {len(alike):,} of them measured" if len(alike) < alike.count else ""
+        grid.add_row("collapse rate", f"{rate.value:.1%} of these differ: hidden share of {threshold:g} or more{drawn}")
+        if rate.interval is not None:
+            ends = f"[{rate.interval.low:.1%}, {rate.interval.high:.1%}]"
+            grid.add_row("", f"{ends}  {rate.interval.level:.0%} for {rate.interval.answers}")
+        grid.add_row("hidden share", f"{share}  of the difference that averages do not see, at most")
+    screen.print(grid)
+    if not worst:
+        return
+    table = Table(
+        title="pairs that a search would confuse, and whose tokens differ most", title_justify="left", expand=True,
+        show_lines=True,
+    )  # fmt: skip
+    for name in ("cosine", "d_Σ 0–1", "itself", "hidden"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("texts, and tokens that make d_Σ", ratio=1)
+    for pair in worst:
+        numbers = (pair.cosine, pair.d_sigma_bounded, pair.d_sigma_floor, pair.hidden)
+        texts = Text()
+        sides = ((pair.id_i, pair.text_i, pair.differs_i), (pair.id_j, pair.text_j, pair.differs_j))
+        for name, text, differs in sides:
+            texts.append(f"{name}  ", style="dim")
+            texts.append(f"{_shortened(text or '')}\n")
+            tokens = ", ".join(f"{_shortened(token, 24)} {share:.0%}" for token, share in differs)
+            texts.append(f"  {tokens or 'no token'}\n", style="cyan")
+        texts.rstrip()
+        table.add_row(*(f"{number:.2f}" for number in numbers), texts)
+    screen.print(table)
 
 
 def _trace_sentence(result: SocmResult) -> str:

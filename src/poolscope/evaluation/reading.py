@@ -144,6 +144,7 @@ def query_task(
         k=k,
         notes=(*texts.report.notes(), *judged.notes),
         grades=judged.grades if judged.graded else None,
+        answers=judged.answers,
     )
     if limit is None or max(task.units, len(task.idle)) <= limit:
         return task

@@ -165,18 +165,21 @@ class Difference(Result):
     def smallest_gain(self, power: float = 0.8) -> float:
         """The smallest gain that units as many and as different as these prove with this probability.
 
-        (z + z_power)·error, with the error of the interval; infinite without one. Where fewer units changed than could
-        prove anything, how much a change is worth is not known: as many as needed, each from the second place to the
-        first.
+        g = (z + z_power)·error, with the error of the interval; infinite without one. A gain comes by steps, of units
+        that go from the second place to the first, and these spread the differences further: g(s − g)/n is added to the
+        squared error for a step s. Where fewer units changed than could prove anything, it is as many such steps.
 
         >>> found = compare_scores(np.zeros(100), np.tile([0.1, -0.1], 50))
         >>> round(found.smallest_gain(), 3), round(found.smallest_gain(0.5), 3)
-        (0.029, 0.02)
+        (0.044, 0.028)
         """
         if self.interval is None:
             return float("inf")
         z = float(special.ndtri((1 + self.interval.level) / 2))
-        seen = (z + float(special.ndtri(power))) * (self.interval.high - self.interval.low) / 2 / z
+        reach, error = z + float(special.ndtri(power)), (self.interval.high - self.interval.low) / 2 / z
+        each = reach**2 / self.count
+        seen = (each * _ONE_PLACE + np.sqrt((each * _ONE_PLACE) ** 2 + 4 * (1 + each) * (reach * error) ** 2)) / 2
+        seen = float(seen / (1 + each))
         return seen if self.changed >= FEWEST_CHANGED else max(seen, FEWEST_CHANGED / self.count * _ONE_PLACE)
 
     def could_tell(self, least: float) -> bool:

@@ -116,7 +116,8 @@ class RetrievalTask:
     relevant: judgements (query, document), positions from 0, relevance yes or no unless `grades` has a number above 0
     for each. `roles` are those of queries and documents; (None, None) where both are texts of one kind. MRR@k and
     recall@k come along. `both_ways`: query k and document k, which then belong to each other alone, change places too,
-    and the score of k is the mean of both.
+    and the score of k is the mean of both. `answers`: one number a judgement; of those that share one, as the chunks of
+    a document that was named do, the best counts, and the others are in nobody's way.
     """
 
     queries: Sequence[str]
@@ -128,6 +129,7 @@ class RetrievalTask:
     notes: tuple[str, ...] = ()
     grades: Array | None = field(default=None, repr=False)
     both_ways: bool = False
+    answers: Index | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _take_texts(self, "queries", "documents")
@@ -150,6 +152,11 @@ class RetrievalTask:
             raise InputError(
                 f"{self.name}: received grades of shape {self.grades.shape} for {len(judgements)} judgements; needed: "
                 f"a number above 0 for each. Leave out what is not relevant."
+            )
+        if self.answers is not None and self.answers.shape != (len(judgements),):
+            raise InputError(
+                f"{self.name}: received answers of shape {self.answers.shape} for {len(judgements)} judgements; "
+                f"needed: a number for each."
             )
         judged = np.unique(self.relevant[:, 0])
         if len(judged) != len(self.queries):
@@ -193,8 +200,12 @@ class RetrievalTask:
 
     def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
         """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""
+        grades = self.grades
+        if self.answers is not None:
+            kept = ranking.best_of(self.answers)
+            ranking, grades = ranking.condensed(kept), None if grades is None else grades[kept]
         others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
-        scores = ranking.ndcg(self.k, grades=self.grades)[:, None]
+        scores = ranking.ndcg(self.k, grades=grades)[:, None]
         return Evaluation(
             self.name,
             f"nDCG@{self.k}",
@@ -216,8 +227,8 @@ class RetrievalTask:
     def digest(self) -> str:
         """Of queries, documents and judgements."""
         judged, order = np.unique(self.relevant, axis=0, return_index=True)
-        graded = () if self.grades is None else (self.grades[order],)
-        return digest_of([self.queries, self.documents], judged, *graded)
+        further = [part[order] for part in (self.grades, self.answers) if part is not None]
+        return digest_of([self.queries, self.documents], judged, *further)
 
     @property
     def idle(self) -> Index:
@@ -242,6 +253,7 @@ class RetrievalTask:
             documents=[self.documents[k] for k in documents],
             relevant=relevant,
             grades=None if self.grades is None else self.grades[kept],
+            answers=None if self.answers is None else self.answers[kept],
         )
 
 

@@ -97,6 +97,7 @@ def query_scores(
     texts: ArrayLike,
     relevant: ArrayLike,
     *,
+    counted: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     false_hits: float = 0.01,
     seed: int = 0,
@@ -109,6 +110,8 @@ def query_scores(
         One row a query (m × d) and a text (N × d); their lengths do not count.
     relevant : list of pairs
         (query, text), positions from 0.
+    counted : list of int, optional
+        Rows of `relevant` that count; the others are neither relevant nor wrong. All, if left out.
     groups : list
         The document of each text: other texts of the document of a relevant one count as neither.
     false_hits : float
@@ -131,12 +134,14 @@ def query_scores(
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
     asked, held = unit_rows(queries, "queries"), unit_rows(texts, "texts")
-    judged = np.unique(np.asarray(relevant, dtype=np.int64), axis=0)
+    named = np.asarray(relevant, dtype=np.int64)
+    judged = np.unique(named if counted is None else named[np.asarray(counted)], axis=0)
     kept = np.unique(judged[:, 0])
     random = np.random.default_rng(seed)
     if len(kept) > MOST_QUERIES:
         kept = np.sort(random.choice(kept, MOST_QUERIES, replace=False))
-    pairs = _Pairs(asked[kept], held, judged[np.isin(judged[:, 0], kept)], kept, groups)
+    judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
+    pairs = _Pairs(asked[kept], held, judged, named, kept, groups)
     right, wrong = pairs.histograms()
     cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
     ends = _bootstrap(right, wrong, false_hits, pairs.edges, random) if len(kept) >= FEWEST_QUERIES else None
@@ -172,10 +177,18 @@ class _Pairs:
     """The cosines of queries and texts, gone through in blocks: those of relevant pairs, and of wrong ones."""
 
     def __init__(
-        self, queries: NDArray[Any], texts: NDArray[Any], judged: NDArray[Any], kept: NDArray[Any], groups: Any
+        self,
+        queries: NDArray[Any],
+        texts: NDArray[Any],
+        judged: NDArray[Any],
+        named: NDArray[Any],
+        kept: NDArray[Any],
+        groups: Any,
     ) -> None:
         self.queries, self.texts = queries, texts
-        self.row, self.text = np.searchsorted(kept, judged[:, 0]), judged[:, 1]
+        self.judged, self.named = (
+            (np.searchsorted(kept, part[:, 0]), part[:, 1]) for part in (judged, named)
+        )  # rows and texts of what is relevant, and of all that was named
         self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         ends = [(float(block.min()), float(block.max())) for _, block, _, _ in self._blocks()]
         low, high = min(low for low, _ in ends), max(high for _, high in ends)
@@ -186,11 +199,11 @@ class _Pairs:
         step = max(1, _BLOCK // len(self.texts))
         for start in range(0, len(self.queries), step):
             cosines = self.queries[start : start + step] @ self.texts.T
-            here = (self.row >= start) & (self.row < start + step)
-            rows, texts = self.row[here] - start, self.text[here]
-            relevant = np.zeros(cosines.shape, bool)
-            relevant[rows, texts] = True
-            near = relevant
+            relevant, near = (np.zeros(cosines.shape, bool) for _ in range(2))
+            for marked, (row, text) in ((relevant, self.judged), (near, self.named)):
+                here = (row >= start) & (row < start + step)
+                rows, texts = row[here] - start, text[here]
+                marked[rows, texts] = True
             if self.groups is not None:
                 owned = np.zeros((len(cosines), int(self.groups.max()) + 1), bool)
                 owned[rows, self.groups[texts]] = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,29 @@ class Ranking:
     def hit(self, k: int = 10) -> Array:
         """1 if a relevant document of the query is within the first k, else 0; NaN without a relevant document."""
         return np.where(self._judged() > 0, (np.nan_to_num(self.recall(k)) > 0).astype(float), np.nan)
+
+    def best_of(self, answers: ArrayLike) -> Index:
+        """The judgements that rank first of those that share an answer (one number a judgement), in their order.
+
+        Judgements share one where a whole document was named: any of its chunks answers the query.
+        """
+        shared = np.asarray(answers)
+        order = np.lexsort((self.rank, shared))
+        return np.sort(order[np.unique(shared[order], return_index=True)[1]])
+
+    def condensed(self, kept: Index) -> Ranking:
+        """The ranking of these judgements; the others are taken out of it, so that they are in nobody's way.
+
+        >>> found = rank_scores([[0.9, 0.8, 0.7]], [(0, 0), (0, 1), (0, 2)])
+        >>> found.condensed(found.best_of([0, 0, 1])).rank.tolist()
+        [1.0, 2.0]
+        """
+        taken = np.setdiff1d(np.arange(len(self.rank)), kept)
+        span = float(self.rank.max(initial=0.0)) + 1  # query · span + rank sorts by query, then by rank
+        places = np.sort(self.query[taken] * span + self.rank[taken])
+        own = self.query[kept]
+        above = np.searchsorted(places, own * span + self.rank[kept]) - np.searchsorted(places, own * span)
+        return replace(self, query=own, document=self.document[kept], rank=self.rank[kept] - above)
 
     def _judged(self) -> Index:
         return np.bincount(self.query, minlength=self.queries)

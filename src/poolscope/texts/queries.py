@@ -79,10 +79,10 @@ class Queries:
     ) -> JudgedQueries:
         """The queries with positions among the texts of these ids.
 
-        An id that names no text but a document stands for all of its texts: `documents` holds one or more lists of
-        their names, one a text. What names
-        neither is left out and counted; where no id is known at all, that is an error. `drawn`: the texts are a draw
-        of a larger corpus, which explains ids that are not there.
+        An id that names no text but a document is answered by any of its texts, of which the best counts: `documents`
+        holds one or more lists of their names, one a text. What names neither is left out and counted; where no id is
+        known at all, that is an error. `drawn`: the texts are a draw of a larger corpus, which explains ids that are
+        not there.
         """
         if len(ids) == 0:
             raise InputError(f"{self.source}: received no ids of texts; needed: at least one. Pass those of the texts.")
@@ -97,19 +97,26 @@ class Queries:
             raise InputError(
                 f"{self.source}: none of the {len(set(self.named)):,} ids that queries name is that of a text; they "
                 f"begin with {shorten(self.named[0])}, those of {len(ids):,} texts with {shorten(ids[0])}. Name the "
-                f"column of the ids of the texts (--id-column)."
+                f"column of the ids of the texts (--id-column) or of their documents (--group); `poolscope chunk` "
+                f"gives chunks ids of their own, and queries may name the document that a chunk comes from."
             )
         rows = [
-            (query, text, grade)
-            for query, texts, grade in zip(self.query.tolist(), members, self.grade.tolist(), strict=True)
+            (query, text, grade, answer)
+            for answer, (query, texts, grade) in enumerate(
+                zip(self.query.tolist(), members, self.grade.tolist(), strict=True)
+            )
             for text in texts
         ]
-        kept = sorted({query for query, _, _ in rows})
+        kept = sorted({row[0] for row in rows})
         renumbered = {query: position for position, query in enumerate(kept)}
         grades: dict[tuple[int, int], float] = {}
-        for query, text, grade in rows:  # a text may be named by its id and by that of its document
+        answers: dict[tuple[int, int], int] = {}
+        for query, text, grade, answer in rows:  # a text may be named by its id and by that of its document
             key = (renumbered[query], text)
             grades[key] = max(grade, grades.get(key, 0.0))
+            if len(members[answer]) == 1 or key not in answers:  # a text's own id says more than its document's
+                answers[key] = answer
+        shared = len(set(answers.values())) < len(answers)
         by_document = sum(1 for name in self.named if name not in places and name in whole)
         return JudgedQueries(
             ids=tuple(self.ids[query] for query in kept),
@@ -118,13 +125,14 @@ class Queries:
             grades=np.array(list(grades.values())),
             source=self.source,
             digest=self.digest,
+            answers=np.array(list(answers.values()), dtype=np.int64) if shared else None,
             notes=(*self.notes, *_binding_notes(unknown, by_document, len(self) - len(kept), drawn=drawn)),
         )
 
 
 def _binding_notes(unknown: Sequence[str], by_document: int, lost: int, *, drawn: bool) -> Iterator[str]:
     if by_document:
-        yield f"Queries: {by_document:,} judgements name a document, so that each of its texts counts as relevant."
+        yield f"Queries: {by_document:,} judgements name a document: any of its texts answers, and the best one counts."
     if unknown:
         why = "the texts are a draw" if drawn else f"the first is {shorten(unknown[0])}"
         yield f"Queries: {len(unknown):,} judgements name an id that no text here has, and are left out ({why})."
@@ -134,7 +142,11 @@ def _binding_notes(unknown: Sequence[str], by_document: int, lost: int, *, drawn
 
 @dataclass(frozen=True, eq=False)
 class JudgedQueries:
-    """Queries about texts at hand: `relevant` has a row (query, text) a judgement, `grades` one number for each."""
+    """Queries about texts at hand: `relevant` has a row (query, text) a judgement, `grades` one number for each.
+
+    `answers`, one number a row: rows that share one are the texts of a document that was named, of which the best
+    counts. None where every row stands for itself.
+    """
 
     ids: tuple[str, ...]
     texts: tuple[str, ...]
@@ -143,6 +155,7 @@ class JudgedQueries:
     source: str
     digest: str
     notes: tuple[str, ...] = ()
+    answers: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -350,9 +363,9 @@ def _ids(value: Any, grade: Any, place: str) -> tuple[tuple[str, float], ...]:
         value = value.tolist()
     if is_missing(value) or (isinstance(value, str) and not value):
         return ()
-    if isinstance(value, Mapping):
-        known = {name: each for name, each in value.items() if not is_missing(each)}
-        return tuple((_id(name, place), _grade(each, place)) for name, each in known.items())
+    if isinstance(value, Mapping):  # of a table, a record that lacks a key has None there
+        known = {name: each for name, each in value.items() if each is not None}
+        return tuple((_id(name, place), _own_grade(each, name, place)) for name, each in known.items())
     ids = list(value) if isinstance(value, list | tuple) else [value]
     grades = grade.tolist() if isinstance(grade, np.ndarray) else grade
     grades = list(grades) if isinstance(grades, list | tuple) else [grades] * len(ids)
@@ -371,6 +384,16 @@ def _id(value: Any, place: str) -> str:
         raise InputError(
             f"{place} holds a number of thousands of digits as the id of a text. Write it as a text."
         ) from error
+
+
+def _own_grade(value: Any, name: Any, place: str) -> float:
+    """The grade of one id, which must be there: an id whose grade is missing is neither relevant nor not."""
+    if is_missing(value) or value == "":
+        raise InputError(
+            f"{place} grades the text {shorten(name)} with {shorten(value)}; allowed: a number, 0 for a text that is "
+            f"no answer. Give it a grade, or leave it out."
+        )
+    return _grade(value, place)
 
 
 def _grade(value: Any, place: str) -> float:

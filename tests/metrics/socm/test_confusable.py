@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.socm.confusable import confusable_pairs, hidden_share, sampling_floors
+from poolscope.errors import InputError
+from poolscope.metrics.socm.confusable import Confusion, confusable_pairs, confusion, hidden_share, sampling_floors
 from poolscope.metrics.socm.measure import socm
 
 
@@ -64,3 +65,71 @@ def test_confusable_pairs_are_of_different_groups_and_drawn_where_there_are_many
     drawn = confusable_pairs(vectors, 0.9, most=30, seed=1)
     assert len(np.unique(drawn, axis=0)) == 30
     assert len(confusable_pairs(vectors, 1.01)) == 0
+
+
+# -- the pairs of a corpus --------------------------------------------------------------------------------------------
+
+
+def corpus(*, seed=0, texts=60):
+    """Texts in twos that are near by their means; of every second two, one spreads ten times as far as the other."""
+    random = np.random.default_rng(seed)
+    clouds, words = [], []
+    for k in range(texts):
+        mean = np.random.default_rng(1000 + k // 2).normal(size=16)
+        noise = random.normal(size=(60, 16)) * (1.0 if k % 4 == 1 else 0.1)
+        clouds.append(mean + 0.02 * random.normal(size=16) + noise - noise.mean(axis=0))
+        words.append(f"text {k}")
+    return TokenClouds.from_arrays(clouds, texts=words)
+
+
+def test_worst_pairs_are_near_by_their_means_and_those_that_were_planted():
+    alike = confusion(corpus(), false_hits=0.0165)
+    assert min(alike.cosine) >= alike.cut_off - 1e-6
+    assert (alike.count, len(alike)) == (30, 30)
+    worst = alike.worst(15)
+    assert {(pair.i % 4, pair.j - pair.i) for pair in worst} == {(0, 1)}
+    assert all(pair.d_sigma_bounded > pair.d_sigma_floor for pair in worst)
+    assert alike.collapse_rate(0.9).value == pytest.approx(0.5)
+    assert alike.collapse_rate(0.9).interval.low < 0.5 < alike.collapse_rate(0.9).interval.high
+
+
+def test_texts_of_one_document_and_repeated_texts_are_no_confusion():
+    clouds = corpus()
+    by_two = confusion(clouds, groups=np.arange(60) // 2, false_hits=0.0165)
+    assert (by_two.pairs[:, 0] // 2 != by_two.pairs[:, 1] // 2).all()
+    assert by_two.documents == 30
+    assert by_two.cut_off < confusion(clouds, false_hits=0.0165).cut_off
+    same = clouds.described(texts=[f"Text  {k // 2 * 2}" for k in range(60)])
+    assert confusion(same, false_hits=0.02).texts == 30
+
+
+def test_the_tokens_where_two_clouds_differ_are_named():
+    """One token of the second text lies far from all others: it makes the distance."""
+    clouds = [np.ones((12, 4)) + 0.05 * np.random.default_rng(k).normal(size=(12, 4)) for k in range(20)]
+    clouds[1] = clouds[1] + 3 * np.outer(np.arange(12) == 7, [1, -1, 0, 0])
+    alike = confusion(TokenClouds.from_arrays(clouds), false_hits=0.99, most=400)
+    (pair,) = (pair for pair in alike.worst(1))
+    differs = pair.differs_j if pair.j == 1 else pair.differs_i
+    assert 1 in (pair.i, pair.j)
+    assert differs[0][0] == "token 8"
+    assert differs[0][1] > 0.5
+
+
+def test_few_pairs_have_no_mean_that_counts_and_few_texts_are_refused():
+    alike = confusion(corpus(texts=20))
+    assert not alike.enough
+    assert alike.collapse_rate().interval is None
+    with pytest.raises(InputError, match="three or more"):
+        confusion(TokenClouds.from_arrays([np.eye(2)] * 2))
+    with pytest.raises(InputError, match="groups"):
+        confusion(corpus(), groups=[1, 2])
+
+
+def test_a_confusion_comes_back_from_its_file(tmp_path):
+    alike = confusion(corpus(), false_hits=0.0165)
+    alike.save(tmp_path / "alike.json")
+    again = Confusion.load(tmp_path / "alike.json")
+    assert again.to_dict(arrays=True) == alike.to_dict(arrays=True)
+    assert again.to_table().num_rows == 30
+    with pytest.raises(InputError, match="no clouds"):
+        again.worst()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
-from poolscope.metrics.socm.confusable import few_a_text, hidden_share, sampling_floors
+from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import PairColumns, SocmResult
+from poolscope.metrics.socm.result import SocmResult
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.carriers import carriers, pair_carriers
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
@@ -36,50 +36,12 @@ Array = NDArray[np.float64]
 
 # Texts behind the floor of SOCM, and behind the curves by layer, which take a pass through the model of their own.
 _FLOOR_TEXTS, _LAYER_TEXTS = 80, 10
-# Worst pairs in the table, and how many of them one text may stand in.
-WORST, _EACH = 50, 3
+# Worst pairs in the table; from how many pairs on the headline need not say how few they are.
+WORST, _FEW_ALIKE = 50, 30
 # Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few. All pairs of the table
 # of worst pairs are among them.
+_PAIR_NUMBERS = ("cosine", "d_sigma_bounded", "d_sigma_floor", "hidden", "socm")
 EXPLORED = {"worst": WORST, "nearest": WORST, "random": 40}
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """Pairs that a search would confuse: cosine, d_Σ in [0, 1] and hidden share of each, and the mean of the last."""
-
-    result: SocmResult
-    cosine: Array
-    bounded: Array
-    hidden: Array
-    share: Estimate
-
-    @property
-    def pairs(self) -> NDArray[np.int64]:
-        """The positions of their texts (m × 2)."""
-        kept = _kept(self.result)
-        return np.stack([kept.i, kept.j], axis=1)
-
-
-def _kept(result: SocmResult) -> PairColumns:
-    if result.pairs is None:
-        raise RuntimeError("so few pairs are always kept")
-    return result.pairs
-
-
-def confusion(subject: Subject) -> Confusion | None:
-    """What averages hide of confusable pairs, the sampling floor of both texts taken off; None where there are none."""
-    result = subject.confusable
-    if result is None:
-        return None
-    pairs = _kept(result)
-    texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
-    floors = sampling_floors(subject.clouds, texts, seed=subject.seed)[places.reshape(2, -1)].mean(axis=0)
-    hidden = hidden_share(pairs.mean_distance, pairs.covariance_distance, floors)
-    traces = subject.moments.traces[pairs.i] + subject.moments.traces[pairs.j]
-    bounded = np.divide(4 * pairs.covariance_distance, traces, out=np.zeros_like(traces), where=traces > 0)
-    cosine = np.einsum("nd,nd->n", subject.vectors[pairs.i], subject.vectors[pairs.j]).astype(np.float64)
-    interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
-    return Confusion(result, cosine, bounded, hidden, Estimate(float(hidden.mean()), interval, floor=0.0))
 
 
 def answer(subject: Subject) -> Answer:
@@ -89,10 +51,8 @@ def answer(subject: Subject) -> Answer:
         why = "there are fewer than three different texts" if few else "every text is a single token"
         return unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
-    alike, trial = confusion(subject), cloud_trial(subject)
-    verdict = judge(
-        None if alike is None else alike.share, subject.thresholds, trial, asked=subject.mistakes is not None
-    )
+    alike, trial = subject.confusable, cloud_trial(subject)
+    verdict = judge(alike, subject.thresholds, trial, asked=subject.mistakes is not None)
     tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(subject, alike)}
     draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
     if (curves := layer_curves(subject)) is not None:
@@ -123,7 +83,7 @@ def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
     """The pairs that the page lets the reader look at: the worst of those that a search would confuse among them."""
     result = subject.pairs
     if alike is not None:
-        result = subject.pairs_of(alike.pairs[_worst(alike)], "worst confusable pairs")
+        result = subject.pairs_of(alike.pairs[alike.ranked(WORST)], "worst confusable pairs")
     return pair_explorer(
         subject.clouds,
         result,
@@ -136,13 +96,17 @@ def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
 
 
 def _confused(alike: Confusion | None) -> dict[str, Any]:
-    if alike is None:
-        return {"hidden_share": None}
+    if alike is None or not alike.enough:
+        return {"hidden_share": None, "confusable_pairs": 0 if alike is None else len(alike)}
+    rate = alike.collapse_rate()
     return {
         "hidden_share": alike.share.value,
         "hidden_share_interval": alike.share.interval,
+        "collapse_rate": rate.value,
+        "collapse_rate_interval": rate.interval,
         "d_sigma_bounded": float(alike.bounded.mean()),
-        "confusable_pairs": len(alike.hidden),
+        "d_sigma_bounded_floor": float(alike.floors.mean()),
+        "confusable_pairs": len(alike),
     }
 
 
@@ -169,26 +133,26 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float
     }
 
 
-def judge(hidden: Estimate | None, limits: Thresholds, trial: Trial, *, asked: bool = False) -> Verdict:
+def judge(alike: Confusion | None, limits: Thresholds, trial: Trial, *, asked: bool = False) -> Verdict:
     """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is.
 
     `asked`: the pairs are the relevant and the wrong text of queries.
     """
     judged = decided_by(trial, limits["socm_gain"])
-    if hidden is None or hidden.value is None:
-        head = "Hardly two texts are near enough to be confused by their averages"
-        head = "Your queries rank hardly a wrong text before a relevant one" if asked else head
+    of = "a relevant text and a wrong one that your queries rank before it"
+    of = of if asked else "two texts that a search would confuse"
+    estimate = alike.share if alike is not None and alike.enough else Estimate(None)
+    if alike is None:
+        head = "No two texts are near enough to be confused by their averages"
+        head = "Your queries rank no wrong text before a relevant one" if asked else head
+    elif estimate.value is None:
+        pairs = "one pair" if len(alike) == 1 else f"{len(alike)} pairs"
+        head = f"There {'is' if len(alike) == 1 else 'are'} {pairs} of {of}, too few to say what averages hide of such"
     else:
-        share = f"{hidden.value:.0%}"
-        of = (
-            "a relevant text and a wrong one that your queries rank before it"
-            if asked
-            else ("two texts that a search would confuse")
-        )
-        head = f"Averages do not see up to {share} of the difference between {of}"
-    wins = "and using it wins nothing here: " if judged.level == "ok" else ""
+        few = f" ({len(alike)} pairs)" if len(alike) < _FEW_ALIKE else ""
+        head = f"Averages do not see up to {estimate.value:.0%} of the difference between {of}{few}"
+    wins = "and using it wins nothing here: " if judged.level == "ok" and estimate.value is not None else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
-    estimate = Estimate(None) if hidden is None else hidden
     return Verdict(judged.level, sentence, estimate.value, estimate.interval, estimate.floor, basis=judged.basis)
 
 
@@ -238,16 +202,7 @@ def _evidence(
             _mistake_note(subject.mistakes, documents=subject.groups is not None, tried=trial.after is not None)
         )
     if alike is not None:
-        kind = (
-            f"with a cosine of {subject.scores.cut_off.value:.2f} or more, the cut-off of unrelated pairs"
-            if subject.mistakes is None
-            else "of a relevant and a wrong text that a query confuses"
-        )
-        notes.append(
-            f"{len(alike.hidden):,} pairs{documents} {kind}: hidden share {alike.share.value:.2f} "
-            f"{alike.share.interval or ''}, after what one text gives against itself is taken off (an upper bound: of "
-            f"few tokens that takes off too little); d_Σ on the scale from 0 to 1 {alike.bounded.mean():.2f}."
-        )
+        notes.append(_confused_note(alike, documents, asked=subject.mistakes is not None))
     notes += [
         f"On the published scale: SOCM {near.mean:.3f} over {near.count:,} pairs of neighbours, {every.mean:.3f}"
         f"{interval} over {every.count:,} pairs ({every.kind}); it goes by how concentrated a model is.",
@@ -261,6 +216,26 @@ def _evidence(
     if subject.pooling != "mean":
         notes.append(f"The model pools by {subject.pooling}: this is what averaging would hide if it were used.")
     return (*notes, *subject.repeats())
+
+
+def _confused_note(alike: Confusion, documents: str, *, asked: bool) -> str:
+    """Which pairs look alike, and how much of them averages hide."""
+    kind = "of a relevant and a wrong text that a query confuses"
+    if not asked:
+        unrelated = "unrelated" if documents else "random"
+        reached = f"the cut-off of {unrelated} pairs" if alike.placed else "the highest score seen"
+        kind = f"with a cosine of {alike.cut_off:.2f} or more, {reached}"
+    drawn = f" ({len(alike):,} of them measured)" if len(alike) < alike.count else ""
+    which = f"{alike.count:,} pairs{documents} {kind}{drawn}"
+    if not alike.enough:
+        return f"{which}: the table worst_pairs has them."
+    rate = alike.collapse_rate()
+    return (
+        f"{which}: hidden share {alike.share}, after what one text gives against itself is taken off (an upper bound: "
+        f"of few tokens that takes off too little). Averages miss most of the difference of {rate.value:.0%} of them. "
+        f"d_Σ on the scale from 0 to 1 is {alike.bounded.mean():.2f}, and {alike.floors.mean():.2f} for one text "
+        f"against itself."
+    )
 
 
 def _mistake_note(mistakes: Mistakes, *, documents: bool, tried: bool) -> str:
@@ -286,28 +261,23 @@ def _few_texts(subject: Subject, every: SocmResult) -> list[str]:
     return sentences
 
 
-def _worst(alike: Confusion) -> NDArray[np.int64]:
-    """Rows of the confusable pairs whose clouds differ most, on the scale from 0 to 1; a text stands in a few only."""
-    return few_a_text(alike.pairs, np.argsort(-alike.bounded, kind="stable"), most=WORST, each=_EACH)
-
-
 def _worst_table(subject: Subject, alike: Confusion | None) -> pa.Table:
-    """The confusable pairs whose clouds differ most, with their texts."""
-    rows = np.zeros(0, np.int64) if alike is None else _worst(alike)
-    columns: dict[str, Any] = {}
+    """The confusable pairs whose clouds differ most, with the tokens where they do, and their texts."""
+    vocabulary = subject.vocabulary
+    worst = [] if alike is None else alike.worst(WORST, names=None if vocabulary is None else vocabulary.names)
+    rows = np.zeros(0, np.int64) if alike is None else alike.ranked(WORST)
+    columns: dict[str, Any] = {name: [getattr(pair, name) for pair in worst] for name in _PAIR_NUMBERS}
     if alike is not None:
-        kept = _kept(alike.result).take(rows)
-        columns = {"cosine": alike.cosine[rows], "d_sigma_bounded": alike.bounded[rows], "hidden": alike.hidden[rows]}
-        columns |= {"d_mu": kept.mean_distance, "d_sigma": kept.covariance_distance, "socm": kept.socm}
-    numbers = ("cosine", "d_sigma_bounded", "hidden", "d_mu", "d_sigma", "socm")
-    table = {name: pa.array(columns.get(name, []), pa.float64()) for name in numbers}
-    pairs = np.zeros((0, 2), np.int64) if alike is None else alike.pairs[rows]
+        kept = alike.columns.take(rows)
+        columns |= {"d_mu": kept.mean_distance, "d_sigma": kept.covariance_distance}
+    table = {name: pa.array(columns.get(name, []), pa.float64()) for name in (*_PAIR_NUMBERS, "d_mu", "d_sigma")}
     if subject.mistakes is not None and subject.asked is not None:
+        pairs = np.array([(pair.i, pair.j) for pair in worst], dtype=np.int64).reshape(-1, 2)
         table |= _mistake_columns(subject.mistakes, subject.asked.task.queries, pairs)
-    for side, positions in zip(("i", "j"), pairs.T.tolist(), strict=True):
-        table[f"id_{side}"] = pa.array([subject.ids[k] for k in positions], pa.string())
-        texts = [None if subject.texts is None else subject.texts[k] for k in positions]
-        table[f"text_{side}"] = pa.array(texts, pa.large_string())
+    for side in ("i", "j"):
+        table[f"id_{side}"] = pa.array([getattr(pair, f"id_{side}") for pair in worst], pa.string())
+        table[f"text_{side}"] = pa.array([getattr(pair, f"text_{side}") for pair in worst], pa.large_string())
+    table["differs"] = pa.array([pair.where for pair in worst], pa.large_string())
     return pa.table(table)
 
 
@@ -387,7 +357,7 @@ QUESTION = Question(
             "socm_gain",
             0.03,
             "Points of nDCG@10 that using the clouds must win on held-out queries. It takes the tokens of all texts, a "
-            "hundred vectors instead of one, so that less is not worth it. An audit of 1,000 texts sees 0.022.",
+            "hundred vectors instead of one, so that less is not worth it. 1,000 texts tell it from none: ±0.017.",
         ),
     ],
     numbers=[
@@ -395,6 +365,7 @@ QUESTION = Question(
         Number("socm_trace", "SOCM on the scale of the traces", headline=True, pair=_pair_trace),
         Number("socm_neighbours", "SOCM among neighbours", headline=True),
         Number("hidden_share", "share of the difference that averages hide", headline=True),
+        Number("collapse_rate", "share of the confusable pairs of which averages miss most"),
         Number("concentration_ratio", "spread of the tokens over their mean", headline=True, pair=_pair_concentration),
     ],
     tables={
@@ -405,8 +376,9 @@ QUESTION = Question(
                 "query": "Query that has B before A",
                 "cosine": "Cosine",
                 "d_sigma_bounded": "d_Σ, from 0 to 1",
+                "d_sigma_floor": "The same, one text against itself",
                 "hidden": "Hidden share",
-                "socm": "SOCM",
+                "differs": "Where they differ: tokens, and their part of d_Σ",
                 "mended": "Clouds put A first",
                 "text_i": "Text A",
                 "text_j": "Text B",

@@ -113,7 +113,7 @@ QUESTION = Question(
             "cone_gain",
             0.02,
             "Points of nDCG@10 that removing the mean must win on held-out queries: of 100 queries two more find their "
-            "text first instead of not at all. An audit of 1,000 texts sees gains from about 0.016 on.",
+            "text first instead of not at all. An audit of 1,000 texts tells it from none: ±0.012.",
         )
     ],
     numbers=[

@@ -29,6 +29,7 @@ CERTAINTY: Mapping[Basis, str] = {
     "untried": "moderate: the number lies beyond its threshold; whether a repair helps was not tried",
     "harmless": "moderate: the number lies beyond its threshold, but no answer is shown to be found worse for it",
     "lost": "high: all of the 95 % interval of what the cut-off loses lies beyond the threshold",
+    "lost by estimate": "moderate: what the cut-off loses lies beyond the threshold, but not all of its 95 % interval",
     "few texts": "moderate: a few texts carry the number; without them it is less serious",
     "declared": "a sign: read from what the model declares, not measured",
 }

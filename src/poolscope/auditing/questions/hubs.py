@@ -25,7 +25,7 @@ from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.carriers import carriers
-from poolscope.numbers.intervals import Interval, percentile_interval
+from poolscope.numbers.intervals import Interval, percentile_interval, share_of
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 _LEAST_TEXTS = 30
 _LEAST_QUERIES = 30
 _K = 10
+# One group among so many, or of so many texts, is worth its name where it holds most of the copies.
+_FEW_GROUPS, _LARGE_GROUP = 4, 10
+_LOOK_AT_MISSED = Action(
+    "undecided",
+    "look at the relevant texts that no query of theirs finds (table never_found)",
+    None,
+    "the work on these texts and queries; what to do shows there",
+)
 
 
 def answer(subject: Subject) -> Answer:
@@ -61,6 +69,7 @@ def answer(subject: Subject) -> Answer:
         return unchecked("hubs", few, numbers=numbers, tables=tables)
     _, merge = _most_serious(counted, limits, equal)
     verdict = judge(counted, limits, equal=equal)
+    hubby = verdict.at_least("watch")
     verdict = replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted)))
     if subject.whole is not None and subject.whole.corpus.repeated.value is not None:
         whole = subject.whole.corpus
@@ -69,12 +78,13 @@ def answer(subject: Subject) -> Answer:
     if subject.asked is not None:
         missed = _never_found(subject, subject.asked)
         tables["never_found"], numbers["never_found"] = missed, len(missed)
+        verdict = _with_missed(verdict, subject.asked, len(missed), limits)
         verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
         verdict,
         numbers,
-        _merge_duplicates(counted) if merge else _look_at_hubs(counted),
+        (_merge_duplicates(counted) if merge else _look_at_hubs(counted)) if hubby else _LOOK_AT_MISSED,
         tables=tables,
         draw={"hubs": counted.figure},
     )
@@ -93,11 +103,15 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
     evidence = (
         f"{counted.texts:,} texts{asked}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
         f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
-        f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {len(counted.duplicates):,} groups.",
-        f"Equal but for letter case and blanks: {twins:,} texts in {len(counted.twins):,} groups.",
+        f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {_groups(len(counted.duplicates))}.",
+        f"Equal but for letter case and blanks: {twins:,} texts in {_groups(len(counted.twins))}.",
     )
     judged, _ = _most_serious(counted, limits, equal)
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count:,} groups"
 
 
 def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple[Verdict, bool]:
@@ -105,10 +119,9 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
-    interval, floor = counted.skewness.interval, counted.skewness.floor
-    beyond = interval is not None and floor is not None and interval.low > floor
-    highest = counted.largest.floor_high  # None in audits of earlier versions
-    beyond = beyond and (highest is None or counted.largest.known > highest)
+    # The interval of the skewness would lose what one or two texts make: drawn anew, they are often not drawn.
+    highest = counted.largest.floor_high
+    beyond = highest is not None and counted.largest.known > highest
     hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
@@ -125,7 +138,7 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
 def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
     """The relevant texts that no query of theirs has among its first ten, with the best of these queries."""
-    ranking = asked.ranking
+    ranking = asked.ranking.condensed(asked.best)
     order = np.lexsort((ranking.rank, ranking.document))
     _, first = np.unique(ranking.document[order], return_index=True)
     best = order[first]  # of each relevant text the judgement with the best rank
@@ -145,11 +158,30 @@ def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
     )
 
 
+def _relevant_texts(asked: AskedTask) -> int:
+    """How many texts are the answer to a query."""
+    return len(np.unique(asked.task.relevant[asked.best, 1]))
+
+
+def _with_missed(verdict: Verdict, asked: AskedTask, missed: int, limits: Thresholds) -> Verdict:
+    """At least `watch` where as many relevant texts as `antihub_watch` allows are found by no query of theirs."""
+    share = share_of(missed, _relevant_texts(asked), unit="texts")
+    if share.known < limits["antihub_watch"]:
+        return verdict
+    sentence = f"{verdict.sentence[:-1]}; no query that asks for them finds {share.known:.0%} of the relevant texts."
+    if verdict.at_least("watch"):
+        return replace(verdict, sentence=sentence)
+    sure = share.interval is not None and share.interval.low >= limits["antihub_watch"]
+    return replace(verdict, level="watch", sentence=sentence, basis="interval" if sure else "estimate")
+
+
 def _asked_notes(asked: AskedTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
-    relevant = len(np.unique(asked.task.relevant[:, 1]))
+    relevant = _relevant_texts(asked)
+    share = share_of(len(missed), relevant, unit="texts")
+    ends = "" if share.interval is None else f" [{share.interval.low:.0%}, {share.interval.high:.0%}]"
     found = (
-        f"{len(missed):,} of {relevant:,} relevant texts are among the first {asked.ranking.top.shape[1]} of no query "
-        f"that asks for them (table never_found)."
+        f"{len(missed):,} of {relevant:,} relevant texts, {share.known:.0%}{ends}, are among the first "
+        f"{asked.ranking.top.shape[1]} of no query that asks for them (table never_found)."
     )
     few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs: those are counted among the texts themselves."
     return (found,) if counted.asked is not None else (found, few)
@@ -182,6 +214,8 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
     sentences = []
     for what, groups, texts in kinds:
         sizes = [len(group) for group in groups]
+        if len(sizes) < _FEW_GROUPS and max(sizes, default=0) < _LARGE_GROUP:
+            continue  # of so few copies each group holds most
         if (few := carriers(sizes, sizes, rest=texts - sum(sizes), most=1)) is not None:
             names = [f"that of {subject.ids[group[0]]}" for group in groups]
             number = f"{few.without:.1%} of the texts are such"
@@ -284,7 +318,8 @@ QUESTION = Question(
         Threshold(
             "antihub_watch",
             0.2,
-            "Share of texts that are never found, above that of Gaussian vectors of the same shape.",
+            "Share of texts that are never found, above that of Gaussian vectors of the same shape; with your "
+            "queries, of the relevant texts that no query of theirs finds.",
         ),
         Threshold("duplicate_cosine", 0.99, "Two vectors this near are one to a ranking: their order is rounding."),
         Threshold(

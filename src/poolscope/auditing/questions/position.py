@@ -170,7 +170,8 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
 def _asked_pairs(subject: Subject, asked: AskedTask) -> tuple[Pairs, int, int] | None:
     """The user's queries with their relevant texts and some others around, and the sizes that `_sizes` gives."""
     idle = np.random.default_rng(subject.seed).permutation(asked.task.idle)[:_PROBE_TEXTS]
-    task = asked.task.part(np.arange(asked.task.units), np.sort(idle))
+    counted = replace(asked.task, relevant=asked.task.relevant[asked.best], grades=None, answers=None)
+    task = counted.part(np.arange(counted.units), np.sort(idle))
     sizes = _sizes(subject, [task.documents[k] for k in np.unique(task.relevant[:, 1])])
     if sizes is None:
         return None

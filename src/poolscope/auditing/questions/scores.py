@@ -77,6 +77,7 @@ def _asked(subject: Subject) -> QueryScores | None:
         task.vectors[0],
         task.vectors[1],
         task.task.relevant,
+        counted=task.best,
         groups=groups,
         false_hits=subject.thresholds["false_hits"],
         seed=subject.seed,
@@ -96,7 +97,7 @@ def _action(subject: Subject, scores: ScoreDistribution, asked: QueryScores | No
     if not (scores.placed if asked is None else asked.placed):
         return Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
     step = f"set the cut-off of your search to {verdict.value:.2f}"
-    if asked is not None and verdict.basis == "lost":
+    if asked is not None and verdict.basis in ("lost", "lost by estimate"):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
         return Action("repair", step, None, "a setting of your search; nothing is encoded again")
     trial = subject.mean_removal
@@ -154,9 +155,9 @@ def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresho
     if asked.cut_off.interval is None:
         verdict = verdict.at_most_watch("no interval")
     recall = asked.recall.interval
-    lost = recall is not None and 1 - recall.high >= limits["lost_watch"]
-    if lost and verdict.level == "ok":
-        verdict = replace(verdict, level="watch", basis="lost")
+    if verdict.level == "ok" and recall is not None and 1 - asked.recall.known >= limits["lost_watch"]:
+        sure = 1 - recall.high >= limits["lost_watch"]
+        verdict = replace(verdict, level="watch", basis="lost" if sure else "lost by estimate")
     where = (
         f"Your queries score {asked.relevant.value:.2f} on average with the texts that answer them, "
         f"{asked.wrong.value:.2f} with others"
@@ -170,6 +171,8 @@ def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresho
         sentence = f"{where}; {asked.wrong_pairs:,} pairs are too few to place a cut-off for {asked.share} of them."
     if verdict.basis == "lost":
         sentence += " No cut-off parts right from wrong here."
+    elif verdict.basis == "lost by estimate":
+        sentence += f" It loses the other {1 - asked.recall.known:.0%}."
     elif verdict.level != "ok":
         sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here."
     evidence = (*_at_the_cut_off(asked), *judge(scores, limits).evidence)

@@ -69,7 +69,14 @@ def answer(subject: Subject) -> Answer:
     if len(task.documents) <= _K or np.ptp(task.lengths) == 0:
         return unchecked("short", "all texts are of one length, or there are not more than ten")
     result = retrieval_by_length(
-        task.queries, task.documents, task.relevant, task.lengths, k=_K, bins=_BINS, seed=subject.seed
+        task.queries,
+        task.documents,
+        task.relevant,
+        task.lengths,
+        k=_K,
+        bins=_BINS,
+        counted=task.counted,
+        seed=subject.seed,
     )
     if result.unjudged:
         return unchecked("short", result.unjudged)

@@ -110,6 +110,7 @@ def retrieval_by_length(
     min_texts: int = MIN_TEXTS,
     k: int = 10,
     truncated: ArrayLike | None = None,
+    counted: ArrayLike | None = None,
     shuffles: int = SHUFFLES,
     seed: int = 0,
 ) -> LengthRetrieval:
@@ -117,7 +118,8 @@ def retrieval_by_length(
 
     queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N) and, where
     known, how many tokens were cut off each (`truncated`): the shortest and the longest fifth go by the whole length,
-    bins by what the model saw. Intervals are bootstraps over queries; floors come from shuffling the lengths among the
+    bins by what the model saw. `counted`: rows of `relevant` whose ranks count (None: all); the others are no wrong
+    answers either. Intervals are bootstraps over queries; floors come from shuffling the lengths among the
     documents.
     """
     ranking = rank_documents(queries, documents, relevant, k=k)
@@ -126,7 +128,7 @@ def retrieval_by_length(
     if count <= k:
         raise InputError(f"documents: received {count} for the first k = {k} places; more documents than k are needed.")
     by_bin = length_bins(seen, bins, min_texts=min_texts)
-    tally = _Tally(ranking, count, shuffles=shuffles, seed=seed)
+    tally = _Tally(ranking, count, counted=counted, shuffles=shuffles, seed=seed)
     whole = seen if truncated is None else seen + as_lengths(truncated, count, "truncated")
     low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])
     short, long = whole <= low, whole >= high
@@ -159,8 +161,13 @@ def retrieval_by_length(
 class _Tally:
     """Relevant documents, ranked among the others, and answers that are not relevant, to be counted by document set."""
 
-    def __init__(self, ranking: Ranking, documents: int, *, shuffles: int, seed: int) -> None:
+    def __init__(
+        self, ranking: Ranking, documents: int, *, counted: ArrayLike | None, shuffles: int, seed: int
+    ) -> None:
         self.ranking = ranking
+        self._counted = np.ones(len(ranking.rank), bool)
+        if counted is not None:
+            self._counted = np.isin(np.arange(len(ranking.rank)), counted)
         self.k = ranking.top.shape[1]
         self.documents = documents
         self.rank = _rank_among_others(ranking)
@@ -238,7 +245,7 @@ class _Tally:
 
     def _by_query(self, member: NDArray[np.bool_], values: Array) -> Array:
         """Mean of the values of a query's relevant documents in the set; queries without one are left out."""
-        inside = member[self.ranking.document]
+        inside = member[self.ranking.document] & self._counted
         owners = self.ranking.query[inside]
         counts = np.bincount(owners, minlength=self.ranking.queries)
         sums = np.bincount(owners, values[inside], self.ranking.queries)
@@ -317,7 +324,8 @@ def position_probe(
 
     `pairs` are queries with their documents; at most `queries` of them are drawn. The segment has `segment` tokens (a
     quarter of the whole), the document as many as the model's limit allows, at most 512 and at most `longest`, which
-    is without what the model adds. The filler is the same at all places. Queries are left out whose document is shorter
+    is without what the model adds (None: the longest document of the pairs; what happens in longer ones happens to
+    none of them). The filler is the same at all places. Queries are left out whose document is shorter
     than the segment, or whose other documents together are shorter than the filler. Encodes queries × (places + 1)
     documents.
     """
@@ -326,8 +334,9 @@ def position_probe(
             f"positions: received {list(positions)}; needed are two or more between 0 (start) and 1 (end)."
         )
     inputs = TokenInputs(encoder)
-    total, size = _sizes(inputs, segment, longest)
     documents = inputs.content(pairs.documents.texts)
+    longest = max(map(len, documents), default=0) if longest is None else longest
+    total, size = _sizes(inputs, segment, longest)
     long = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
     fill = _Filler(pairs, documents, total)
     usable = [(q, d) for q, d in long if fill.suffices(q)]
@@ -368,7 +377,7 @@ def position_probe(
     return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
 
 
-def _sizes(inputs: TokenInputs, segment: int | None, longest: int | None) -> tuple[int, int]:
+def _sizes(inputs: TokenInputs, segment: int | None, longest: int) -> tuple[int, int]:
     """Tokens of a document and of its segment, without what the model adds."""
     total = min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS) - inputs.added
     if total < _LEAST_TOKENS:
@@ -377,7 +386,7 @@ def _sizes(inputs: TokenInputs, segment: int | None, longest: int | None) -> tup
             f"itself; that is too short to move a segment within: {inputs.added + _LEAST_TOKENS} or more are needed. "
             f"Raise the limit."
         )
-    total = total if longest is None else min(total, max(longest, _LEAST_TOKENS))
+    total = min(total, max(longest, _LEAST_TOKENS))
     size = total // 4 if segment is None else segment
     if not 0 < size < total:
         raise InputError(f"segment: received {size} tokens; allowed are 1 to {total - 1}, less than the document.")
