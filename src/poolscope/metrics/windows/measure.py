@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.windows.between import Between, between_windows
 from poolscope.metrics.windows.result import WindowRatio, WindowsResult, WorstWindow
@@ -152,6 +152,8 @@ def window_moments(clouds: TokenClouds, *, ratios: Sequence[int] = RATIOS, seed:
     sizes = tuple(whole_number(ratio, "ratios", least=2) for ratio in ratios)
     if not sizes or list(sizes) != sorted(set(sizes)):
         raise InputError(f"ratios: received {list(ratios)}; allowed: rising whole numbers, 2 or more, such as [2, 8].")
+    check_clouds(clouds, "windows")
+    seed = whole_number(seed, "seed", least=0)
     if not len(clouds):
         raise InputError("windows: received no texts; at least one is needed.")
     settings = {"ratios": list(sizes), "seed": seed, "documents": DOCUMENTS, "document_tokens": _DOCUMENT_TOKENS}
