@@ -52,6 +52,8 @@ CALLS = {
         ]
     },
     **{f"neighbours k {k!r}": lambda k=k: find_neighbours(VECTORS, k) for k in (0, 1.5, "a", None, True, NAN, 2**70)},
+    **{f"ratios {ratios!r}": lambda ratios=ratios: ps.windows(CLOUDS, ratios=ratios) for ratios in (None, "ab", 2)},
+    "loss limit": lambda: ps.windows(CLOUDS, loss_limit="a"),
     "neighbours among": lambda: find_neighbours(VECTORS, 2, among=VECTORS[:, :2]),
     "neighbours seed": lambda: find_neighbours(VECTORS, 2, seed=-1),
     **{f"workers {n!r}": lambda n=n: ps.make_engine("processes", workers=n) for n in (0, "2", 1.5, True, NAN)},
