@@ -35,6 +35,7 @@ from poolscope.errors import InputError
 from poolscope.results import provenance
 from poolscope.stores.answers import server_vectors
 from poolscope.stores.cache import cached_clouds
+from poolscope.stores.remote import is_remote
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
@@ -404,7 +405,9 @@ def _opened(model: Any) -> TokenClouds | None:
 
 
 def _is_clouds(model: Any) -> bool:
-    return isinstance(model, str | os.PathLike) and (Path(model).suffix == ".arrow" or is_store(model))
+    if not isinstance(model, str | os.PathLike):
+        return False
+    return Path(model).suffix == ".arrow" or is_remote(model) or is_store(model)
 
 
 def _stored(clouds: TokenClouds) -> StoredEncoder:

@@ -440,15 +440,10 @@ def condensed(clouds: TokenClouds, keep: str) -> Vectors:
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is the folder of a store (finished or not), or an address in an object store.
-
-    There nothing else is read, so that what is wrong with it is raised: as a model it would be of an unknown kind.
-    """
+    """Whether a path is the folder of a store (finished or not), or the address of one in an object store."""
     try:
         Store.open(path)
     except StoreError:
-        if is_remote(path):
-            raise
         return False
     return True
 
