@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -113,7 +113,8 @@ def test_an_error_is_one_line_with_and_without_the_parser(arguments):
     command = [sys.executable, "-m", "poolscope", *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert run.returncode == 2
-    assert run.stderr.startswith("poolscope: ") and run.stderr.count("\n") == 1
+    assert run.stderr.startswith("poolscope: ")
+    assert run.stderr.count("\n") == 1
 
 
 def test_the_package_runs_as_a_module():
