@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.asking import query_notes
-from poolscope.auditing.commands import PIPE, Named
-from poolscope.auditing.plan import Whole, is_planned, make_plan, measure_whole, whole_of_store
-from poolscope.auditing.progress import ENCODING, Pace, Watch, as_watch
+from poolscope.auditing.commands import Named
+from poolscope.auditing.material import (
+    DEFAULT_TEXTS,
+    NEVER,
+    Settings,
+    encoded,
+    is_clouds,
+    name_of,
+    vectors_alone,
+    vectors_of,
+)
+from poolscope.auditing.progress import Pace, Watch, as_watch
 from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
-from poolscope.auditing.subject import StoredEncoder, Subject
+from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
-from poolscope.connectors import Collection, as_collection, is_index
+from poolscope.connectors import Collection, is_index
 from poolscope.connectors.base import Distance, without_secrets
-from poolscope.connectors.collection import array_collection
-from poolscope.encoders import EncoderOptions, ModelCard, Progress, TokenEncoder, as_encoder
-from poolscope.encoders.capabilities import can_encode
-from poolscope.encoders.objects import as_vector_source, is_vector_source
-from poolscope.engines import Engine, as_engine, encode_with
+from poolscope.encoders import Progress, as_encoder
+from poolscope.encoders.objects import is_vector_source
+from poolscope.engines import Engine, as_engine
 from poolscope.errors import InputError
 from poolscope.results import provenance
-from poolscope.stores.answers import server_vectors
-from poolscope.stores.cache import cached_clouds
-from poolscope.stores.store import is_store, open_clouds
-from poolscope.stores.writer import encode_to_store
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
 from poolscope.texts.benchmarks import open_benchmark
-from poolscope.texts.groups import checked_groups, groups_of_ids, tells
+from poolscope.texts.groups import checked_groups, groups_of_ids
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
 
 MODEL = "builtin:minilm"
-# Texts drawn from the built-in corpus when none are named.
-DEFAULT_TEXTS = 1000
 
 
 def audit(
@@ -141,41 +139,36 @@ def audit(
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
     watch = as_watch(progress, asked, answered)
-    encoding: dict[str, float] = {}
-    whole: Whole | None = None
-    runs = None if engine is None else as_engine(engine)
     if precision is not None and (queries is not None or runtime is not None):
         raise InputError("precision: received with queries or vectors, which are about all texts. Leave out one.")
     corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
     with watch if is_vector_source(model) else nullcontext():
-        collection = _collection(model, texts, options, distance, reference, runtime, cache=cache, watch=watch)
+        collection = vectors_of(model, texts, options, distance, reference, runtime, cache=cache, watch=watch)
     if collection is not None:
-        encoder, clouds, source, notes = _vectors_alone(collection)
-        groups = groups or _telling(collection.groups)
+        material = vectors_alone(collection)
     else:
+        plans = queries is None and runtime is None
+        runs = None if engine is None else as_engine(engine)
         with watch:
-            plans = queries is None and runtime is None
-            settings = _Settings(options, seed, cache, watch, runs, precision if plans else _NEVER)
-            encoder, clouds, source, notes, encoding, whole = _material(model, corpus, settings)
-    if whole is not None and groups is not None:
-        named_groups = checked_groups(groups, whole.plan.texts)
-        groups = [named_groups[k] for k in whole.positions]
-    documents = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
+            material = encoded(
+                model, corpus, Settings(options, seed, cache, watch, runs, precision if plans else NEVER)
+            )
+    documents, by_ids = material.documents(groups)
     column = None if named is None else named.reading.get("group")
     subject = Subject(
-        clouds=clouds,
+        clouds=material.clouds,
         documents=None if documents is None else tuple(documents),
-        encoder=encoder,
+        encoder=material.encoder,
         thresholds=limits,
-        source=source,
-        notes=(*notes, *_group_notes(documents, column, ids=groups is None)),
+        source=material.source,
+        notes=(*material.notes, *_group_notes(documents, column, ids=by_ids)),
         runtime=runtime,
         queries=judged,
         query_prompt=query_prompt,
         trial_texts=trial_texts,
         seed=seed,
         collection=collection,
-        whole=whole,
+        whole=material.whole,
         reference=None if reference is None else as_encoder(reference, **options),
         named=named
         or _named(model, texts, {"seed": seed}, options, {"trial": trial_texts, "threshold": limits.changed}, queries),
@@ -184,7 +177,7 @@ def audit(
         subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
     try:
         with watch:
-            result = ask(subject, seconds=encoding, watch=watch)
+            result = ask(subject, seconds=material.seconds, watch=watch)
     finally:
         if collection is not None and not isinstance(model, Collection):
             collection.close()
@@ -199,7 +192,7 @@ def _judged(
 ) -> tuple[Texts, JudgedQueries]:
     """The texts, read with the ids that the queries name, and the queries about them: before anything is encoded."""
     only_vectors = is_index(model) or is_vector_source(model)
-    if only_vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model))):
+    if only_vectors or (texts is None and (isinstance(model, TokenClouds) or is_clouds(model))):
         raise InputError(
             "queries: received some together with ready clouds or vectors, and no model to encode the queries with. "
             "Name the model and its texts."
@@ -254,186 +247,15 @@ def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: 
     )
 
 
-_NEVER = math.inf  # a precision that plans nothing: the answers are about all texts
-
-
-@dataclass(frozen=True)
-class _Settings:
-    """How the texts are encoded."""
-
-    options: Mapping[str, Any]
-    seed: int
-    cache: bool
-    watch: Watch
-    engine: Engine | None
-    precision: float | None
-
-    @property
-    def stores(self) -> bool:
-        """Whether clouds are kept in the cache: workers of an engine must find what they write."""
-        return self.cache or self.engine is not None
-
-
-_Material = tuple[TokenEncoder, TokenClouds, str, tuple[str, ...], dict[str, float], "Whole | None"]
-
-
-def _material(model: Any, texts: Any, how: _Settings) -> _Material:
-    """The encoder, the clouds, where the texts came from, what reading them met, the seconds that encoding took, and
-    what was measured on all texts, where they are many and the clouds are of a draw.
-    """
-    ready, watch = model if isinstance(model, TokenClouds) else _opened(model), how.watch
-    if ready is not None and texts is None:
-        if how.options:
-            raise InputError(
-                f"received ready clouds and the options {sorted(how.options)}; clouds are taken as they are. Leave the "
-                f"options out, or name a model."
-            )
-        return _ready(ready, model, how)
-    watch.opened("reading the texts")
-    corpus = _corpus(texts, how.seed)
-    watch.opened("opening the model")
-    encoder = as_encoder(model if ready is None else ready, **how.options)
-    if how.precision != _NEVER and is_planned(corpus, how.precision) and can_encode(encoder):
-        return _planned(encoder, corpus, how)
-    watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
-    began = time.perf_counter()
-    write = encode_to_store if how.engine is None else partial(encode_with, how.engine)
-    settings = EncoderOptions(**how.options)
-    clouds = cached_clouds(encoder, corpus, options=settings, enabled=how.stores, progress=watch.encoded, write=write)
-    seconds = {ENCODING: time.perf_counter() - began}
-    return encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds, None
-
-
-def _ready(clouds: TokenClouds, model: Any, how: _Settings) -> _Material:
-    """Clouds as they are; of a store of many texts, or of vectors with the tokens of some, what merges is of all."""
-    source, whole = _name(model) or "ready clouds", None
-    notes: tuple[str, ...] = ()
-    if how.precision != _NEVER and isinstance(model, str | os.PathLike) and is_store(model):
-        whole, clouds = whole_of_store(model, clouds, how.precision, engine=how.engine, watch=how.watch)
-        notes = () if whole is None else whole.plan.sentences()[:2]
-    elif how.precision not in (None, _NEVER):
-        raise InputError("precision: received with ready clouds; allowed: a model and texts, or a store. Leave it out.")
-    return _stored(clouds), clouds, source, notes, {}, whole
-
-
-def _planned(encoder: TokenEncoder, corpus: Texts, how: _Settings) -> _Material:
-    """The same of a large corpus: a plan first, then all texts, and the clouds of a draw."""
-    how.watch.opened("planning, from a first batch")
-    plan = make_plan(encoder, corpus, how.precision, workers=getattr(how.engine, "workers", None) or 1)
-    how.watch.planned(plan.sentences())
-    how.watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
-    whole, clouds, seconds = measure_whole(
-        encoder, corpus, plan, options=how.options, cache=how.stores, watch=how.watch, engine=how.engine
-    )
-    notes = (*plan.sentences()[:2], *corpus.report.notes())
-    return encoder, clouds, corpus.source, notes, seconds, whole
-
-
-def _collection(
-    model: Any,
-    texts: Any,
-    options: Mapping[str, Any],
-    distance: Distance | None,
-    reference: Any,
-    runtime: Any,
-    *,
-    cache: bool,
-    watch: Watch,
-) -> Collection | None:
-    """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
-    asked = is_vector_source(model)
-    if not asked and not is_index(model):
-        for name, value in {"distance": distance, "reference": reference}.items():
-            if value is not None:
-                raise InputError(f"{name}: received {value!r} with a model; it is for vectors alone. Leave it out.")
-        return None
-    useless = (sorted(options) if reference is None else []) + ([] if runtime is None else ["vectors"])
-    if useless:
-        raise InputError(
-            f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
-            f"are. Leave the options out, or name a model."
-        )
-    if asked:
-        return _from_server(model, texts, distance, cache=cache, watch=watch)
-    collection = as_collection(model, distance=distance)
-    return (
-        collection if texts is None else collection.with_texts(texts if isinstance(texts, Texts) else read_texts(texts))
-    )
-
-
-def _from_server(model: Any, texts: Any, distance: Distance | None, *, cache: bool, watch: Watch) -> Collection:
-    """The vectors that a server, or an embedding object, gives for the texts."""
-    if texts is None:
-        raise InputError("texts: received none for a server, which gives vectors for texts only. Name your texts.")
-    source, corpus = as_vector_source(model), texts if isinstance(texts, Texts) else read_texts(texts)
-    watch.opened(ENCODING)
-    watch.begin(source.name, len(corpus), sum(map(len, corpus)))
-    vectors = server_vectors(source, list(corpus), keep=cache, progress=watch.encoded)
-    notes = (*corpus.report.notes(), "Only pooled vectors can be had from a server: what needs tokens was not asked.")
-    held = array_collection(vectors, texts=list(corpus), ids=corpus.ids, source=source.name, notes=notes, limit=0)
-    return held if distance is None else replace(held, distance=distance)
-
-
-def _vectors_alone(collection: Collection) -> tuple[TokenEncoder, TokenClouds, str, tuple[str, ...]]:
-    """Vectors as clouds of one token each, so that whatever asks for the pooled vectors gets them."""
-    card = ModelCard(collection.source, "vectors", collection.dimension, pooling=("mean",))
-    clouds = TokenClouds.from_matrix(
-        collection.vectors,
-        np.arange(len(collection) + 1),
-        texts=collection.texts,
-        ids=collection.ids,
-        provenance={"model": card.to_dict(), "options": {}},
-    )
-    return StoredEncoder(clouds, card, EncoderOptions()), clouds, collection.source, collection.notes
-
-
-def _telling(groups: Sequence[str] | None) -> Sequence[str] | None:
-    """Groups of a source, where some vectors share one and not all."""
-    return groups if groups is not None and tells(groups) else None
-
-
-def _corpus(texts: Any, seed: int) -> Texts:
-    if texts is None:
-        return read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed)
-    return texts if isinstance(texts, Texts) else read_texts(texts)
-
-
-def _opened(model: Any) -> TokenClouds | None:
-    """Clouds, if the name is that of a cloud file or a store."""
-    return open_clouds(model) if _is_clouds(model) else None
-
-
-def _is_clouds(model: Any) -> bool:
-    return isinstance(model, str | os.PathLike) and (Path(model).suffix == ".arrow" or is_store(model))
-
-
-def _stored(clouds: TokenClouds) -> StoredEncoder:
-    """Ready clouds behind what their provenance says of their model; a plain card where it says nothing."""
-    known = {field.name for field in fields(ModelCard)}
-    declared = {name: value for name, value in dict(clouds.provenance.get("model", {})).items() if name in known}
-    for name in ("pooling", "after"):
-        declared[name] = tuple(declared.get(name, ()))
-    card = ModelCard(**{"name": "ready clouds", "kind": "arrays", "dimension": clouds.dimension, **declared})
-    options = {name: value for name, value in dict(clouds.provenance.get("options", {})).items() if value is not None}
-    return StoredEncoder(clouds, card, EncoderOptions(**{k: v for k, v in options.items() if k in _CONTENT}))
-
-
-_CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
-
-
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
     """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
     vectors = is_index(model) or is_vector_source(model)
-    clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or _is_clouds(model)))
-    name = _name(model)
+    clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or is_clouds(model)))
+    name = name_of(model)
     name = without_secrets(name) if name is not None and vectors else name
-    asked = "" if queries is None else _name(queries)
-    source = "" if texts is None else _name(texts)
+    asked = "" if queries is None else name_of(queries)
+    source = "" if texts is None else name_of(texts)
     return Named(name, source, reading, options, settings, clouds=clouds, queries=asked, python=True)
-
-
-def _name(value: Any) -> str | None:
-    return os.fspath(value) if isinstance(value, str | os.PathLike) and os.fspath(value) != PIPE else None
 
 
 def _whole(name: str, value: Any) -> int:

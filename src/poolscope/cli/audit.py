@@ -212,8 +212,8 @@ def _run(
     settings: Mapping[str, Any],
 ) -> Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
+    from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.auditing.progress import Bar, PlanOnly
-    from poolscope.auditing.run import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
     from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
     from poolscope.stores.writer import texts_for_store

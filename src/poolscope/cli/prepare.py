@@ -53,7 +53,7 @@ def chunk(
     long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
     """
     from poolscope.auditing.commands import Named
-    from poolscope.auditing.run import DEFAULT_TEXTS
+    from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import counting_progress, read_corpus
