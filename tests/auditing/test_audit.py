@@ -166,7 +166,7 @@ def test_the_interval_of_the_share_lost_is_within_its_bounds_and_one_text_that_c
     assert (verdict.level, verdict.basis) == ("watch", "few texts")
     assert found.numbers["share_cut_without_few"] == 0
     name = found.subject.ids[54]
-    assert f"Of 55 texts, {name} holds 100% of the tokens cut off; without it 0.0%" in verdict.sentence
+    assert f"Of 55 texts 1 holds 100% of the tokens cut off: {name}; without it 0.0%" in verdict.sentence
     assert name in found["truncation"].action.step
     assert verdict.interval.low == 0  # a corpus like this one without the long text
     assert verdict.value < verdict.interval.high < 1
@@ -180,7 +180,7 @@ def test_a_group_that_holds_most_of_the_copies_is_named():
     texts = [*topics(40), *["the same footer on every page of it all"] * 12, *["two of these"] * 2]
     evidence = audit(bag_of_words, texts, trial_texts=0)["hubs"].verdict.evidence
     sentence = next(sentence for sentence in evidence if "the equal texts" in sentence)
-    assert "holds 86% of the equal texts; without it 4.8% of the texts" in sentence
+    assert "1 holds 86% of the equal texts: that of 40; without it 4.8% of the texts" in sentence
 
 
 def test_what_averages_hide_counts_where_using_it_wins_and_a_small_trial_has_not_asked():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -104,6 +105,16 @@ def test_help_is_short_too():
 
 def test_the_version_names_the_route_of_the_kernel():
     assert call("--version").output.splitlines()[1] == f"distances of token clouds: {route()}"
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("verify", "no-such-folder")])
+def test_an_error_is_one_line_with_and_without_the_parser(arguments):
+    environment = {**os.environ, "POOLSCOPE_KERNEL": "nonsense"}
+    command = [sys.executable, "-m", "poolscope", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 2
+    assert run.stderr.startswith("poolscope: ")
+    assert run.stderr.count("\n") == 1
 
 
 def test_the_package_runs_as_a_module():

@@ -60,7 +60,7 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     assert alike["worst"][0]["differs_j"][0][0].startswith("token ")
     assert 0 < alike["collapse_rate"]["value"] < 1
     output = run(tmp_path / "clouds.arrow", "--top", 3)
-    assert f"{alike['cut_off']:.3f} or more, as 1 % of random pairs" in output
+    assert f"{alike['cut_off']:.3f} or more, which 1 % of random pairs reach" in output
     by_document = clouds.described(ids=[f"d{k // 2}#{k % 2}" for k in range(80)])
     by_document.save(tmp_path / "chunks.arrow")
     run(tmp_path / "chunks.arrow", "--json", tmp_path / "c.json")

@@ -110,6 +110,7 @@ def test_a_repair_of_vectors_is_learnt_from_other_texts_alone(bench, task):
     ranked = rank_documents(removal.transform(queries), removal.transform(held), task.relevant)
     assert trial.after.scores.tolist() == ranked.ndcg().tolist()
     assert trial.before.searched == trial.after.searched == len(documents) + 30
+    assert f"on {task.name} among 30 further texts: " in trial.evidence[0]
     assert trial.repair.vectors.mean_.tolist() == removal.mean_.tolist()
 
 

@@ -25,7 +25,7 @@ from poolscope.verdicts import Verdict
 from report_visits import DESKTOP, PHONE, Visit, texts
 
 SERIOUS = ("serious", "critical")
-COMMAND = "poolscope chunk builtin:minilm 'my <b>texts</b>.jsonl' --output chunks.jsonl"
+COMMAND = "poolscope chunk builtin:minilm 'my <b>texts</b>.jsonl' --id-column id --output chunks.jsonl"
 
 
 def figure():
@@ -109,6 +109,19 @@ def test_decision_command_and_numbers_stand_on_top(shown):
     assert shown.locator(".overview tbody").count() == 4
     assert shown.locator(".overview .gauge").count() == 2
     assert shown.locator(".decision").bounding_box()["y"] < shown.locator(".overview").bounding_box()["y"] < 900
+
+
+def test_no_line_of_a_command_ends_inside_an_option(shown):
+    lines = """(width) => {
+      const code = document.querySelector(".decision code");
+      code.parentElement.style.maxWidth = width;
+      return [...code.querySelectorAll("span")].map((word) => [word.textContent, word.getBoundingClientRect().height]);
+    }"""
+    for width in range(150, 700, 10):
+        heights = shown.evaluate(lines, f"{width}px")
+        assert [word for word, _ in heights] == COMMAND.split()
+        assert dict(heights)["--id-column"] == dict(heights)["id"]
+    shown.evaluate(lines, "none")
 
 
 def test_findings_are_open_and_what_is_fine_is_drawn_when_it_opens(shown):

@@ -143,7 +143,7 @@ def test_the_worst_of_both_lists_and_random_pairs_once_each(clouds, result):
     assert len(found) == 40 - both
     twice = f" ({both} of them are in both lists)" if both else ""
     assert explorer.thinning == (
-        f"{len(found)} pairs are shown: the 10 of highest SOCM among the {near.count} pairs of nearest neighbours, "
+        f"{len(found)} pairs are shown: the 10 of highest SOCM of the {near.count} pairs of nearest neighbours, "
         f"the 10 of highest SOCM of all 276 pairs{twice}, and 20 more, drawn at random."
     )
     assert explorer.data["kinds"][:2] == [
@@ -157,7 +157,10 @@ def test_a_pair_of_both_lists_counts_in_both(clouds, result):
     near = socm(clouds, neighbours=1)
     both = NEIGHBOUR | WORST
     assert (np.array(every.data["pairs"]["reasons"]) == both).sum() == near.count
-    assert f"({near.count} of them are in both lists), and 0 more" in every.thinning
+    assert every.thinning == (
+        f"276 pairs are shown: the {near.count} pairs of nearest neighbours and all 276 pairs "
+        f"({near.count} of them are in both lists)."
+    )
     sampled = pair_explorer(clouds, socm(clouds, pairs=50, seed=1), worst=5, nearest=5, random=5)
     assert sampled.data["kinds"][1] == "highest SOCM of the 50 sampled pairs"
 

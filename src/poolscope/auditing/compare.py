@@ -249,8 +249,9 @@ def _check_corpora(records: Mapping[str, Audit]) -> None:
             for name, corpus in corpora.items()
         )
         raise InputError(
-            f"the audits are of different corpora ({listed}); only audits of the same texts, in the same order, can be "
-            f"compared. Run them again with the same texts, --limit and --seed."
+            f"the audits are of different corpora ({listed}); only audits of the same texts with the same ids, in the "
+            f"same order, can be compared. Run them again with the same texts, --id-column (--queries takes a column "
+            f"of ids by itself), --limit and --seed."
         )
 
 

@@ -94,15 +94,21 @@ def version_lines() -> str:
 
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
-    match sys.argv[1:]:
-        case ["--help" | "-h"]:
-            print(help_page((*COMMANDS, *extension_rows()), PURPOSE))
-        case ["--version"]:
-            print(version_lines())
-        case _:
-            from poolscope.cli.application import run
+    from poolscope.errors import PoolscopeError
 
-            run()
+    try:
+        match sys.argv[1:]:
+            case ["--help" | "-h"]:
+                print(help_page((*COMMANDS, *extension_rows()), PURPOSE))
+            case ["--version"]:
+                print(version_lines())
+            case _:
+                from poolscope.cli.application import run
+
+                run()
+    except PoolscopeError as error:
+        print(f"poolscope: {error}", file=sys.stderr)
+        sys.exit(FAILED)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from poolscope.cli import COMMANDS, FAILED, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
+from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
 from poolscope.cli.interrupts import end_interrupted, was_interrupted, watch
 from poolscope.cli.needs import CheckedCommand
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}
@@ -142,14 +141,11 @@ def _research_options() -> None:
 
 
 def run() -> None:
-    """Parse the command line and run it; errors of poolscope are one line, Ctrl-C says what was kept."""
+    """Parse the command line and run it; Ctrl-C says what was kept."""
     watch()
     try:
         app(prog_name="poolscope")
     except BaseException as error:
         if was_interrupted(error):
             end_interrupted()
-        if not isinstance(error, PoolscopeError):
-            raise
-        typer.echo(f"poolscope: {error}", err=True)
-        sys.exit(FAILED)
+        raise

@@ -299,8 +299,8 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Con
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column()
-    kind = "random pairs" if alike.documents is None else f"pairs of {alike.documents:,} different documents"
-    reached = f"as 1 % of {kind}" if alike.placed else f"the highest of so few {kind}"
+    kind = "random pairs" if alike.documents is None else f"the pairs across {alike.documents:,} documents"
+    reached = f"which 1 % of {kind} reach" if alike.placed else f"the highest of {kind}, too few to place 1 %"
     grid.add_row(
         "look alike", f"{alike.count:,} pairs of {alike.texts:,} texts: cosine {alike.cut_off:.3f} or more, {reached}"
     )
@@ -313,13 +313,14 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Con
         if rate.interval is not None:
             ends = f"[{rate.interval.low:.1%}, {rate.interval.high:.1%}]"
             grid.add_row("", f"{ends}  {rate.interval.level:.0%} for {rate.interval.answers}")
-        grid.add_row("hidden share", f"{share}  of the difference that averages do not see, at most")
+        grid.add_row("hidden share", f"{share}  of their difference, at most: what averages do not see")
     screen.print(grid)
     if not worst:
         return
     table = Table(
         title="pairs that a search would confuse, and whose tokens differ most", title_justify="left", expand=True,
-        show_lines=True,
+        show_lines=True, caption_justify="left", caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: "
+        "what one text gives against itself. hidden: what averages do not see. %: a token's part of d_Σ.",
     )  # fmt: skip
     for name in ("cosine", "d_Σ 0–1", "itself", "hidden"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -31,22 +31,23 @@ class Carriers:
     without: float
 
     def holding(self, names: Sequence[str], what: str) -> str:
-        """Their names and how much of `what` they hold.
+        """How much of `what` they hold, and their names, which may be numbers and so stand apart.
 
         >>> Carriers((0, 3), 200, 0.97, 0.075).holding(["a", "b", "c", "d"], "what was cut")
-        'a, d hold 97% of what was cut'
+        '2 hold 97% of what was cut: a, d'
         """
         verb = "holds" if len(self.units) == 1 else "hold"
-        return f"{', '.join(names[k] for k in self.units)} {verb} {self.share:.0%} of {what}"
+        told = ", ".join(names[k] for k in self.units)
+        return f"{len(self.units)} {verb} {self.share:.0%} of {what}: {told}"
 
     def sentence(self, names: Sequence[str], what: str, number: str, *, units: str = "texts") -> str:
         """The same in a sentence, with the number without them as the caller writes it.
 
         >>> Carriers((3,), 200, 0.97, 0.075).sentence(["a", "b", "c", "d"], "what was cut", "7.5 %")
-        'Of 200 texts, d holds 97% of what was cut; without it 7.5 %.'
+        'Of 200 texts 1 holds 97% of what was cut: d; without it 7.5 %.'
         """
         left = "it" if len(self.units) == 1 else "them"
-        return f"Of {self.of:,} {units}, {self.holding(names, what)}; without {left} {number}."
+        return f"Of {self.of:,} {units} {self.holding(names, what)}; without {left} {number}."
 
 
 def carriers(

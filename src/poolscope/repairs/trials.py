@@ -165,6 +165,9 @@ class Bench:
         queries, documents = self.vectors
         held = np.concatenate([documents, others])
         before, after = self.task.score(queries, held), self.task.score(fitted.finish(queries), fitted.finish(held))
+        if len(others):  # other trials of the same task search among fewer, and so have other scores before
+            wider = f"{self.task.name} among {len(others):,} further texts"
+            before, after = replace(before, task=wider), replace(after, task=wider)
         return self.compare(name or repair.label, before, after, doing=doing, repair=fitted)
 
     def try_reranking(self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "") -> Trial:

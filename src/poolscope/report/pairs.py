@@ -250,7 +250,7 @@ def choose_pairs(
     pairs, reasons = choice.ordered()
     lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
     kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
-    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists))
+    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists, (nearest.count, result.count)))
 
 
 def _listed(result: SocmResult) -> str:
@@ -289,14 +289,16 @@ class _Found:
 _COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
 
 
-def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str]) -> str:
+def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str], counts: tuple[int, int]) -> str:
     near, worst, random = (int(((reasons & reason) > 0).sum()) for reason in (NEIGHBOUR, WORST, RANDOM))
+    parts = [
+        words if shown == count else f"the {shown:,} of highest SOCM of {words}"
+        for shown, words, count in zip((near, worst), lists, counts, strict=True)
+    ]
     both = int(((reasons & (NEIGHBOUR | WORST)) == (NEIGHBOUR | WORST)).sum())
     twice = f" ({both:,} of them are in both lists)" if both else ""
-    return (
-        f"{len(reasons):,} pairs are shown: the {near:,} of highest SOCM among {lists[0]}, the {worst:,} of highest "
-        f"SOCM of {lists[1]}{twice}, and {random:,} more, drawn at random."
-    )
+    further = f", and {random:,} more, drawn at random" if random else ""
+    return f"{len(reasons):,} pairs are shown: {parts[0]}{',' if random else ' and'} {parts[1]}{twice}{further}."
 
 
 # -- which part of a long text ----------------------------------------------------------------------------------------

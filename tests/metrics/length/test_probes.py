@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.ranking import unit_rows
 
 TEXTS = word_texts()
@@ -35,8 +37,19 @@ def test_without_context_and_positions_averaging_explains_everything():
         assert row.placed.value == pytest.approx(row.full.value, abs=1e-6)
     assert found.last.tokens == 64
     assert found.explained == pytest.approx(1)
+    assert "plain averaging gives 100% of that rise." in found.sentences()[1]
     for row in found.positions:
         assert row.change.value == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("high", "end"), [(0.01, ", which cannot be told from all of it."), (-0.01, ".")])
+def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, end):
+    found = length_nulls(as_encoder(context_free_model(positions=0.0)), TEXTS)
+    more = Estimate(found.last.averaged.value + 0.2)
+    excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife"))
+    rows = (*found.averaging[:2], replace(found.last, averaged=more, excess=excess), *found.averaging[3:])
+    told = replace(found, averaging=rows).sentences()[1]
+    assert told == f"In these chunks plain averaging gives more than all of that rise{end}"
 
 
 def test_without_context_positions_explain_the_rest():

@@ -43,7 +43,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     open_answers = ranked(answers)
     # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
     within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
-    action, sentence, sure = _first(open_answers, len(answers)) if open_answers else _keep(subject, answers, within)
+    action, sentence, sure = _first(open_answers, answers) if open_answers else _keep(subject, answers, within)
     measured, left = _measured(answers)
     if _little(within) and open_answers:
         sentence = f"{sentence} {_how_little(answers, within)}"
@@ -138,18 +138,30 @@ def _keep(subject: Subject, answers: Sequence[Answer], within: Sequence[Answer])
     return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts} ({_listed(rests)}).", _OF_KEEPING
 
 
-def _first(open_answers: Sequence[Answer], questions: int) -> tuple[Action, str, str]:
-    """The first step: that of the first answer, or another model where many of those `questions` are to be repaired."""
+def _unproven(first: Answer, answers: Sequence[Answer]) -> str:
+    """What a trial says against shorter chunks, where these are the first step and it did not show that they help."""
+    numbers = next((each.numbers for each in answers if each.numbers.get("smaller_chunks_gain") is not None), None)
+    if first.key != "position" or numbers is None:
+        return ""
+    gain, interval = numbers["smaller_chunks_gain"], numbers.get("smaller_chunks_gain_interval")
+    if interval is not None and interval.low > 0:
+        return ""
+    ends = "" if interval is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
+    return f"; that shorter chunks help is not shown: halving them changes nDCG@10 by {gain:+.3f}{ends}"
+
+
+def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Action, str, str]:
+    """The first step: that of the first answer, or another model where many of all `answers` are to be repaired."""
     first = open_answers[0]
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
-    sure = certainty(first)
+    sure = certainty(first) + _unproven(first, answers)
     # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
     if len(broken) >= CHANGE_FROM and action.kind not in ("configure", "merge"):
         sure = _OF_CHANGE
         action = Action(
             "change",
-            f"try another model: {len(broken)} of {questions} answers ask for a repair",
+            f"try another model: {len(broken)} of {len(answers)} answers ask for a repair",
             None,
             "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
         )

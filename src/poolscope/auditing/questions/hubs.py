@@ -178,10 +178,11 @@ def _with_missed(verdict: Verdict, asked: AskedTask, missed: int, limits: Thresh
 def _asked_notes(asked: AskedTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
     relevant = _relevant_texts(asked)
     share = share_of(len(missed), relevant, unit="texts")
-    ends = "" if share.interval is None else f" [{share.interval.low:.0%}, {share.interval.high:.0%}]"
+    ends = "" if share.interval is None else f" [{share.interval.low:.1%}, {share.interval.high:.1%}]"
+    verb, those = ("is", "it") if len(missed) == 1 else ("are", "them")
     found = (
-        f"{len(missed):,} of {relevant:,} relevant texts, {share.known:.0%}{ends}, are among the first "
-        f"{asked.ranking.top.shape[1]} of no query that asks for them (table never_found)."
+        f"{len(missed):,} of {relevant:,} relevant texts, {share.known:.1%}{ends}, {verb} among the first "
+        f"{asked.ranking.top.shape[1]} of no query that asks for {those} (table never_found)."
     )
     few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs: those are counted among the texts themselves."
     return (found,) if counted.asked is not None else (found, few)

@@ -122,7 +122,10 @@ class LengthNulls(Result):
             + ("." if last.placed is None else f", at their own positions {last.placed.value:.3f}.")
         ]
         if self.explained is not None:
-            words.append(f"In these chunks plain averaging gives {_percent(self.explained)} of that rise.")
+            told, reach = _percent(self.explained), last.excess.interval
+            unsure = told != "100%" and reach is not None and reach.low <= 0 <= reach.high
+            doubt = ", which cannot be told from all of it" if unsure else ""
+            words.append(f"In these chunks plain averaging gives {told} of that rise{doubt}.")
         if self.other is not None:
             words.append(
                 f"In chunks of {self.other.tokens // self.other.chunks} tokens instead of {self.chunk}, averages of "
