@@ -125,3 +125,13 @@ def test_what_is_no_zoo(folder, tmp_path):
         evidence(folder)
     with pytest.raises(InputError, match="received 'x'; allowed: contrastive"):
         evidence([folder]).figure("x")
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", '{"corpus": {}, "runs": [{}]}', '{"corpus": {}, "runs": [{"status": "not reached", "numbers": 7}]}'],
+)
+def test_a_damaged_table_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "zoo.json").write_text(content)
+    with pytest.raises(InputError, match="needed: a folder that `poolscope research zoo` wrote"):
+        evidence([tmp_path])

@@ -25,7 +25,7 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.research.correlate.rank_statistics import PValue, correlation_p, ranks
 from poolscope.research.reproduce.experiment import MEASURED, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of
-from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, written
+from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number, written
 from poolscope.results import Result, origin, plain, provenance
 
 Side = Literal["above", "below"]
@@ -296,12 +296,14 @@ class _Opened:
     def of(cls, folder: Path) -> _Opened:
         try:
             result = Zoo.from_dict(json.loads(text_of(folder / JSON)))
-        except (OSError, ValueError) as error:
+            names = [run["model"] for run in result.runs if run["status"] == MEASURED and run["levels"]]
+            if not all(is_number(number) for run in result.runs for number in run["numbers"].values()):
+                raise ValueError("what stands for a number is none")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{folder}: holds no {JSON} that can be read ({type(error).__name__}); needed: a folder that "
                 f"`poolscope research zoo` wrote. Run it first."
             ) from error
-        names = [run["model"] for run in result.runs if run["status"] == MEASURED and run["levels"]]
         return cls(result, {name: Audit.load(folder / MODELS / folder_name(name) / AUDIT) for name in names})
 
     @property

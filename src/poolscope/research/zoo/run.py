@@ -358,7 +358,7 @@ class _Kept:
             whole = (
                 content["for"] == self.wanted
                 and "reason" in content
-                and all(map(_is_number, content["numbers"].values()))
+                and all(map(is_number, content["numbers"].values()))
             )
             whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -371,7 +371,7 @@ class _Kept:
         write_json(self.folder / f"{part}.json", {"for": self.wanted, **content})
 
 
-def _is_number(kept: Any) -> bool:
+def is_number(kept: Any) -> bool:
     """Whether what a part kept is a number with its interval, as it was written; its parts may be absent."""
     if kept is None:
         return True
