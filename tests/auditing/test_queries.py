@@ -12,6 +12,7 @@ from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
 from poolscope.auditing.asking import Mistakes, query_encoder
 from poolscope.auditing.questions.averaging import _mistake_note
+from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
@@ -260,3 +261,10 @@ def test_queries_that_name_a_document_are_answered_by_its_best_chunk():
     assert by_document.numbers["query_recall"] == pytest.approx(by_chunk.numbers["query_recall"], abs=0.02)
     assert by_document.numbers["never_found"] <= by_chunk.numbers["never_found"]  # another chunk may be found
     assert any("the best one counts" in note for note in by_document.corpus["notes"])
+
+
+def test_queries_that_every_text_answers_place_no_cut_off():
+    answered = {"w0x0 w1x0": [str(k) for k in range(12)]}
+    answer = audit(bag_of_words, TEXTS[:12], queries=answered, trial_texts=0)["scores"]
+    assert ALL_RELEVANT in answer.verdict.evidence
+    assert "query_cut_off" not in answer.numbers

@@ -83,6 +83,7 @@ def test_a_runtime_is_checked_on_this_machine_and_nowhere_else(folder):
         ("postgresql://localhost/base?table=t&host=elsewhere.example", "'host' in the query"),
         ("postgresql:///base?service=other", "received the host None"),
         ("http://[::1", "cannot be read"),
+        ("s3:/elsewhere.example/store", "the host 'elsewhere.example'"),
     ],
 )
 @pytest.mark.parametrize("part", ["model", "texts"])
@@ -91,6 +92,13 @@ def test_no_text_and_no_key_goes_to_a_server_that_nobody_named(tmp_path, address
     refused = call("audit_texts", **{"texts": str(tmp_path / "texts.txt"), part: address})
     assert message in refused
     assert "\n" not in refused
+
+
+def test_models_of_the_other_tools_are_asked_nowhere_else(folder):
+    address = "s3:/elsewhere.example/store"
+    assert "the host 'elsewhere.example'" in call("explain_pair", first="a", second="b", model=address)
+    refused = call("check_runtime", url="http://localhost:1/v1/embeddings", reference=address)
+    assert "reference: received the host 'elsewhere.example'" in refused
 
 
 def test_what_is_no_address(folder):

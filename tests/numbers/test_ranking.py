@@ -112,6 +112,7 @@ def test_grades_weigh_what_is_found():
     best = 3 / np.log2(2) + 2 / np.log2(3)
     assert ranking.ndcg(2, grades=[3, 1, 2])[0] == pytest.approx(gained / best)
     assert ranking.ndcg(2, grades=[2, 2, 2])[0] == pytest.approx(ranking.ndcg(2)[0])
+    assert ranking.ndcg(2, grades=[1.5e308, 0.5e308, 1e308])[0] == pytest.approx(gained / best)
 
 
 def test_of_a_document_that_was_named_the_best_chunk_counts_and_the_others_are_in_nobodys_way():

@@ -12,7 +12,7 @@ import tiny_models
 from command_line import run
 from poolscope.errors import InputError
 from poolscope.research.zoo.numbers import COLUMNS
-from poolscope.research.zoo.run import Zoo, zoo
+from poolscope.research.zoo.run import Zoo, _Kept, zoo
 
 SUBJECTS, VERBS = ("A dog", "The sea", "My lamp", "One bird"), ("sleeps", "shines", "waits and waits")
 PLACES = ("old harbour", "house", "long road home")
@@ -57,6 +57,17 @@ def test_what_is_there_is_not_measured_again(measured, tmp_path):
     numbers.write_text(numbers.read_text(encoding="utf-8")[:-40], encoding="utf-8")  # as a torn disk leaves it
     zoo({"one": MODELS["one"]}, TEXTS, output=folder, cache=False, say=said.append)
     assert "one: loading" in said
+
+
+@pytest.mark.parametrize("value", ["text", float("nan"), [1]])
+def test_a_kept_number_that_is_none_is_measured_again(tmp_path, value):
+    kept = _Kept(tmp_path, {"seed": 0})
+    (tmp_path / "clouds.json").write_text(
+        json.dumps({"for": {"seed": 0}, "reason": None, "numbers": {"socm": {"value": value}}})
+    )
+    assert kept.get("clouds") is None
+    kept.put("clouds", {"reason": None, "numbers": {"socm": {"value": 0.5, "interval": {"low": 0.1, "high": 0.9}}}})
+    assert kept.get("clouds") is not None
 
 
 def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measured):

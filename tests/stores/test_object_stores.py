@@ -145,7 +145,7 @@ def test_other_choices_and_other_objects_are_refused(bucket, model):
     with pytest.raises(StoreError, match=r"not a cloud store, it has no manifest\.json"):
         begin_store(as_encoder(model).card, TEXTS, f"{bucket}/other")
     assert not is_store(f"{bucket}/nothing")
-    with pytest.raises(InputError, match="received a whole bucket"):
+    with pytest.raises(InputError, match="received no place in a bucket"):
         Store.open(bucket)
 
 
@@ -202,3 +202,19 @@ def test_addresses():
     assert not is_remote("http://host/x")
     assert not is_remote(3)
     assert located("s3:/b/x") == "s3://b/x"
+
+
+@pytest.mark.parametrize("address", ["s3://", "s3:", "S3://bucket", "s3:///"])
+def test_an_address_without_a_place_is_no_folder_here(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("one text\nanother text\n")
+    with pytest.raises(InputError, match="received no place in a bucket"):
+        run("encode", "builtin:wordllama", "texts.txt", "-o", address)
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_a_store_that_cannot_be_reached_says_why(bucket):
+    with pytest.raises(StoreError, match="s3://no-such-bucket-here/store"):
+        run("socm", "s3://no-such-bucket-here/store")
+    assert located("S3://b/x") == "s3://b/x"
+    assert is_remote("s3://b/x\n")

@@ -366,7 +366,7 @@ def test_overwrite_leaves_files_that_it_did_not_write(tmp_path: Path) -> None:
         ({"layers": ()}, "a non-empty list of whole numbers"),
         ({"layers": (0, 0)}, "name each layer once"),
         ({"layers": (0, 12)}, "fake/model has 0 .embedding output. to 2"),
-        ({"shard_texts": 0}, "a shard holds at least one text"),
+        ({"shard_texts": 0}, "a whole number, 1 or more"),
     ],
 )
 def test_bad_choices(tmp_path: Path, choices: dict[str, object], message: str) -> None:

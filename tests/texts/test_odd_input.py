@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import poolscope as ps
@@ -21,7 +26,7 @@ from poolscope.metrics.tokens.moments import load_state
 from poolscope.research.correlate.model_records import read_audits
 from poolscope.results import Result
 from poolscope.stores.store import Store
-from poolscope.texts import plain, read_texts
+from poolscope.texts import packed, plain, read_texts
 from poolscope.texts.queries import read_queries
 from poolscope.texts.spooled import open_spooled
 from store_fakes import corpus, fill
@@ -203,7 +208,7 @@ def test_no_name_is_not_the_current_folder():
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.json.gz"])
 def test_a_packed_file_without_a_line_end_is_not_unpacked_into_memory(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(plain, "_ROOM", 2**20)
+    monkeypatch.setattr(packed, "_ROOM", 2**20)
     path = tmp_path / name
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(64):
@@ -225,10 +230,65 @@ def counted(sizes, read):
 
 
 def test_a_packed_file_that_shrank_as_texts_do_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(plain, "_ROOM", 100)
+    monkeypatch.setattr(packed, "_ROOM", 100)
     with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(json.dumps({"text": f"the text of number {k} of all"}) for k in range(500)))
     assert len(read_texts(tmp_path / "a.jsonl.gz")) == 500
+
+
+def repeated(rows=4_000, size=4_000):
+    """One long text many times, which a dictionary or a packer keeps once."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["word " * (size // 5)]))
+
+
+def write_arrow(path, table):
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        file.write_table(table)
+
+
+def write_promise(path, shape):
+    """An archive of one array whose header says more than follows."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vectors.npy", header.getvalue() + bytes(100))
+
+
+ZEROS = np.zeros((4_000, 1_000), np.float32)
+LISTS = pa.table({"vector": pa.FixedSizeListArray.from_arrays(pa.array(ZEROS.reshape(-1)), 1_000)})
+BOMBS = {
+    "a.npz": (lambda path: np.savez_compressed(path, vectors=ZEROS), ps.read_vectors),
+    "b.npz": (lambda path: write_promise(path, (2**30, 1_000)), ps.read_vectors),
+    "a.parquet": (lambda path: pq.write_table(LISTS, path), ps.read_vectors),
+    "b.parquet": (lambda path: pq.write_table(LISTS, path), ps.read_index),
+    "c.parquet": (lambda path: pq.write_table(pa.table({"text": repeated()}), path, store_schema=False), read_texts),
+    "d.parquet": (lambda path: pq.write_table(pa.table({"text": repeated()}), path), read_texts),
+    "e.parquet": (lambda path: pq.write_table(pa.table({"text": repeated(60, 10**6)}), path), read_texts),
+    "a.arrow": (lambda path: write_arrow(path, LISTS), ps.read_index),
+    "b.arrow": (lambda path: write_arrow(path, pa.table({"text": repeated().cast(pa.string())})), read_texts),
+    "c.arrow": (lambda path: write_arrow(path, pa.table({"text": repeated()})), read_texts),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_of_much_is_refused_before_memory_is_taken(tmp_path, monkeypatch, name):
+    write, read = BOMBS[name]
+    write(tmp_path / name)
+    monkeypatch.setattr(packed, "_ROOM", 2**19)
+    before, limit = pa.total_allocated_bytes(), packed.Room(tmp_path / name).most
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"packed file that holds more than|promises .* bytes and holds"):
+        read(tmp_path / name)
+    taken = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before
+    tracemalloc.stop()
+    assert taken < 4 * limit + 2**21
+
+
+def test_an_archive_with_what_is_no_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("notes.txt", "not an array")
+    with pytest.raises(InputError, match="damaged, or not what numpy can read"):
+        ps.read_vectors(tmp_path / "a.npz")
 
 
 # -- what poolscope wrote ---------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from poolscope.engines import Engine, encode_with
 from poolscope.errors import InputError
 from poolscope.stores.answers import server_vectors
 from poolscope.stores.cache import cached_clouds
+from poolscope.stores.remote import is_remote
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import Texts, read_texts
@@ -208,7 +209,9 @@ def _opened(model: Any) -> TokenClouds | None:
 
 def is_clouds(model: Any) -> bool:
     """Is it the name of a cloud file or of a store?"""
-    return isinstance(model, str | os.PathLike) and (Path(model).suffix == ".arrow" or is_store(model))
+    if not isinstance(model, str | os.PathLike):
+        return False
+    return Path(model).suffix == ".arrow" or is_remote(model) or is_store(model)
 
 
 def _stored(clouds: TokenClouds) -> StoredEncoder:

@@ -16,6 +16,7 @@ from poolscope.cli.arguments import TEXTS, is_quiet
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
+from poolscope.stores.remote import is_remote
 from poolscope.stores.store import is_store, open_clouds
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ def print_notes(notes: Sequence[str], screen: Console) -> None:
 
 
 def is_clouds(source: str) -> bool:
-    """Does the name mean a store or a cloud file, not a model?"""
-    return is_store(source) or Path(source).suffix == ".arrow"
+    """Does the name mean a store or a cloud file, not a model? An address in an object store is no model's."""
+    return is_remote(source) or is_store(source) or Path(source).suffix == ".arrow"
 
 
 def _encode(

@@ -67,6 +67,7 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
     def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[str, Any]:
         """Two texts: the cosine of their pooled vectors, and how far their token clouds differ behind it."""
         with _in_one_line(refused):
+            refuse_elsewhere(model, "model", allowed)
             return compare_texts(first, second, model)
 
     for tool in (audit_texts, check_runtime, explain_pair):
@@ -92,7 +93,9 @@ def _in_one_line(kind: type[Exception]) -> Iterator[None]:
 def refuse_elsewhere(address: str, name: str, allowed: Sequence[str]) -> None:
     """Refuse the address of a server, of vectors or of a data base that the user did not name; a path passes."""
     from poolscope.connectors.base import split_address
+    from poolscope.stores.remote import is_remote, located
 
+    address = located(address) if is_remote(address) else address  # which may lack a stroke
     if "://" not in address:
         return
     parts = split_address(address)
@@ -133,6 +136,7 @@ def check_server(url: str, reference: str, model: str | None, *, allowed: Sequen
     if "://" not in url:
         raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")
     refuse_elsewhere(url, "url", allowed)
+    refuse_elsewhere(reference, "reference", allowed)
     check = check_runtime(url, reference, model=model)
     return {
         "level": check.verdict.level,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from poolscope.clouds.token_clouds import CloudBuilder, CloudWriter, TokenClouds, as_matrix
+from poolscope.clouds.token_clouds import CloudBuilder, CloudWriter, TokenClouds, as_matrix, check_clouds
 
-__all__ = ["CloudBuilder", "CloudWriter", "TokenClouds", "as_matrix"]
+__all__ = ["CloudBuilder", "CloudWriter", "TokenClouds", "as_matrix", "check_clouds"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from poolscope.clouds.file import Guard, Guards
 from poolscope.errors import InputError, StoreError
 from poolscope.texts.records import ArrowStrings as ArrowStrings
+from poolscope.texts.records import shorten
 from poolscope.texts.tables import is_table
 
 FORMAT = 1
@@ -68,18 +69,19 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
         raise InputError(
             f"{name}: received a {type(values).__name__}, a table; needed: one entry a text. Pass its column."
         )
-    entries = values.tolist() if isinstance(values, np.ndarray) else list(values)
     plural = {"id": "ids", "text": "texts"}.get(name, name)
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{plural}: received {shorten(values)}; needed: a list, one entry a text. Pass one.")
+    entries = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(entries) != count:
         raise InputError(f"{plural}: received {len(entries)} entries for {count} texts; one per text is needed.")
-    if name != "token_ids":
-        entries = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(entries)]
+    entries = [_ENTRIES[name](value, f"{plural}: entry {k}") for k, value in enumerate(entries)]
     return pa.array(entries, _COLUMNS[name])
 
 
 def _id(value: Any, place: str) -> str:
     """Whole numbers, such as those of the index of a data frame, become their digits."""
-    if isinstance(value, str):
+    if isinstance(value, str) and _is_writable(value):
         return value
     if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):
         return str(int(value))
@@ -87,7 +89,7 @@ def _id(value: Any, place: str) -> str:
 
 
 def _text(value: Any, place: str) -> str:
-    if isinstance(value, str):
+    if isinstance(value, str) and _is_writable(value):
         return value
     raise InputError(f"{place} is {value!r}; a text is a string. Pass the texts of all clouds, or of none.")
 
@@ -98,7 +100,22 @@ def _cut_tokens(value: Any, place: str) -> int:
     raise InputError(f"{place} is {value!r}; allowed: how many tokens were cut off, a whole number of at least 0.")
 
 
-_ENTRIES = {"id": _id, "text": _text, "truncated": _cut_tokens}
+def _is_writable(word: str) -> bool:
+    """Whether it can be written as UTF-8: half of a surrogate pair cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
+
+
+def _token_ids(value: Any, place: str) -> NDArray[np.int32]:
+    numbers = np.asarray(value)
+    whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
+    if not whole or (numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < 2**31):
+        raise InputError(
+            f"{place} is {shorten(value)}; allowed: the ids of the tokens of a text, whole numbers from 0."
+        )
+    return numbers.astype(np.int32)
+
+
+_ENTRIES = {"id": _id, "text": _text, "truncated": _cut_tokens, "token_ids": _token_ids}
 
 
 def checked_table(table: pa.Table) -> pa.Table:
@@ -154,7 +171,14 @@ def blocks_of(column: pa.ChunkedArray, guards: Guards) -> Iterator[Block]:
 
 def write_provenance(provenance: Mapping[str, Any] | None) -> dict[bytes, bytes]:
     """The metadata of a table in which the provenance stands as JSON."""
-    return {_METADATA_KEY: json.dumps({"format": FORMAT, **(provenance or {})}).encode()}
+    if provenance is not None and not isinstance(provenance, Mapping):
+        raise InputError(f"provenance: received {shorten(provenance)}; needed: a mapping. Pass one, or leave it out.")
+    try:
+        return {_METADATA_KEY: json.dumps({"format": FORMAT, **(provenance or {})}).encode()}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"provenance: cannot be kept as JSON ({error}). Pass numbers, texts, lists and dicts."
+        ) from error
 
 
 def read_provenance(table: pa.Table) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from poolscope.clouds.table import (
 )
 from poolscope.errors import InputError, reading
 from poolscope.files import atomic_path
+from poolscope.texts.records import shorten
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 
@@ -145,6 +146,8 @@ class TokenClouds:
 
         Ids may be whole numbers, such as the index of a data frame; they are kept as strings.
         """
+        if isinstance(arrays, str | bytes | Mapping) or not isinstance(arrays, Iterable):
+            raise InputError(f"received {shorten(arrays)}; needed: a list of matrices, one a text. Pass one.")
         matrices = [as_matrix(array, name=f"text {k}") for k, array in enumerate(arrays)]
         if not matrices:
             raise InputError("received no clouds; at least one text is needed.")
@@ -180,9 +183,10 @@ class TokenClouds:
     ) -> TokenClouds:
         """From one token matrix and offsets (text k is `tokens[offsets[k]:offsets[k+1]]`), without a copy."""
         matrix = np.ascontiguousarray(as_matrix(tokens))
-        bounds = np.asarray(offsets, dtype=np.int64)
+        bounds = np.asarray(offsets)
         if (
             bounds.ndim != 1
+            or bounds.dtype.kind not in "iu"
             or len(bounds) < 2
             or bounds[0] != 0
             or bounds[-1] != len(matrix)
@@ -190,8 +194,9 @@ class TokenClouds:
         ):
             raise InputError(
                 f"offsets must rise from 0 to the number of tokens ({len(matrix)}), one entry more than texts; "
-                f"received {bounds[:5].tolist()}… of length {bounds.size}."
+                f"received {shorten(offsets)}."
             )
+        bounds = bounds.astype(np.int64)
         count = len(bounds) - 1
         columns = {
             "id": column_of("id", ids, count),
@@ -202,6 +207,8 @@ class TokenClouds:
                 bounds, pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), matrix.shape[1])
             ),
         }
+        if token_ids is not None and pc.list_value_length(columns["token_ids"]).to_pylist() != np.diff(bounds).tolist():
+            raise InputError("token_ids: received lists of other lengths than the clouds; needed: one id a token.")
         return cls(pa.table(columns).replace_schema_metadata(write_provenance(provenance)))
 
     @classmethod
@@ -230,6 +237,8 @@ class TokenClouds:
         """
         if not parts:
             raise InputError("received no clouds to concatenate; at least one is needed.")
+        if wrong := next((part for part in parts if not isinstance(part, TokenClouds)), None):
+            raise InputError(f"received {shorten(wrong)} to concatenate; needed: TokenClouds. Build them first.")
         kinds = sorted({(part.dimension, part.dtype.name) for part in parts})
         if len(kinds) > 1:
             raise InputError(f"cannot concatenate clouds of different dimension or type: {kinds}.")
@@ -520,4 +529,13 @@ class CloudBuilder:
             texts=texts,
             truncated=self._truncated,
             provenance=self._provenance,
+        )
+
+
+def check_clouds(value: Any, function: str) -> None:
+    """Refuse what is no `TokenClouds`, and say how to make it."""
+    if not isinstance(value, TokenClouds):
+        raise InputError(
+            f"{function}: received {shorten(value)} ({type(value).__name__}); needed: TokenClouds. Build them with "
+            f"TokenClouds.from_arrays, or encode texts."
         )

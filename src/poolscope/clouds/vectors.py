@@ -24,10 +24,12 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import atomic_path, refuse_special
+from poolscope.texts.packed import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
 WORDS = "words"
+_ROWS = 2**16  # of a Parquet file at a time
 _NAMES = {
     "vectors": ("vectors", "vector", "embeddings", "embedding"),
     "texts": ("texts", "text"),
@@ -140,6 +142,7 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
             # Mapped first: a header that promises more than the file holds is refused before memory is asked for.
             arrays = {"vectors": np.array(np.load(file, allow_pickle=False, mmap_mode="r"))}
         else:
+            refuse_packed_arrays(file)
             with np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
     matrices = [name for name, array in arrays.items() if array.ndim == 2]
@@ -149,7 +152,9 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
 def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     with reading(file.name, "Write it again.", kind=InputError, is_not="a Parquet file"):
         refuse_special(file)
-        table = pq.read_table(file)
+        with pq.ParquetFile(file) as content:
+            schema = content.schema_arrow
+        table = pa.Table.from_batches(parquet_batches(file, _ROWS), schema)
         table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}

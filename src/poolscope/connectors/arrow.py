@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
@@ -26,6 +27,7 @@ from poolscope.connectors.base import (
     string_or_none,
 )
 from poolscope.errors import InputError, reading
+from poolscope.texts.packed import refuse_packed_arrow, refuse_packed_parquet
 from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.tables import checked_batch
 
@@ -153,6 +155,11 @@ def open_arrow(name: str, fields: Fields) -> ArrowConnector:
     with reading(path.name, "Write it again.", kind=InputError, is_not="a table that Arrow can read"):
         dataset = _dataset(path)
         _ = dataset.schema.names  # decoded only here
+        for file in map(Path, dataset.files):
+            if FORMATS.get(file.suffix.lower(), "parquet") == "ipc":
+                refuse_packed_arrow(file)
+            else:
+                refuse_packed_parquet(file, pq.read_metadata(file))
 
     def scan(columns: list[str], size: int) -> Any:
         # One file after the other, so that rows come in their order.

@@ -7,9 +7,10 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from numbers import Real
 from typing import Any, Protocol
 
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError, PoolscopeError, whole_number
 from poolscope.numbers.bures.pairs import available_cores
 
 ENGINES = ("local", "processes", "ray")
@@ -119,6 +120,8 @@ def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iter
 
 def as_engine(engine: Engine | str | None) -> Engine:
     """An engine, or the one of a name; None is this process."""
+    if engine is not None and not isinstance(engine, str) and not callable(getattr(engine, "run", None)):
+        raise InputError(f"engine: received {engine!r}; allowed: {', '.join(ENGINES)}, or what make_engine gave.")
     return make_engine(engine) if engine is None or isinstance(engine, str) else engine
 
 
@@ -138,8 +141,9 @@ def make_engine(
     >>> make_engine("processes", workers=2).name
     'processes'
     """
-    if workers is not None and workers < 1:
-        raise InputError(f"workers: received {workers}; allowed: 1 and more.")
+    workers = None if workers is None else whole_number(workers, "workers")
+    if not isinstance(gpus, Real) or not 0 <= gpus < float("inf"):
+        raise InputError(f"gpus: received {gpus!r}; allowed: how many each actor has, 0 or more. Pass a number.")
     if name == "ray":
         from poolscope.engines.ray_data import RayEngine
 

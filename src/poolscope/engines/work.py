@@ -12,7 +12,8 @@ from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, in_order
 from poolscope.engines.pairs import socm_with
 from poolscope.engines.texts import tokens_with
-from poolscope.errors import ModelError, PoolscopeError, StoreError
+from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, whole_number
+from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.results import Result
 from poolscope.stores.objects import share_texts, shared_texts
@@ -27,6 +28,7 @@ from poolscope.stores.writer import (
     write_shard,
 )
 from poolscope.texts import Texts
+from poolscope.texts.records import shorten
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
@@ -105,6 +107,10 @@ def encode_with(
     choices: dict[str, Any] = {"options": options, "layers": layers, "shard_texts": shard_texts}
     choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite}
     engine = as_engine(engine)
+    if not isinstance(texts, Texts):
+        raise InputError(f"texts: received {shorten(texts)}; needed: what read_texts gives. Read them first.")
+    if not hasattr(encoder, "card"):
+        raise InputError(f"encoder: received {shorten(encoder)}; needed: what as_encoder gives. Open it first.")
     if isinstance(engine, LocalEngine):
         return encode_to_store(encoder, texts, folder, progress=progress, **choices)
     spec = spec_of(encoder).to_dict()
@@ -151,8 +157,6 @@ class PartJob:
 
     def start(self) -> Callable[[int], Any]:
         """Open the store."""
-        from poolscope.extensions import load_extensions
-
         load_extensions()
         metric, store = METRICS[self.metric], Store.open(self.folder)
         pooled = metric.needs == "vectors"
@@ -207,7 +211,13 @@ def measure_with(
     (30, 40)
 
     """
-    row = METRICS[metric] if isinstance(metric, str) else metric
+    if isinstance(metric, str) and metric not in METRICS:
+        load_extensions()  # a metric of another package
+    row = METRICS.get(metric) if isinstance(metric, str) else metric
+    if not isinstance(row, Metric):
+        raise InputError(f"metric: received {metric!r}; allowed: {', '.join(METRICS)}, or a Metric. Name one.")
+    if layer is not None:
+        layer = whole_number(layer, "layer", least=-(2**31))
     engine = as_engine(engine)
     if row.name in _OWN:
         return _OWN[row.name](engine, folder, layer=layer, progress=progress, **options)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, GREY, equal_bins, short_name, style
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
+from poolscope.texts.records import is_missing
 
 # -- the cone ---------------------------------------------------------------------------------------------------------
 
@@ -224,8 +226,9 @@ def score_distribution(
     (3, 0.7071)
 
     """
-    if not 0 < false_hits < 1:
-        raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
+    if not isinstance(false_hits, Real) or not 0 < false_hits < 1:
+        raise InputError(f"false_hits: received {false_hits!r}; allowed is a share between 0 and 1, such as 0.01.")
+    most, seed = whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
     unit, positions = drawn_units(vectors, most, np.random.default_rng(seed))
     members = np.arange(len(unit))
     if groups is not None:
@@ -279,6 +282,8 @@ def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:
     names = np.asarray(groups)
     if names.shape != (texts,):
         raise InputError(f"groups: received shape {names.shape}; needed: one for each of the {texts} vectors.")
+    if any(is_missing(name) for name in names.tolist()):
+        raise InputError("groups: received none for a text; needed: one for each. Name the document of every text.")
     numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1]
     if numbers.max() == 0:
         raise InputError(f"groups: received one group for all {texts} texts; pairs of different ones need two or more.")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import unit_rows
 
@@ -64,6 +64,12 @@ def find_neighbours(
     unit = unit_rows(vectors, "vectors")
     held = unit if among is None else unit_rows(among, "among")
     most = len(held) - (among is None)
+    if held.shape[1] != unit.shape[1]:
+        raise InputError(
+            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
+            f"come from one model. Encode them alike."
+        )
+    k, seed = whole_number(k, "neighbours", least=0), whole_number(seed, "seed", least=0)
     if not 1 <= k <= most:
         raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
     if approximate is None:

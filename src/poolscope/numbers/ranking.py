@@ -49,6 +49,9 @@ class Ranking:
         A document gains its grade, as in trec_eval.
         """
         worth = np.ones(len(self.rank)) if grades is None else np.asarray(grades, dtype=np.float64)
+        highest = np.zeros(self.queries)
+        np.maximum.at(highest, self.query, worth)
+        worth = _divided(worth, highest[self.query])  # the same measure, and sums of huge grades stay finite
         gains = np.where(self.rank <= k, worth / np.log2(1 + self.rank), 0.0)
         order = np.lexsort((-worth, self.query))
         place = np.arange(len(order)) - np.searchsorted(self.query[order], self.query[order])

@@ -23,8 +23,8 @@ from poolscope.errors import InputError, StoreError, require
 from poolscope.files import atomic_path, user_cache_folder
 
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss")
-# A path that went through pathlib has lost one of the two strokes.
-_ADDRESS = re.compile(rf"({'|'.join(_SCHEMES)}):/+(.+)")
+# A path that went through pathlib has lost one of the two strokes, or both where nothing follows.
+_ADDRESS = re.compile(rf"({'|'.join(_SCHEMES)}):(?:/+(.*))?", re.IGNORECASE | re.DOTALL)
 _FRESH = 1.0  # seconds for which a listing is taken as it is
 MIRRORS = "mirrors"
 
@@ -45,7 +45,7 @@ def located(place: str | os.PathLike[str]) -> str:
     's3://bucket/store'
     """
     match = _ADDRESS.fullmatch(os.fspath(place))
-    return str(Path(place).absolute()) if match is None else f"{match[1]}://{match[2].rstrip('/')}"
+    return str(Path(place).absolute()) if match is None else f"{match[1].lower()}://{(match[2] or '').rstrip('/')}"
 
 
 @cache
@@ -59,7 +59,8 @@ def open_remote(address: str) -> Remote:
             f"{address}: {error}. Install what reads it, such as poolscope[s3], gcsfs or adlfs."
         ) from error
     if "/" not in root.strip("/"):
-        raise InputError(f"{address}: received a whole bucket; allowed is a place in one, such as {address}/store.")
+        example = address if root.strip("/") else f"{address}bucket"
+        raise InputError(f"{address}: received no place in a bucket; allowed is one, such as {example}/store.")
     mirror = user_cache_folder() / MIRRORS / hashlib.sha256(address.encode()).hexdigest()[:24]
     return Remote(address, system, root.rstrip("/"), mirror)
 

@@ -25,7 +25,7 @@ from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
-from poolscope.errors import InputError, ModelError, StoreError
+from poolscope.errors import InputError, ModelError, StoreError, whole_number
 from poolscope.files import finish_replacing, is_replacing, remove_leftovers, replace_files
 from poolscope.interrupts import keeping
 from poolscope.locks import StoreBusyError, folder_lock, writing
@@ -223,8 +223,8 @@ def describe(
     check_layers(layers, card.layers, name=card.name)
     if layers is not None and len(set(layers)) < len(layers):
         raise InputError(f"layers: received {list(layers)}; name each layer once.")
-    if shard_texts is not None and shard_texts < 1:
-        raise InputError(f"shard_texts: received {shard_texts}; a shard holds at least one text.")
+    if shard_texts is not None:
+        shard_texts = whole_number(shard_texts, "shard_texts")
     _check_keep(keep, keep_tokens)
     choices = options or EncoderOptions()
     values = {
@@ -249,7 +249,8 @@ def describe(
 def _check_keep(keep: str, keep_tokens: int) -> None:
     if keep not in KEEP:
         raise InputError(f"keep: received {keep!r}; allowed: {', '.join(KEEP)}.")
-    if keep_tokens < 0 or (keep_tokens and keep == "tokens"):
+    keep_tokens = whole_number(keep_tokens, "keep_tokens", least=0)
+    if keep_tokens and keep == "tokens":
         raise InputError(
             f"keep_tokens: received {keep_tokens} with keep = {keep!r}; allowed: the number of texts whose tokens are "
             f"kept beside moments or vectors. Leave it out, or keep moments."

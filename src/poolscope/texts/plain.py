@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from poolscope.errors import InputError
 from poolscope.files import refuse_special
+from poolscope.texts.packed import Room
 
 DOCUMENT_SUFFIXES = (".txt", ".md")
 _MARKING = "poolscope.mark"
@@ -123,26 +124,18 @@ def _refuse_wide(binary: BinaryIO, name: str) -> None:
         )
 
 
-_ROOM, _FOLD = 2**28, 100  # bytes that any packed file may hold, and how many more for each of its own
-
-
 class _Unpacked(io.RawIOBase):
     """What gzip packed, up to a bound that texts stay far below: a small file could fill all memory otherwise."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file, self._name = gzip.GzipFile(fileobj=file), path.name
-        self._most = _ROOM + _FOLD * path.stat().st_size
+        self._file, self._room = gzip.GzipFile(fileobj=file), Room(path)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
-        if self._file.tell() > self._most:
-            raise InputError(
-                f"{self._name}: received a packed file that holds more than {self._most:,} bytes, over {_FOLD} times "
-                f"its own size; texts do not shrink so far. Unpack it and name that file, if it is what you mean."
-            )
+        self._room.take(len(data))
         buffer[: len(data)] = data
         return len(data)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from poolscope.errors import InputError, reading
 from poolscope.files import refuse_special
+from poolscope.texts.packed import Room, decoded_size, parquet_batches, refuse_packed_arrow
 from poolscope.texts.plain import decode, kind_of_file, lines, open_text, readable
 from poolscope.texts.records import is_missing, shorten
 
@@ -209,8 +210,8 @@ def parquet_table(path: Path) -> Table:
         schema = file.schema_arrow
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
-        with _open_parquet(path) as file:
-            yield from map(checked_batch, file.iter_batches(batch_size=_BATCH, columns=list(names)))
+        with _intact(path.name):
+            yield from map(checked_batch, parquet_batches(path, _BATCH, names))
 
     return _table(path.name, schema, batches)
 
@@ -226,12 +227,13 @@ def _open_parquet(path: Path) -> Iterator[Any]:
 def ipc_table(path: Path) -> Table:
     """An Arrow file or stream (`.arrow`; data sets keep the stream form) or a Feather 2 file."""
     with _open_ipc(path) as (schema, _):
-        pass
+        refuse_packed_arrow(path)
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
         with _open_ipc(path) as (_, batches_):
+            room = Room(path)
             for batch in batches_:
-                yield checked_batch(batch.select(list(names)))
+                yield checked_batch(batch.select(list(names)), room)
 
     return _table(path.name, schema, batches)
 
@@ -250,8 +252,8 @@ def _open_ipc(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
                 yield stream.schema, stream
 
 
-def checked_batch(batch: Any) -> Any:
-    """The batch, with every offset and index inside its buffers.
+def checked_batch(batch: Any, room: Room | None = None) -> Any:
+    """The batch, with every offset and index inside its buffers; and, decoded, within the room of its file.
 
     Arrow itself trusts them, so that a wrong one would show memory from outside the file as a text, or end the process.
     Strings are checked as bytes: those that are not valid UTF-8 are read with a mark where they break.
@@ -262,6 +264,8 @@ def checked_batch(batch: Any) -> Any:
         if plain is not None:
             column = pa.Array.from_buffers(plain, len(column), column.buffers(), -1, column.offset)
         column.validate(full=True)
+    if room is not None:
+        room.take(decoded_size(batch))
     return batch
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
 
+ALL_RELEVANT = "Your queries name every text as an answer: no wrong pair says where to cut, so pairs of texts do."
+
 
 def answer(subject: Subject) -> Answer:
     """The distribution of the cosines of different texts, and the cut-off that lets a small share of them pass."""
@@ -31,6 +33,9 @@ def answer(subject: Subject) -> Answer:
     if subject.groups is not None and np.ptp(subject.groups[subject.distinct]) == 0:
         return unchecked("scores", "all texts come from one document, so that no two are unrelated")
     scores, asked = subject.scores, _asked(subject)
+    everything: tuple[str, ...] = ()
+    if asked is not None and not asked.wrong_pairs:
+        asked, everything = None, (ALL_RELEVANT,)
     verdict = judge(scores, limits) if asked is None else judge_queries(asked, scores, limits)
     tables = {"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})}
     draw = {"scores": scores.figure}
@@ -39,7 +44,7 @@ def answer(subject: Subject) -> Answer:
         draw = {"scores": asked.figure, "unrelated pairs": scores.figure}
     return Answer(
         "scores",
-        replace(verdict, evidence=(*verdict.evidence, *subject.repeats())),
+        replace(verdict, evidence=(*verdict.evidence, *everything, *subject.repeats())),
         {
             "unrelated_score": scores.mean.value,
             "unrelated_score_interval": scores.mean.interval,

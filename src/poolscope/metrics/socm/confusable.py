@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.pair import token_contributions
@@ -234,6 +234,8 @@ def confusion(
     (78, 5)
 
     """
+    check_clouds(clouds, "confusion")
+    most, seed = whole_number(most, "most"), whole_number(seed, "seed", least=0)
     texts = different_texts(clouds)
     if len(texts) < 3:
         raise InputError(f"confusion: received {len(texts)} different texts; needed: three or more. Pass more texts.")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
 from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck
@@ -261,6 +261,8 @@ class _Corpora:
 
 
 def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:
+    for clouds in (left, right):
+        check_clouds(clouds, "socm")
     if left.dimension != right.dimension:
         raise InputError(
             f"received clouds of dimension {left.dimension} and {right.dimension}; both must come from the same model "

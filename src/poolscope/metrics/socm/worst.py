@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.result import Largest, WorstPairs
 from poolscope.metrics.socm.score import SocmFormula
@@ -74,6 +74,7 @@ def worst_pairs(
     [(1, 2)]
 
     """
+    check_clouds(clouds, "worst_pairs")
     count = len(clouds) * (len(clouds) - 1) // 2
     if not 1 <= (k := whole_number(k, "worst")) <= count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {count}, the number of pairs.")

@@ -7,12 +7,13 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.windows.between import Between, between_windows
 from poolscope.metrics.windows.result import WindowRatio, WindowsResult, WorstWindow
@@ -149,9 +150,13 @@ def windows(
 
 def window_moments(clouds: TokenClouds, *, ratios: Sequence[int] = RATIOS, seed: int = 0) -> WindowMoments:
     """What the texts of one shard tell about windows; see `windows`."""
+    if isinstance(ratios, str) or not isinstance(ratios, Iterable):
+        raise InputError(f"ratios: received {ratios!r}; allowed: rising whole numbers, 2 or more, such as [2, 8].")
     sizes = tuple(whole_number(ratio, "ratios", least=2) for ratio in ratios)
     if not sizes or list(sizes) != sorted(set(sizes)):
         raise InputError(f"ratios: received {list(ratios)}; allowed: rising whole numbers, 2 or more, such as [2, 8].")
+    check_clouds(clouds, "windows")
+    seed = whole_number(seed, "seed", least=0)
     if not len(clouds):
         raise InputError("windows: received no texts; at least one is needed.")
     settings = {"ratios": list(sizes), "seed": seed, "documents": DOCUMENTS, "document_tokens": _DOCUMENT_TOKENS}
@@ -243,7 +248,7 @@ def finish_windows(
 ) -> WindowsResult:
     """The result of all texts that were merged; see `windows`."""
     for name, value in (("loss_limit", loss_limit), ("collapse_at", collapse_at)):
-        if not 0 < value < 1:
+        if not isinstance(value, Real) or not 0 < value < 1:
             raise InputError(f"{name}: received {value!r}; allowed: a number between 0 and 1.")
     total = float(moments.first.bottom)
     if total <= 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -354,9 +355,13 @@ class _Kept:
         """One part: its numbers, and the reason where there are none."""
         try:
             content = json.loads(text_of(self.folder / f"{part}.json"))
-            whole = content["for"] == self.wanted and "reason" in content and isinstance(content["numbers"], dict)
+            whole = (
+                content["for"] == self.wanted
+                and "reason" in content
+                and all(map(_is_number, content["numbers"].values()))
+            )
             whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         return dict(content) if whole else None
 
@@ -364,6 +369,15 @@ class _Kept:
         """Keep one part."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / f"{part}.json", {"for": self.wanted, **content})
+
+
+def _is_number(kept: Any) -> bool:
+    """Whether what a part kept is a number with its interval, as it was written; its parts may be absent."""
+    if kept is None:
+        return True
+    interval = kept.get("interval") or {}
+    values = (kept.get("value"), *(interval[end] for end in ("low", "high") if interval))
+    return all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in values)
 
 
 def _published(name: str, source: str) -> dict[str, Any]:

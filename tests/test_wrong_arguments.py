@@ -1,0 +1,75 @@
+"""Arguments of another type, not a number, or out of range, in Python: each is refused in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import poolscope as ps
+from poolscope.errors import PoolscopeError
+from poolscope.numbers.neighbours import find_neighbours
+
+RANDOM = np.random.default_rng(0)
+MATRICES = [RANDOM.normal(size=(5, 4)) for _ in range(12)]
+CLOUDS = ps.TokenClouds.from_arrays(MATRICES)
+VECTORS = RANDOM.normal(size=(20, 3))
+NAN = float("nan")
+
+CALLS = {
+    **{f"clouds of {value!r}": lambda value=value: ps.TokenClouds.from_arrays(value) for value in (None, 3, "ab", {})},
+    **{
+        f"column {name} {values!r:.20}": lambda name=name, values=values: ps.TokenClouds.from_arrays(
+            MATRICES, **{name: values}
+        )
+        for name, values in [
+            ("texts", "abcdefghijkl"),
+            ("texts", ["\ud800"] * 12),
+            ("token_ids", [np.arange(2)] * 12),
+            ("token_ids", [np.arange(5) + 0.5] * 12),
+            ("token_ids", [np.arange(5) + 2**40] * 12),
+            ("token_ids", 3),
+            ("provenance", "x"),
+            ("provenance", {"a": object()}),
+        ]
+    },
+    **{
+        f"offsets {offsets!r}": lambda offsets=offsets: ps.TokenClouds.from_matrix(np.ones((60, 2)), offsets)
+        for offsets in ([0, 5, "x"], None, "ab", [0, NAN], [0.0, 60.0])
+    },
+    "concatenate": lambda: ps.TokenClouds.concatenate([1, 2]),
+    **{
+        f"{function.__name__} of {type(value).__name__}": lambda function=function, value=value: function(value)
+        for function in (ps.confusion, ps.socm, ps.worst_pairs, ps.windows)
+        for value in (None, "x", MATRICES)
+    },
+    **{
+        f"confusion {name} {value!r:.20}": lambda name=name, value=value: ps.confusion(CLOUDS, **{name: value})
+        for name, value in [
+            *(("most", value) for value in (0, -1, 1.5, "a", True)),
+            *(("seed", value) for value in (-1, 1.5, "a")),
+            *(("false_hits", value) for value in ("a", NAN)),
+            ("groups", [None] * 12),
+        ]
+    },
+    **{f"neighbours k {k!r}": lambda k=k: find_neighbours(VECTORS, k) for k in (0, 1.5, "a", None, True, NAN, 2**70)},
+    **{f"ratios {ratios!r}": lambda ratios=ratios: ps.windows(CLOUDS, ratios=ratios) for ratios in (None, "ab", 2)},
+    "loss limit": lambda: ps.windows(CLOUDS, loss_limit="a"),
+    "neighbours among": lambda: find_neighbours(VECTORS, 2, among=VECTORS[:, :2]),
+    "neighbours seed": lambda: find_neighbours(VECTORS, 2, seed=-1),
+    **{f"workers {n!r}": lambda n=n: ps.make_engine("processes", workers=n) for n in (0, "2", 1.5, True, NAN)},
+    **{f"gpus {n!r}": lambda n=n: ps.make_engine("ray", gpus=n) for n in (-1, "x", NAN)},
+    **{f"metric {name!r}": lambda name=name: ps.measure_with(None, name, "nowhere") for name in ("nonsense", None, 3)},
+    "layer": lambda: ps.measure_with(None, "corpus", "nowhere", layer="a"),
+    "engine": lambda: ps.measure_with(3, "corpus", "nowhere"),
+    "texts to encode": lambda: ps.encode_with("local", ps.as_encoder("builtin:wordllama"), ["a", "b"], "nowhere"),
+    "encoder": lambda: ps.encode_with("local", None, ps.read_texts(["a", "b"]), "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_wrong_argument_is_refused_in_one_line(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PoolscopeError) as refused:
+        CALLS[name]()
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
