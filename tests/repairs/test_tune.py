@@ -332,3 +332,11 @@ def test_the_real_model_end_to_end(tmp_path):
     vectors = Repair.load(tmp_path / "repair.safetensors").apply("builtin:minilm").encode(texts[:3])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert vectors.shape == (3, 384)
+
+
+def test_too_few_queries_that_changed_are_not_said_to_be_nothing_to_repair():
+    scores = np.linspace(0.1, 0.9, 20)[:, None]
+    before, after = (Evaluation("t", "nDCG@10", "queries", scores + 0.1 * (np.arange(20) < k)[:, None]) for k in (0, 1))
+    trial = compared("τ 0.9", before, after)
+    verdict = decide([trial], trial, trial.difference, chosen_on=before, reported_on=before)
+    assert verdict.sentence.startswith("No repair is shown to help: the chosen candidate, 'τ 0.9', changes")

@@ -175,7 +175,7 @@ def _print(result: WindowsResult, screen: Console) -> None:
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):
         words = "" if window.text is None else f": {window.text!r}"
-        place = f"tokens {window.start} to {window.stop - 1} of {window.id}"
+        place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
         screen.print(f"  hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}", style="dim")
 
 

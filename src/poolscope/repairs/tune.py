@@ -172,7 +172,8 @@ def decide(
     if difference.proves_gain and shortage is None:
         return Verdict("repair", f"'{selected.name}' raises {where}.", evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
-    sentence = f"{_answer(reported_on)}: the chosen candidate, '{selected.name}', changes {where}: {outcome}."
+    head = _answer(reported_on) if shortage is None or count < FEWEST_HELD_OUT else "No repair is shown to help"
+    sentence = f"{head}: the chosen candidate, '{selected.name}', changes {where}: {outcome}."
     return Verdict("ok", sentence, evidence=tuple(evidence), **numbers)
 
 

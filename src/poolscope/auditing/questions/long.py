@@ -153,7 +153,7 @@ def answer(subject: Subject) -> Answer:
         )
     )
     if profile.slope.value is None:
-        return unchecked("long", "all texts are of about one length, or too few to part by length")
+        return unchecked("long", "too few texts are of clearly different lengths (a few far longer ones do not count)")
     rises = judge(profile, thresholds).level != "ok"
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     shift = _shift(subject) if rises else None
