@@ -14,6 +14,7 @@ from poolscope.auditing.asking import Mistakes, query_encoder
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
+from poolscope.auditing.standings import standings
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of
@@ -93,6 +94,11 @@ def test_many_relevant_texts_that_no_query_finds_are_no_ok():
     assert many["hubs"].verdict.at_least("watch")
     assert "of the relevant texts" in many["hubs"].verdict.sentence
     assert "never_found" in many["hubs"].action.step
+    # The chart shows the number that the level rests on, not only those that are fine.
+    shown = [
+        each for each in standings(many.answers, many.thresholds) if each.key == "hubs" and each.place(each.value) >= 1
+    ]
+    assert [each.value for each in shown] == [many.numbers["missed_share"]]
     assert "of the relevant texts" not in lax["hubs"].verdict.sentence
     assert lax["hubs"].verdict.level == "ok"
 

@@ -25,7 +25,7 @@ from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.carriers import carriers
-from poolscope.numbers.intervals import Interval, percentile_interval, share_of
+from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def answer(subject: Subject) -> Answer:
     if subject.asked is not None:
         missed = _never_found(subject, subject.asked)
         tables["never_found"], numbers["never_found"] = missed, len(missed)
-        verdict = _with_missed(verdict, subject.asked, len(missed), limits)
+        share = share_of(len(missed), _relevant_texts(subject.asked), unit="texts")
+        numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
+        verdict = _with_missed(verdict, share, limits)
         verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
@@ -163,12 +165,11 @@ def _relevant_texts(asked: AskedTask) -> int:
     return len(np.unique(asked.task.relevant[asked.best, 1]))
 
 
-def _with_missed(verdict: Verdict, asked: AskedTask, missed: int, limits: Thresholds) -> Verdict:
+def _with_missed(verdict: Verdict, share: Estimate, limits: Thresholds) -> Verdict:
     """At least `watch` where as many relevant texts as `antihub_watch` allows are found by no query of theirs."""
-    share = share_of(missed, _relevant_texts(asked), unit="texts")
     if share.known < limits["antihub_watch"]:
         return verdict
-    sentence = f"{verdict.sentence[:-1]}; no query that asks for them finds {share.known:.0%} of the relevant texts."
+    sentence = f"{verdict.sentence[:-1]}; {share.known:.0%} of the relevant texts are found by none of their queries."
     if verdict.at_least("watch"):
         return replace(verdict, sentence=sentence)
     sure = share.interval is not None and share.interval.low >= limits["antihub_watch"]
@@ -365,6 +366,7 @@ QUESTION = Question(
     gauges=[
         Gauge("hub_largest", "texts near the first hub", "hub_watch", "hub_repair", above_floor=True, form=".1%"),
         Gauge("antihubs", "texts that are never found", "antihub_watch", above_floor=True, form=".1%"),
+        Gauge("missed_share", "relevant texts that none of their queries finds", "antihub_watch", form=".1%"),
         Gauge("near_duplicates", "texts with a near-duplicate", "duplicate_watch", form=".1%"),
         Gauge("equal_texts", "texts equal to another", repair="duplicate_repair", form=".1%"),
     ],

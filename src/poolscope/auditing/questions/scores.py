@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.query_scores import QueryScores, query_scores
@@ -89,9 +89,16 @@ def _asked(subject: Subject) -> QueryScores | None:
     )
 
 
+def _lost(asked: QueryScores) -> Estimate:
+    """The share of the relevant texts that the cut-off loses."""
+    recall = asked.recall.interval
+    turned = None if recall is None else replace(recall, low=1 - recall.high, high=1 - recall.low)
+    return Estimate(None if asked.recall.value is None else 1 - asked.recall.value, turned)
+
+
 def _query_numbers(asked: QueryScores) -> dict[str, Any]:
     names = {"relevant_score": asked.relevant, "wrong_score": asked.wrong, "query_cut_off": asked.cut_off}
-    names |= {"query_recall": asked.recall, "query_precision": asked.precision}
+    names |= {"query_recall": asked.recall, "query_precision": asked.precision, "query_lost": _lost(asked)}
     numbers: dict[str, Any] = {name: estimate.value for name, estimate in names.items()}
     numbers |= {f"{name}_interval": estimate.interval for name, estimate in names.items()}
     return {**numbers, "query_passing": asked.passing}
@@ -277,5 +284,6 @@ QUESTION = Question(
         Number("query_precision", "relevant texts among those that pass it"),
     ],
     judged_on="cut_off",
+    gauges=[Gauge("query_lost", "relevant texts that this cut-off loses", "lost_watch", form=".1%")],
     overlay=_overlay,
 )
