@@ -56,12 +56,15 @@ def test_nothing_is_broken_but_between_words_and_the_command_stands_alone(result
     assert "[0.0315,\n" not in text  # never half on one line and half on the next
 
 
-def test_one_line_an_answer_with_interval_and_floor_where_there_is_room(result):
+def test_one_line_an_answer_with_its_interval_and_its_floor_where_there_is_room(result):
     lines = [line for line in as_text(result, width=120).splitlines() if "0.0416  " in line]
     assert len(lines) == len(result.answers) - 1
     assert all("[0.0315, 0.0517]" in line for line in lines)
     assert any("(floor 0.00843)" in line for line in lines)
-    assert any("[0.0315" not in line for line in as_text(result, width=60).splitlines() if "0.0416" in line)
+    narrow = [line for line in as_text(result, width=60).splitlines() if "0.0416  " in line]
+    assert all("[0.0315, 0.0517]" in line for line in narrow)  # words give way before numbers do
+    assert any("…" in line for line in narrow)
+    assert not all("(floor" in line for line in narrow)
     evidence = result.answers[0].verdict.evidence[0]
     assert evidence in as_text(result, details=True)
     assert evidence not in as_text(result)

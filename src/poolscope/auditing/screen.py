@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # The levels as headings, as the page writes them.
 HEADINGS = {"repair": "Repair", "watch": "Watch", "unchecked": "Unchecked", "ok": "OK"}
 _LEAST, _MOST = 40, 120  # columns: narrower breaks words, wider lines are hard to follow
-_NUMBER, _TITLE, _VALUE = 4, 18, 7  # columns of the number of a question, of its title and of what was measured
+# Columns of the number of a question, of its title, of what was measured, and of the words for that at least.
+_NUMBER, _TITLE, _VALUE, _WORDS = 4, 18, 7, 8
 
 
 def ordered(answers: Sequence[Answer]) -> list[tuple[str, list[Answer]]]:
@@ -53,7 +54,7 @@ def screen(audit: Audit, width: int, *, details: bool = False) -> Iterator[Any]:
         if is_decision(answer):
             yield from _decision(answer, width)
     if not details:
-        hint = "Intervals, floors and whole sentences: --details, or the page."
+        hint = "Floors, whole sentences and what they rest on: --details, or the page."
         yield Text(wrapped(hint, width), style="dim")
 
 
@@ -66,20 +67,16 @@ def line(answer: Answer, width: int) -> Text:
 
 
 def _measured(answer: Answer, room: int) -> str:
-    """The number and what it is, with its interval and floor where there is room; the reason where there is none."""
+    """The number, what it is and its interval, its floor where there is room; the reason where there is no number."""
     verdict, form = answer.verdict, answer.number_format or ".3g"
     if verdict.value is None:
         return short(verdict.sentence.removeprefix(NOT_APPLICABLE), room)
-    told = f"{format(verdict.value, form):>{_VALUE}}  {answer.number_name}"
-    interval, floor = verdict.interval, verdict.floor
-    further = [
-        None if interval is None else f" [{interval.low:{form}}, {interval.high:{form}}]",
-        None if floor is None else f" (floor {floor:{form}})",
-    ]
-    for part in further:
-        if part is not None and len(told) + len(part) <= room:
-            told += part
-    return short(told, room)
+    value, interval, floor = f"{format(verdict.value, form):>{_VALUE}}  ", verdict.interval, verdict.floor
+    ends = "" if interval is None else f" [{interval.low:{form}}, {interval.high:{form}}]"
+    # The interval belongs to the number: where both do not fit, the words for it give way.
+    told = value + short(answer.number_name, max(room - len(value) - len(ends), _WORDS)) + ends
+    beside = "" if floor is None else f" (floor {floor:{form}})"
+    return short(told + beside if len(told) + len(beside) <= room else told, room)
 
 
 def _details(answer: Answer, width: int) -> Text:
