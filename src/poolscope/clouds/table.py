@@ -102,7 +102,11 @@ def _cut_tokens(value: Any, place: str) -> int:
 
 def _is_writable(word: str) -> bool:
     """Whether it can be written as UTF-8: half of a surrogate pair cannot."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in word)
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _token_ids(value: Any, place: str) -> NDArray[np.int32]:
