@@ -8,6 +8,9 @@ import textwrap
 _GLUE = "\N{NO-BREAK SPACE}"  # a blank at which no line is broken, while lines are made
 # Blanks inside an interval, after "floor", and before a per cent sign.
 _WITHIN = re.compile(r"(?<=[\d.,%]) (?=[−+-]?\d[\d.,%]*\])|(?<=\(floor) |(?<=\d) (?=%)")
+_PARTS = re.compile(r" (?=Cost: |How sure\? |Also open: |Only \d+ of \d+ questions)")
+# Words of a shell, quotes kept: a command is never broken inside them.
+_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"])+""")
 
 
 def wrapped(text: str, width: int, indent: str = "", *, hanging: str = "") -> str:
@@ -27,6 +30,15 @@ def wrapped(text: str, width: int, indent: str = "", *, hanging: str = "") -> st
     return "\n".join(lines).replace(_GLUE, " ")
 
 
+def paragraphs(decision: str) -> list[str]:
+    """The sentence of a decision in its parts: the step, what it costs, how sure it is, and what else is open.
+
+    >>> paragraphs("Keep the model. Cost: nothing. How sure? Certain.")
+    ['Keep the model.', 'Cost: nothing.', 'How sure? Certain.']
+    """
+    return _PARTS.split(decision)
+
+
 def short(text: str, width: int) -> str:
     """The words of a text that fit into one line of `width`, and … where some do not.
 
@@ -39,3 +51,29 @@ def short(text: str, width: int) -> str:
     if text[width - 1] != " " and " " in kept:
         kept = kept.rsplit(" ", 1)[0]
     return kept.rstrip(" ,;:(") + "…"
+
+
+def command_lines(command: str, width: int) -> str:
+    r"""A command in lines of at most `width` columns, which a shell reads as one: broken after && and before options.
+
+    >>> print(command_lines("poolscope chunk a.jsonl --output b.jsonl && poolscope audit b.jsonl --id-column id", 30))
+    poolscope chunk a.jsonl \
+      --output b.jsonl &&
+    poolscope audit b.jsonl \
+      --id-column id
+    """
+    if len(command) <= width:
+        return command
+    lines, argument = [""], ""
+    for word in [*_WORDS.findall(command), "-"]:  # an argument is an option with its values
+        if argument and (word.startswith("-") or argument.endswith("&&")):
+            if lines[-1] and not lines[-1].endswith("&&") and len(lines[-1]) + len(argument) + 3 > width:
+                lines[-1] += " \\"
+                lines.append(f"  {argument}")
+            elif not lines[-1] or lines[-1].endswith("&&"):
+                lines.append(argument)
+            else:
+                lines[-1] += f" {argument}"
+            argument = ""
+        argument = f"{argument} {word}".lstrip()
+    return "\n".join(lines[1:])

@@ -85,6 +85,9 @@ class Result:
     """Base of every result; a subclass declares its fields, `provenance` among them where it has one."""
 
     _kinds: ClassVar[dict[str, type[Result]]] = {}
+    # Words for fields whose names say too little, and how many rows a screen shows: 0 where a figure says it better.
+    field_words: ClassVar[Mapping[str, str]] = {}
+    shown_rows: ClassVar[int] = 8
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -96,6 +99,17 @@ class Result:
         """The few numbers that stand for the whole: estimates, counts and words among the fields."""
         values = {part.name: getattr(self, part.name) for part in _shown(self)}
         return {name: value for name, value in values.items() if isinstance(value, Estimate | str | int | float)}
+
+    def seen(self) -> tuple[str, ...]:
+        """What the numbers say in plain words, for screens and notebooks; by default nothing."""
+        return ()
+
+    def told(self) -> list[tuple[str, str]]:
+        """The headline as words and numbers that a reader can take in."""
+        return [
+            (self.field_words.get(name) or name.replace("_", " "), _word(value))
+            for name, value in self.headline().items()
+        ]
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in self.headline().items())

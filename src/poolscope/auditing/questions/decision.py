@@ -110,8 +110,8 @@ def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
     """How many questions could be answered, and why the first of those `within` reach could not."""
     measured, left = _measured(answers)[0], _measured(within)[1]
     sentence = left[0].verdict.sentence
-    applies = not sentence.startswith(NOT_APPLICABLE)
-    why = f". {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
+    applies = not sentence.startswith(NOT_APPLICABLE)  # then its sentence stands with its answer
+    why = "." if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
         f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; question {left[0].number} "
         f"could not{why}"
@@ -170,7 +170,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[A
     if first.verdict.level == "watch":
         things = "one thing" if not others else f"{len(open_answers)} things"
         head = f"Keep the model, and watch {things}; first {_number(first)}"
-    rest = f" Also open: {'; '.join(_short(each) for each in others)}." if others else ""
+    rest = f" Also open: {_also(others)}." if others else ""
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
@@ -200,10 +200,13 @@ def _number(of: Answer) -> str:
     return f"question {of.number}" + ("" if of.action is None else f" ({_STEPS[of.action.kind]})")
 
 
-def _short(of: Answer) -> str:
-    """An answer that is open too, in a few words."""
-    step = "look at it" if of.action is None else _STEPS[of.action.kind]
-    return f"question {of.number}, {of.title or of.key} ({of.verdict.level}: {step})"
+def _also(answers: Sequence[Answer]) -> str:
+    """What else is open, by what to do, in a few words each."""
+    steps: dict[str, list[str]] = {}
+    for each in answers:
+        step = "look at it" if each.action is None else _STEPS[each.action.kind]
+        steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
+    return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
 
 
 def _listed(parts: Sequence[str]) -> str:
