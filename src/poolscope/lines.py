@@ -10,7 +10,7 @@ _GLUE = "\N{NO-BREAK SPACE}"  # a blank at which no line is broken, while lines 
 _WITHIN = re.compile(r"(?<=[\d.,%]) (?=[−+-]?\d[\d.,%]*\])|(?<=\(floor) |(?<=\d) (?=%)")
 _PARTS = re.compile(r" (?=Cost: |How sure\? |Also open: |Only \d+ of \d+ questions)")
 # Words of a shell, quotes kept: a command is never broken inside them.
-_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"])+""")
+_SHELL_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"])+""")
 
 
 def wrapped(text: str, width: int, indent: str = "", *, hanging: str = "") -> str:
@@ -54,7 +54,7 @@ def short(text: str, width: int) -> str:
 
 
 def command_lines(command: str, width: int) -> str:
-    r"""A command in lines of at most `width` columns, which a shell reads as one: broken after && and before options.
+    r"""A command in lines of at most `width` columns, which a shell reads as one: broken after && and between words.
 
     >>> print(command_lines("poolscope chunk a.jsonl --output b.jsonl && poolscope audit b.jsonl --id-column id", 30))
     poolscope chunk a.jsonl \
@@ -64,16 +64,21 @@ def command_lines(command: str, width: int) -> str:
     """
     if len(command) <= width:
         return command
-    lines, argument = [""], ""
-    for word in [*_WORDS.findall(command), "-"]:  # an argument is an option with its values
-        if argument and (word.startswith("-") or argument.endswith("&&")):
-            if lines[-1] and not lines[-1].endswith("&&") and len(lines[-1]) + len(argument) + 3 > width:
-                lines[-1] += " \\"
-                lines.append(f"  {argument}")
-            elif not lines[-1] or lines[-1].endswith("&&"):
-                lines.append(argument)
-            else:
-                lines[-1] += f" {argument}"
-            argument = ""
-        argument = f"{argument} {word}".lstrip()
-    return "\n".join(lines[1:])
+    units: list[str] = []
+    for word in _SHELL_WORDS.findall(command):
+        value = units and units[-1].startswith("-") and " " not in units[-1] and not word.startswith("-")
+        if value or word == "&&":
+            units[-1] += f" {word}"  # an option keeps its value
+        else:
+            units.append(word)
+    lines: list[str] = []
+    end = "" if "(" in units[0] else " \\"  # a call of Python goes on by itself
+    for unit in units:
+        if not lines or lines[-1].endswith("&&"):
+            lines.append(unit)
+        elif len(lines[-1]) + len(unit) + 3 <= width:
+            lines[-1] += f" {unit}"
+        else:
+            lines[-1] += end
+            lines.append(f"  {unit}")
+    return "\n".join(lines)

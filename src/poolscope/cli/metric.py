@@ -136,6 +136,8 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from poolscope.results import shown_columns
+
     for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))
     told = result.told()
@@ -147,7 +149,7 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
         return
     kept = min(result.shown_rows, len(rows))
     if kept:
-        names = [name for name in rows.column_names if rows[name].null_count < len(rows)]
+        names = shown_columns(rows)
         shown = Table(box=SIMPLE_HEAD, pad_edge=False)
         for name in names:
             numeric = pa.types.is_floating(rows[name].type) or pa.types.is_integer(rows[name].type)

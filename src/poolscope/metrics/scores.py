@@ -205,8 +205,8 @@ class ScoreDistribution(Result):
         if self.mean.value is None or self.cut_off.value is None:
             return ()
         return (
-            f"Two {pairs} score {self.mean.value:.2f} on average, and {self.false_hits:.2g} of such pairs score "
-            f"{self.cut_off.value:.2f} or more.",
+            f"Two {pairs} score {self.mean.value:.2f} on average, and {100 * self.false_hits:.3g} % of such pairs "
+            f"score {self.cut_off.value:.2f} or more.",
             f"The nearest other text of a text scores {self.nearest:.2f} (median).",
         )
 
