@@ -19,7 +19,7 @@ from poolscope.auditing.question import Answer
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, refuse_special, replaced_files, text_of, write_json
-from poolscope.lines import paragraphs
+from poolscope.lines import command_lines, paragraphs
 from poolscope.results import Result, cells, plain
 from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
 
@@ -214,7 +214,7 @@ def coloured(level: Level) -> str:
 def _decided(answer: Answer) -> str:
     """The decision in a notebook, with what to run."""
     command = None if answer.action is None else answer.action.command
-    run = "" if command is None else f"<pre>{html.escape(command)}</pre>"
+    run = "" if command is None else f"<pre>{html.escape(command_lines(command, 100))}</pre>"
     border = f"border-left:4px solid {LEVEL_COLOURS[answer.verdict.level]};padding-left:10px"
     step, *others = map(html.escape, map(_in_python, paragraphs(answer.verdict.sentence)))
     return f"<div style='{border}'><b>{step}</b>{''.join(f'<br>{part}' for part in others)}{run}</div>"
