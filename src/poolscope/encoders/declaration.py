@@ -31,8 +31,8 @@ _LLM2VEC = {
     "last_token": "lasttoken",
     "bos_token": "cls",
 }
-# Decoders whose own code lets tokens see later ones: its file in `auto_map` (GritLM, LLM2Vec), or the class that LLM2Vec
-# saves. Their weights are those of the type that config.json names.
+# Decoders whose own code lets tokens see later ones: its file in `auto_map` (GritLM, LLM2Vec), or the class that
+# LLM2Vec saves. Their weights are those of the type that config.json names.
 _BOTH_WAYS_CODE = re.compile(r"modeling_(gritlm|(llama|mistral|qwen2|gemma)_encoder)")
 _BOTH_WAYS_CLASS = re.compile(r"(Llama|Mistral|Qwen2|Gemma)(Bi|Encoder)Model$")
 _LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
