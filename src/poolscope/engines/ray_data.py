@@ -37,7 +37,7 @@ class RayEngine:
         ray = self._connected()
         import ray.data as ray_data
 
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         most = min(self.workers or sum(nodes) or 1, len(shards))
         cores = cores_each(nodes, most)
@@ -74,6 +74,7 @@ class RayEngine:
         require("ray.data", "ray")
         if ray.is_initialized():
             return ray
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of how Ray Data itself starts actors
         try:
             own = {} if self.address or os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **own)
