@@ -135,11 +135,27 @@ def make_engine(
 ) -> Engine:
     """The engine of a name: "local" (or None), "processes" or "ray".
 
-    `workers`: how many processes or actors (the cores, or what the cluster has); `address`: of a Ray cluster, None for
-    one on this machine; `gpus`: of every actor.
+    Parameters
+    ----------
+    name : str, optional
+        This process, several processes on this machine, or the actors of a Ray cluster.
+    workers : int, optional
+        How many processes or actors: the cores, or what the cluster has, by default.
+    address : str, optional
+        Of a Ray cluster; one is started on this machine by default.
+    gpus : float
+        GPUs of every actor.
 
+    Returns
+    -------
+    Engine
+        What `encode_with`, `measure_with` and `audit(…, engine=…)` take.
+
+    Examples
+    --------
     >>> make_engine("processes", workers=2).name
     'processes'
+
     """
     workers = None if workers is None else whole_number(workers, "workers")
     if not isinstance(gpus, Real) or not 0 <= gpus < float("inf"):
