@@ -481,6 +481,9 @@ COPY(v3, __attribute__((target("avx2,fma"))))
 COPY(v4, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2,fma"))))
 #endif
 
+/* For the caller to see that this library is the one that it was written for. */
+int64_t poolscope_lanes(void) { return LANES; }
+
 /* The highest copy that this CPU can run: 4, 3, or 0 for the default one. */
 int64_t poolscope_level(void) {
 #if defined(__x86_64__)

@@ -101,7 +101,9 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "no compiled kernel: there was no C compiler when poolscope was installed"
     try:
         library = ctypes.CDLL(os.fspath(files[0]))
-        library.poolscope_level.restype = ctypes.c_int64
+        library.poolscope_level.restype = library.poolscope_lanes.restype = ctypes.c_int64
+        if (lanes := library.poolscope_lanes()) != LANES:
+            raise OSError(f"groups of {lanes} texts instead of {LANES}")
     except (OSError, AttributeError) as error:
         return None, f"no usable compiled kernel: {files[0].name} was built for another machine or version ({error})"
     return library, ""
