@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import Vectors
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, in_order
@@ -58,6 +60,8 @@ class EncodeJob:
 
 
 def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> Encoded:
+    if store.is_there(shard) and store.is_whole(shard, texts.ids):  # of a worker that died after it, or another driver
+        return Encoded(len(texts), _tokens(store.shard(shard, store.manifest.keys[0])))
     tokens: list[int] = []
     try:
         write_shard(store, encoder, texts, shard, progress=lambda done, count: tokens.append(count))
@@ -66,6 +70,10 @@ def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> E
     except Exception as error:
         return Encoded(failed=tuple(_poisoned(encoder, texts, store.manifest.keep, error)))
     return Encoded(len(texts), sum(tokens))
+
+
+def _tokens(shard: TokenClouds | Vectors) -> int:
+    return len(shard) if shard.lengths is None else int(shard.lengths.sum())
 
 
 def _poisoned(encoder: TokenEncoder, texts: Texts, keep: str, error: Exception) -> list[tuple[str, str]]:
