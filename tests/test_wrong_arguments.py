@@ -39,8 +39,8 @@ CALLS = {
     "concatenate": lambda: ps.TokenClouds.concatenate([1, 2]),
     **{
         f"{function.__name__} of {type(value).__name__}": lambda function=function, value=value: function(value)
-        for function in (ps.confusion, ps.socm, ps.worst_pairs, ps.windows)
-        for value in (None, "x", MATRICES)
+        for function in (ps.confusion, ps.socm, ps.worst_pairs, ps.windows, ps.intervene)
+        for value in (None, "x", MATRICES, np.array(["a", "b"] * 9))
     },
     **{
         f"confusion {name} {value!r:.20}": lambda name=name, value=value: ps.confusion(CLOUDS, **{name: value})
@@ -62,6 +62,11 @@ CALLS = {
     "layer": lambda: ps.measure_with(None, "corpus", "nowhere", layer="a"),
     "engine": lambda: ps.measure_with(3, "corpus", "nowhere"),
     "texts to encode": lambda: ps.encode_with("local", ps.as_encoder("builtin:wordllama"), ["a", "b"], "nowhere"),
+    **{f"task {value!r}": lambda value=value: ps.evaluate(len, value) for value in (None, ["a", "b"], {"text": ["a"]})},
+    **{
+        f"texts {value!r}": lambda value=value: ps.read_texts(value)
+        for value in (np.array("a text"), np.array([["a"]]))
+    },
     "encoder": lambda: ps.encode_with("local", None, ps.read_texts(["a", "b"]), "nowhere"),
 }
 

@@ -357,10 +357,14 @@ def is_missing(value: object) -> bool:
 
 
 def shorten(value: object) -> str:
-    """A value as an error message can show it."""
+    """A value as an error message can show it: in one line, and not all of it.
+
+    >>> shorten(np.eye(2))
+    'array([[1., 0.], [0., 1.]])'
+    """
     try:
-        shown = repr(value)
-    except (RecursionError, ValueError):  # nested too deeply, or a whole number of thousands of digits
+        shown = re.sub(r"\s*\n\s*", " ", repr(value)).strip()
+    except Exception:  # nested too deeply, a whole number of thousands of digits, an object that does not show itself
         shown = f"a value of type {type(value).__name__}"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
