@@ -67,6 +67,25 @@ CALLS = {
         f"texts {value!r}": lambda value=value: ps.read_texts(value)
         for value in (np.array("a text"), np.array([["a"]]))
     },
+    **{
+        f"{function.__name__} {name} {value!r:.20}": lambda function=function, name=name, value=value: function(
+            VECTORS, **({"lengths": range(1, 21)} if function is ps.length_profile else {}), **{name: value}
+        )
+        for function, name in [
+            *((ps.hubs, name) for name in ("k", "most", "seed")),
+            *((ps.length_profile, name) for name in ("bins", "min_texts", "shuffles", "neighbours", "seed")),
+        ]
+        for value in ("a", -1, NAN, 10**30 if name == "bins" else [VECTORS], np.array(1.5))
+    },
+    **{
+        f"{function.__name__} {value!r:.20}": lambda function=function, value=value: function(value)
+        for function in (ps.open_clouds, ps.read_vectors, ps.CloudWriter, ps.TokenClouds)
+        for value in (None, 3, b"a", MATRICES, "a\0b")
+    },
+    "a name that no file has": lambda: CLOUDS.save("\ud800"),
+    "a function of the texts that gives a number": lambda: ps.encode(len, ["a", "b"]),
+    "budget": lambda: ps.AdaptivePooling(budget="2"),
+    "pairs": lambda: ps.length_report(len, ["a"], pairs=["a"]),
     "encoder": lambda: ps.encode_with("local", None, ps.read_texts(["a", "b"]), "nowhere"),
 }
 

@@ -338,6 +338,7 @@ def intervene(
         raise InputError("received queries without relevant, or relevant without queries; both are needed for quality.")
     for clouds in (documents,) if queries is None else (documents, queries):
         check_clouds(clouds, "intervene")
+    seed = whole_number(seed, "seed", least=0)
     k, socm_texts = whole_number(k, "k"), whole_number(socm_texts, "socm_texts", least=3)
     if len(documents) < 3:
         raise InputError(f"received {len(documents)} documents; at least 3 are needed. Give more.")
