@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -313,12 +312,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def user_cache_folder() -> Path:
-    """The folder for what poolscope can make again: XDG_CACHE_HOME, or the platform's usual place."""
-    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if chosen.is_absolute():  # the XDG rules say to ignore any other value
-        return chosen / "poolscope"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "poolscope" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "poolscope"
-    return Path.home() / ".cache" / "poolscope"
+    """The folder for what poolscope can make again: the usual place of the platform, as platformdirs knows it."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("poolscope", appauthor=False)
