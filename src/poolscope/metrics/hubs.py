@@ -24,7 +24,6 @@ Index = NDArray[np.int64]
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
-_BLOCK = 2**24  # cosines at a time
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
 _SURE = 0.995
@@ -243,18 +242,8 @@ def skewness(values: ArrayLike) -> float:
 
 
 def _counted(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
-    """How often each vector is among the k nearest of the others, or of queries, where no two are equally near."""
-    if len(unit) > APPROXIMATE_FROM:
-        return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
-    counts, queries = np.zeros(len(unit), dtype=np.int64), unit if asked is None else asked
-    step = max(1, _BLOCK // len(unit))
-    for start in range(0, len(queries), step):
-        cosines = queries[start : start + step] @ unit.T
-        if asked is None:
-            rows = np.arange(len(cosines))
-            cosines[rows, start + rows] = -np.inf
-        counts += (cosines >= np.partition(cosines, -k, axis=1)[:, -k, None]).sum(axis=0)
-    return counts
+    """How often each vector is among the k nearest of the others, or of queries."""
+    return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
 
 
 def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:

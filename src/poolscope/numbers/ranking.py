@@ -20,6 +20,8 @@ Index = NDArray[np.int64]
 
 # Scores held at a time: 2²⁴ of float32 are 64 MB.
 _BLOCK = 2**24
+# Parts of a row of scores for each of the best that are looked for.
+_PARTS = 10
 # Squared lengths of unit vectors differ from 1 by so little once they are rounded to float32.
 _UNIT = 2.5e-7
 
@@ -260,20 +262,20 @@ def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Ite
 def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
     """The k best of each row, best first; equal scores by position, so that the answer is the same everywhere.
 
-    Values alone are parted, and places read off where they reach the k-th: several times faster than parting places.
+    The k-th highest of the maxima of some parts of a row is reached by k of its scores or more, and by few others: only
+    those are sorted.
     """
     rows, width = cosines.shape
-    least = np.partition(cosines, width - k, axis=1)[:, width - k]
-    places = np.flatnonzero(cosines >= least[:, None])
+    parts = _PARTS * k
+    maxima = cosines[:, : width // parts * parts].reshape(rows, -1, parts).max(axis=1) if width > 2 * parts else cosines
+    reached = np.partition(maxima, maxima.shape[1] - k, axis=1)[:, maxima.shape[1] - k]
+    places = np.flatnonzero(cosines >= reached[:, None])
     row, top = np.divmod(places, width)
     scores = cosines.ravel()[places]
-    if len(places) > rows * k:  # ties with the k-th
-        order = np.lexsort((top, -scores, row))
-        kept = order[np.arange(len(row)) - np.searchsorted(row, row) < k]
-        top, scores = top[kept], scores[kept]
-    top, scores = top.reshape(rows, k), scores.reshape(rows, k)
-    order = np.lexsort((top, -scores), axis=1)
-    return np.take_along_axis(top, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    order = np.lexsort((-scores, row))  # it keeps the order of equals
+    first = np.searchsorted(row, np.arange(rows))
+    best = order[first[:, None] + np.arange(k)]
+    return top[best], scores[best]
 
 
 def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
