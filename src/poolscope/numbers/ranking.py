@@ -150,7 +150,7 @@ def _ranking(
     order = np.argsort(judged[:, 0], kind="stable")
     for start, cosines in blocks:
         stop = start + len(cosines)
-        top[start:stop], scores[start:stop] = _best(cosines, k)
+        top[start:stop], scores[start:stop] = best_of_rows(cosines, k)
         here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]
         for position in here:
             row = cosines[judged[position, 0] - start]
@@ -209,7 +209,7 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
         rows = np.arange(len(cosines))
         if among is None:
             cosines[rows, start + rows] = -np.inf
-        top[start : start + len(rows)], scores[start : start + len(rows)] = _best(cosines, k)
+        top[start : start + len(rows)], scores[start : start + len(rows)] = best_of_rows(cosines, k)
     return top, scores
 
 
@@ -259,7 +259,7 @@ def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Ite
         yield start, queries[start : start + step] @ documents.T
 
 
-def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
+def best_of_rows(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
     """The k best of each row, best first; equal scores by position, so that the answer is the same everywhere.
 
     The k-th highest of the maxima of some parts of a row is reached by k of its scores or more, and by few others: only
