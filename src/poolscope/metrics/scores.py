@@ -377,7 +377,7 @@ def _related(
 
 
 def _counts_below(cosines: NDArray[np.float32], low: float, high: float) -> tuple[Array, Array]:
-    """Equal steps of the scores from low to high, and how many pairs lie below each: of all texts, and without each block of them.
+    """Equal steps from low to high, and how many pairs score below each: of all texts, and without each block of them.
 
     So no scores are sorted, and leaving out a block is a subtraction. Neighbours go together, because chunks of a
     document mostly stand side by side.

@@ -303,35 +303,40 @@ def _divided(above: ArrayLike, below: ArrayLike) -> Array:
 
 def gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
     """As many Gaussian vectors of the same mean and covariance, at length 1."""
-    return next(gaussian_draws(unit, random))
+    return GaussianLike(unit).draw(random)
 
 
-def gaussian_draws(unit: NDArray[np.float32], random: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-    """Draw after draw of as many Gaussian vectors of the same mean and covariance, at length 1.
+class GaussianLike:
+    """Draws of as many Gaussian vectors of the same mean and covariance, at length 1.
 
     The covariance S of the sample has a wider spectrum than that of the population: tr S² exceeds tr Σ² by about
     (tr Σ)²/N. So S is mixed with what is the same in all directions until the trace of its square is that of Σ. A draw
     is of independent numbers times a root of that; of fewer vectors than dimensions the vectors themselves are a root.
     """
-    count, dimension = unit.shape
-    centre = unit.mean(axis=0)
-    centred = unit - centre
-    small = centred @ centred.T if count < dimension else centred.T @ centred
-    trace = float(np.trace(small, dtype=np.float64)) / count
-    squares = float(np.vdot(small, small)) / count**2
-    round_part = trace**2 / dimension
-    wanted = max(squares - trace**2 / count, round_part)
-    kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
-    deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
-    root = centred * np.float32(np.sqrt(kept / count))
-    if count >= dimension:
-        mixed = small.astype(np.float64) * (kept / count)
-        mixed.flat[:: dimension + 1] += float(deviation) ** 2
-        with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
-            root, deviation = np.linalg.cholesky(mixed).T.astype(np.float32), np.float32(0)
-    while True:
-        drawn = random.standard_normal((count, len(root)), dtype=np.float32) @ root
-        if deviation:
-            drawn += random.standard_normal(unit.shape, dtype=np.float32) * deviation
-        drawn += centre
-        yield unit_rows(drawn, "floor")
+
+    def __init__(self, unit: NDArray[np.float32]) -> None:
+        count, dimension = self.shape = unit.shape
+        self.centre = unit.mean(axis=0)
+        centred = unit - self.centre
+        small = centred @ centred.T if count < dimension else centred.T @ centred
+        trace = float(np.trace(small, dtype=np.float64)) / count
+        squares = float(np.vdot(small, small)) / count**2
+        round_part = trace**2 / dimension
+        wanted = max(squares - trace**2 / count, round_part)
+        kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
+        self.deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
+        self.root = centred * np.float32(np.sqrt(kept / count))
+        if count >= dimension:
+            mixed = small.astype(np.float64) * (kept / count)
+            mixed.flat[:: dimension + 1] += float(self.deviation) ** 2
+            with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
+                root = np.linalg.cholesky(mixed).T.astype(np.float32)
+                self.root, self.deviation = root, np.float32(0)
+
+    def draw(self, random: np.random.Generator) -> NDArray[np.float32]:
+        """One draw; equal numbers of `random` give vectors that lie alike in clouds of like shape."""
+        drawn = random.standard_normal((self.shape[0], len(self.root)), dtype=np.float32) @ self.root
+        if self.deviation:
+            drawn += random.standard_normal(self.shape, dtype=np.float32) * self.deviation
+        drawn += self.centre
+        return unit_rows(drawn, "floor")
