@@ -132,7 +132,8 @@ def is_arrow_source(name: str) -> bool:
 
 def _has_vectors(path: Path) -> bool:
     try:
-        schema = _dataset(path).schema
+        with pa.OSFile(str(path)) as file:  # a data set would bring pandas along, to look at every cloud file
+            schema = pa.ipc.open_file(file).schema
         return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError, InputError):
         return False
