@@ -226,9 +226,9 @@ def _confused_note(alike: Confusion, documents: str, *, asked: bool) -> str:
         reached = f"the cut-off of {unrelated} pairs" if alike.placed else "the highest score seen"
         kind = f"with a cosine of {alike.cut_off:.2f} or more, {reached}"
     drawn = f" ({len(alike):,} of them measured)" if len(alike) < alike.count else ""
-    which = f"{alike.count:,} pairs{documents} {kind}{drawn}"
+    which = f"{'1 pair' if alike.count == 1 else f'{alike.count:,} pairs'}{documents} {kind}{drawn}"
     if not alike.enough:
-        return f"{which}: the table worst_pairs has them."
+        return f"{which}: see the table worst_pairs."
     rate = alike.collapse_rate()
     return (
         f"{which}: hidden share {alike.share}, after what one text gives against itself is taken off (an upper bound: "

@@ -109,7 +109,18 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
         f"Equal but for letter case and blanks: {twins:,} texts in {_groups(len(counted.twins))}.",
     )
     judged, _ = _most_serious(counted, limits, equal)
+    highest = counted.largest.floor_high
+    if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
+        evidence = (*evidence, _of_the_shape(counted, highest))
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
+
+
+def _of_the_shape(counted: HubResult, highest: float) -> str:
+    """Why a text that comes back often is no finding: vectors of this shape have one, whatever the texts say."""
+    return (
+        f"That one text is found so often is no more than the mean and the spread of these vectors make by themselves "
+        f"(up to {highest:.1%}): it is the cone of question 2 rather than this text."
+    )
 
 
 def _groups(count: int) -> str:
