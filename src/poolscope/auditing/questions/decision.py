@@ -193,7 +193,7 @@ _STEPS = {
     "repair": "try a repair",
     "re-chunk": "cut the texts anew",
     "change": "try another model",
-    "undecided": "ask with more data",
+    "undecided": "look closer",
     "keep": "keep it",
 }
 

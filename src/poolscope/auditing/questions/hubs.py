@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _LEAST_TEXTS = 30
 _LEAST_QUERIES = 30
 _K = 10
+# Fewer relevant texts than this do not tell how large a share of them is missed.
+_LEAST_RELEVANT = 10
 # One group among so many, or of so many texts, is worth its name where it holds most of the copies.
 _FEW_GROUPS, _LARGE_GROUP = 4, 10
 _LOOK_AT_MISSED = Action(
@@ -80,7 +82,8 @@ def answer(subject: Subject) -> Answer:
         tables["never_found"], numbers["never_found"] = missed, len(missed)
         share = share_of(len(missed), _relevant_texts(subject.asked), unit="texts")
         numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
-        verdict = _with_missed(verdict, share, limits)
+        if _relevant_texts(subject.asked) >= _LEAST_RELEVANT:
+            verdict = _with_missed(verdict, share, limits)
         verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
@@ -232,7 +235,8 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
         if (few := carriers(sizes, sizes, rest=texts - sum(sizes), most=1)) is not None:
             names = [f"that of {subject.ids[group[0]]}" for group in groups]
             number = f"{few.without:.1%} of the texts are such"
-            sentences.append(few.sentence(names, what, number, units="group" if len(groups) == 1 else "groups"))
+            one = f"All of {what} are one group, {names[0]}: {sizes[0]:,} texts."
+            sentences.append(one if len(groups) == 1 else few.sentence(names, what, number, units="groups"))
     return sentences
 
 

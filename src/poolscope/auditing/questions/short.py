@@ -120,7 +120,8 @@ def _asked_with(subject: Subject, task: Pieces, result: LengthRetrieval) -> str:
 def _action(subject: Subject, side: str, judged: Verdict) -> Action:
     """Other chunks only where the others are found less often; otherwise nothing asks for them."""
     if judged.basis == "too few":
-        return Action("undecided", "ask for more of the other texts: too few queries do", None, "another audit")
+        step = "ask with more queries: too few of them tell whether the other texts are found less often"
+        return Action("undecided", step, None, "another audit")
     if judged.level != "repair" and judged.basis == "harmless":
         step = f"keep the chunks: that the {side} fifth takes the place of right answers is not shown"
         return Action("keep", step, subject.command("length"), "nothing is encoded again")
@@ -207,7 +208,7 @@ def _quality(result: LengthRetrieval) -> str:
     elif gap.low <= 0 <= gap.high:
         told = "no difference that can be told from chance"
     else:
-        told = "a difference beyond chance, which the texts themselves may make: short ones say less"
+        told = "a difference beyond chance, which the texts themselves may make"
     return f"Found among the first {result.k}: {', '.join(parts)}; {told}."
 
 
