@@ -105,7 +105,7 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
     )
     twins, skewness = _texts_in(counted.twins), counted.skewness
     asked = "" if counted.asked is None else f" asked for by {counted.asked:,} queries"
-    evidence = (
+    evidence: tuple[str, ...] = (
         f"{counted.texts:,} texts{asked}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
         f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {_groups(len(counted.duplicates))}.",
