@@ -79,9 +79,10 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     as they are in all other numbers.
     """
 
-    def place(each: Answer) -> tuple[int, int, bool, int]:
+    def place(each: Answer) -> tuple[int | bool, ...]:
         kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
-        return -LEVELS.index(each.verdict.level), kind, each.key != "pooling", each.number
+        before = each.key != "pooling", kind != KINDS.index("merge")
+        return -LEVELS.index(each.verdict.level), *before, kind, each.number
 
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
 
