@@ -24,7 +24,7 @@ TINY = zoo-output/tiny-bert
 ZOO = $(BIN)/poolscope research zoo all-MiniLM-L6-v2=builtin:minilm gte-small=$(MODELS)/gte-small m3e-small=$(MODELS)/m3e-small \
   wordllama=builtin:wordllama GloVe-6B-100d=$(MODELS)/glove-6b-100d/glove.6B.100d.txt tiny-BERT=$(TINY)/backbone \
   tiny-BERT-contrastive=$(TINY)/contrastive SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct \
-  gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60 --max-length 256
+  gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60 --max-length 128
 zoo: models  ## the measured models and claims of the documentation, into zoo-output and docs
 	test -d $(TINY)/contrastive || $(BIN)/python examples/train_tiny_bert.py --output $(TINY)
 	$(ZOO) --queries builtin:docstrings -o zoo-output/docstrings
@@ -138,12 +138,13 @@ $(VENV)/.test-ready: $(VENV)/.demo-ready
 	$(INSTALL) --editable '.[all,test]'
 	touch $@
 
-# With the lowest Python too: the lowest numpy has no wheel for later ones.
+# With the lowest Python too: the lowest numpy has no wheel for later ones. Without the extra `index`: faiss wants numpy 2.
 $(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt torch==2.13.0
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
-	  --editable '.[all]' hatchling hypothesis model2vec mpmath onnx pandas polars pytest pytest-xdist
+	  --editable '.[train,onnx,gguf,static,images,hub,repairs,mteb,report,transport,mcp,ray,defaults]' \
+	  hatchling hypothesis langchain-core llama-index-core model2vec mpmath onnx pandas polars pytest pytest-xdist
 	touch $@
 
 $(VENV)-dist/.ready:

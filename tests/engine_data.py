@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from poolscope.errors import ModelError, StoreError
+from poolscope.numbers.bures.pairs import available_cores
 from poolscope.texts import ReadReport, Texts
 
 WORDS = [f"w{k}" for k in range(40)]
@@ -57,3 +59,20 @@ class DyingJob:
                 Path(self.mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return shard * shard
+
+
+@dataclass(frozen=True)
+class FailingJob:
+    """A model that a worker cannot open, or (`at`) a shard that it cannot do; else what a worker may use."""
+
+    at: int | None = None
+
+    def start(self) -> Callable[[int], int]:
+        if self.at is None:
+            raise ModelError("the model is not on this machine")
+        return self._work
+
+    def _work(self, shard: int) -> int:
+        if shard == self.at:
+            raise StoreError("the disk is full")
+        return available_cores()

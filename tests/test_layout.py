@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +113,21 @@ def test_public_names_exist():
     assert set(poolscope.__all__) == set(HOMES)
     with pytest.raises(AttributeError, match="nonsense"):
         poolscope.nonsense  # noqa: B018
+
+
+PUBLIC_FUNCTIONS = sorted(name for name in poolscope.__all__ if inspect.isfunction(getattr(poolscope, name)))
+
+
+@pytest.mark.parametrize("name", PUBLIC_FUNCTIONS)
+def test_every_public_function_says_what_it_takes_and_gives_and_shows_an_example(name):
+    function = getattr(poolscope, name)
+    text = inspect.getdoc(function) or ""
+    sections = set(re.findall(r"^(\w+)\n-+$", text, flags=re.MULTILINE))
+    assert ">>>" in text
+    assert "Examples" in sections
+    assert sections & {"Returns", "Yields"}
+    described = text.partition("Parameters\n---")[2].partition("\nReturns\n---")[0]
+    assert [each for each in inspect.signature(function).parameters if each not in described] == []
 
 
 def test_missing_extra_is_named():

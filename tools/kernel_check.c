@@ -57,7 +57,7 @@ static int check(const char *name) {
     size_t energies = b.side == SMALLER ? 0 : b.side == LEFT ? rows : (size_t)right[b.groups] * LANES;
     double *ridge = take(file, energies, sizeof *ridge);
     double *norms = take(file, lefts * lanes, sizeof *norms), *squares = take(file, lefts * lanes, sizeof *squares);
-    double *scratch = aligned_alloc(LANES * sizeof(double), (size_t)head[7] * sizeof(double));
+    double *scratch = aligned_alloc(sizeof(vec), (size_t)head[7] * sizeof(double));
     b.products = products, b.left = left, b.right = right, b.pole = pole, b.weight = weight, b.eps = *eps;
     if (head[5]) b.left_corners = left_values, b.right_corners = right_values;
     if (b.side != SMALLER) b.left_scales = left_values, b.right_scales = right_values, b.ridge = ridge;

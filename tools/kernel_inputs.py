@@ -52,12 +52,10 @@ def block(random: np.random.Generator, lefts: list[int], rights: list[int], vari
         ridge = native.Ridge(1e-9, side == 1, energies, *scales)
     norms, squares = plain.norms(products, left, right, corners=corners, ridge=ridge)
     heights = max(lefts), max(rights)
-    vectors = native._scratch_vectors(
-        min(heights) if ridge is None else heights[side - 1], max(heights), whole=corners is not None
-    )
+    scratch = native.scratch_doubles(min(heights) if ridge is None else heights[side - 1], max(heights))
     poles, weights = square_root_poles()
     head = [len(whole), whole.shape[1], len(lefts), len(rights), len(poles), int(corners is not None), side]
-    parts = [np.array([*head, vectors * native.LANES]), np.array([0.0 if ridge is None else ridge.eps]), whole]
+    parts = [np.array([*head, scratch]), np.array([0.0 if ridge is None else ridge.eps]), whole]
     parts += [left, right, poles, weights, *scales, energies, norms, squares]
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 

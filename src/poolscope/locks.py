@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -45,63 +44,41 @@ def folder_lock(folder: Path, name: str = LOCK, *, wait: float = 0.0) -> Iterato
 
     `name` is that of the lock file, for locks on parts of a folder; `wait` says for how many seconds to wait for it.
     The lock is one of the system on an open file, gone when its process is gone, however it died: the `.lock`
-    file that a killed writer leaves locks nothing. (A process number in a file, the usual way, must guess
-    whether the number now means another process.)
+    file that a killed writer leaves locks nothing. The file goes with the lock; whoever waits for a file that went
+    makes it anew.
     """
+    from filelock import FileLock, Timeout
+
     path = folder / name
+    lock = FileLock(path, timeout=wait, mode=0o644, fallback_to_soft=False)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _acquire_within(path, wait)
+        try:
+            lock.acquire(poll_interval=0.2)
+        except Timeout:
+            raise StoreBusyError(
+                f"{folder}: {_holder(path)} is writing here now, and one writer at a time is allowed. "
+                f"Wait until it is done, or choose another folder."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+            warnings.warn(
+                "this file system has no locks: make sure that one process at a time writes the folder.", stacklevel=3
+            )
     try:
+        _sign(path)
         yield
     finally:
         if sys.platform != "win32":  # Windows cannot remove an open file; there the empty lock file stays
             path.unlink(missing_ok=True)
-        os.close(descriptor)
+        lock.release()
 
 
-def _acquire_within(path: Path, wait: float) -> int:
-    until = time.monotonic() + wait
-    while True:
-        try:
-            return _acquire(path)
-        except StoreBusyError:
-            if time.monotonic() >= until:
-                raise
-            time.sleep(min(0.2, wait))
-
-
-def _acquire(path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            if not _try_lock(descriptor):
-                raise StoreBusyError(
-                    f"{path.parent}: {_holder(path)} is writing here now, and one writer at a time is allowed. "
-                    f"Wait until it is done, or choose another folder."
-                )
-            if _same_file(descriptor, path):
-                _sign(descriptor)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # the last holder removed the file between our open and our lock: try the new one
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    """Whether `path` still names the open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _sign(descriptor: int) -> None:
+def _sign(path: Path) -> None:
     """Leave word of who holds the lock, for the message that others get; on a full disk, do without."""
     with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+        path.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
 
 
 def _holder(path: Path) -> str:
@@ -110,34 +87,3 @@ def _holder(path: Path) -> str:
         return f"process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, TypeError, KeyError):  # it has locked the file and not signed it yet
         return "another process"
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(descriptor: int) -> bool:
-        os.lseek(descriptor, 1 << 20, os.SEEK_SET)  # a locked byte cannot be read: lock one behind the signature
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        return True
-
-else:
-    import fcntl
-
-    def _try_lock(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
-            warnings.warn(
-                "this file system has no locks: make sure that one process at a time writes the folder.",
-                stacklevel=2,
-            )
-        return True

@@ -17,7 +17,7 @@ from poolscope.encoders.transformers import OwnCodeWarning
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation.run import PooledModel
 from poolscope.repairs import Repair
-from tiny_models import TEXTS, WORDS, declare, save_model, tiny_tokenizer, write
+from tiny_models import TEXTS, WORDS, declare, save_model, tiny_model, tiny_tokenizer, write
 
 pytest.importorskip("sentence_transformers")
 from sentence_transformers import SentenceTransformer
@@ -28,13 +28,18 @@ INSTRUCTION = "query : the document of a "
 DECLARED = {
     "Qwen3-Embedding": ("Qwen3", "lasttoken", "$A </s>", "left"),
     "e5-mistral": ("Mistral", "lasttoken", "<s> $A </s>", "left"),
-    "LLM2Vec": ("Llama", "mean", "<s> $A", "left"),
+    "LLM2Vec, as sentence-transformers have it": ("Llama", "mean", "<s> $A", "left"),
+    "EmbeddingGemma": ("Gemma3Text", "mean", "<s> $A </s>", "left"),
     "SGPT": ("GPT2", "weightedmean", "$A", "right"),
     "last, padded on the right": ("Llama", "lasttoken", "<s> $A </s>", "right"),
 }
 SIZES = {
     "Mistral": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
                 "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 24, "sliding_window": None},
+    # Tokens see later ones, in one layer those of a window.
+    "Gemma3Text": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+                   "num_key_value_heads": 1, "head_dim": 8, "max_position_embeddings": 24, "sliding_window": 8,
+                   "use_bidirectional_attention": True, "layer_types": ["sliding_attention", "full_attention"]},
     "GPT2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 24},
 }  # fmt: skip
 
@@ -76,17 +81,57 @@ def test_latent_attention_is_refused_by_its_name(tmp_path):
             as_encoder(tmp_path, trust_remote_code=trusted)
 
 
+@pytest.mark.parametrize(
+    ("mode", "pooled", "named"),
+    [
+        (None, "mean", {"auto_map": {"AutoModelForCausalLM": "modeling_gritlm7b.MistralForCausalLM"}}),
+        ("mean", "mean", {"auto_map": {"AutoModel": "modeling_mistral_encoder.MistralEncoderModel"}}),
+        ("weighted_mean", "weightedmean", {"architectures": ["MistralBiModel"]}),
+        ("eos_token", "lasttoken", {"architectures": ["MistralBiModel"]}),
+    ],
+)
+def test_tokens_see_later_ones_where_the_code_of_a_known_embedder_lets_them(mode, pooled, named, tmp_path):
+    """GritLM, and LLM2Vec with its adapter in the weights: their folders say that they are plain decoders."""
+    tokenizer = tiny_tokenizer(template="<s> $A </s>", padding_side="left")
+    save_model(tmp_path, "Mistral", tokenizer=tokenizer, **SIZES["Mistral"])
+    config = json.loads((tmp_path / "config.json").read_text())
+    write(tmp_path / "config.json", {**config, **named})
+    if mode is not None:
+        write(tmp_path / "llm2vec_config.json", {"pooling_mode": mode, "max_length": 20, "skip_instruction": True})
+    encoder = as_encoder(tmp_path, prompt=INSTRUCTION)
+    card = encoder.card
+    assert (card.pooling, card.include_prompt, card.max_length) == ((pooled,), False, 24 if mode is None else 20)
+    # By hand: every text alone, under a mask of zeros, without the tokens of the instruction.
+    model = tiny_model("Mistral", **SIZES["Mistral"])
+    before = 1 + len(INSTRUCTION.split())
+    for text, cloud in zip(TEXTS, encoder.encode(TEXTS)[-1], strict=True):
+        ids = tokenizer(INSTRUCTION + text, max_length=card.max_length, truncation=True, return_tensors="pt")[
+            "input_ids"
+        ]
+        with torch.inference_mode():
+            states = model(
+                input_ids=ids, attention_mask=torch.zeros(1, 1, ids.shape[1], ids.shape[1])
+            ).last_hidden_state
+        np.testing.assert_allclose(cloud, states[0, before:], atol=1e-5)
+
+
+def test_an_unknown_pooling_of_llm2vec_is_refused(tmp_path):
+    save_model(tmp_path, "Llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    write(tmp_path / "config.json", {**config, "architectures": ["LlamaBiModel"]})
+    write(tmp_path / "llm2vec_config.json", {"pooling_mode": "attention"})
+    with pytest.raises(ModelError, match=r"'attention'.*eos_token"):
+        as_encoder(tmp_path)
+
+
 def test_code_that_is_left_out_is_named(tmp_path):
-    """GritLM's folder says that it is a Mistral, and its code lets tokens see later ones."""
+    """Code of which nothing is known may change what the tokens see."""
     save_model(tmp_path, "Llama")
     assert as_encoder(tmp_path).card.layers == 2  # no warning, which would be an error here
     config = json.loads((tmp_path / "config.json").read_text())
-    own = {
-        "AutoModel": "modeling_gritlm7b.MistralModel",
-        "AutoModelForCausalLM": "modeling_gritlm7b.MistralForCausalLM",
-    }
+    own = {"AutoModel": "modeling_own.OwnModel", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}
     write(tmp_path / "config.json", {**config, "auto_map": own})
-    with pytest.warns(OwnCodeWarning, match=r"modeling_gritlm7b\.MistralModel.* loaded as LlamaModel"):
+    with pytest.warns(OwnCodeWarning, match=r"modeling_own\.OwnModel.* loaded as LlamaModel"):
         as_encoder(tmp_path)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from command_line import run
-from engine_data import SHARD_TEXTS, DyingJob, SquareJob, corpus, write_vectors
+from engine_data import SHARD_TEXTS, DyingJob, FailingJob, SquareJob, corpus, write_vectors
 from poolscope import length_report, open_clouds, socm, token_statistics, worst_pairs
 from poolscope.encoders import as_encoder
 from poolscope.engines import (
@@ -25,6 +25,7 @@ from poolscope.errors import InputError, ModelError, PoolscopeError
 from poolscope.metrics.base import METRICS
 from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.metrics.socm import parts, selection
+from poolscope.numbers.bures.pairs import available_cores
 from poolscope.stores.store import Store
 from poolscope.stores.writer import begin_store, describe, encode_to_store
 from result_data import same_but_for_time
@@ -177,6 +178,13 @@ def test_what_a_dead_process_had_is_done_by_another(tmp_path):
     outcomes = list(engine.run(DyingJob(str(tmp_path / "died"), at=3), range(8)))
     assert sorted(outcomes) == [(k, k * k) for k in range(8)]
     assert (tmp_path / "died").exists()
+
+
+def test_an_error_of_a_process_is_raised_as_it_is_and_cores_are_dealt_out():
+    engine = make_engine("processes", workers=2)
+    with pytest.raises(ModelError, match="not on this machine"):
+        list(engine.run(FailingJob(), [1]))
+    assert {cores for _, cores in engine.run(FailingJob(9), range(2))} == {max(1, available_cores() // 2)}
 
 
 def test_work_that_kills_every_process_is_given_up(tmp_path):

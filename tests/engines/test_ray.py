@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from engine_data import SHARD_TEXTS, corpus, write_vectors
+from engine_data import SHARD_TEXTS, FailingJob, corpus, write_vectors
 from poolscope.encoders import as_encoder
 from poolscope.engines import encode_with, measure_with
 from poolscope.engines.ray_data import RayEngine
-from poolscope.errors import ModelError
+from poolscope.errors import ModelError, StoreError
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
 from result_data import same_but_for_time
@@ -179,3 +179,11 @@ def test_a_text_that_cannot_be_encoded_is_named_and_the_rest_is_done(cluster, mo
         )
     assert f"{len(texts) - SHARD_TEXTS:,} of {len(texts):,} texts" in str(error.value)
     assert Store.open(tmp_path / "store").stored() == len(texts) - SHARD_TEXTS
+
+
+def test_an_error_of_a_worker_is_raised_as_it_is_and_cores_are_dealt_out(cluster):
+    with pytest.raises(ModelError, match="not on this machine"):
+        list(RayEngine(workers=2).run(FailingJob(), range(5)))
+    with pytest.raises(StoreError, match="disk is full"):
+        list(RayEngine(workers=2).run(FailingJob(3), range(5)))
+    assert list(RayEngine(workers=3).run(FailingJob(9), range(5))) == [(k, 1) for k in range(5)]

@@ -160,7 +160,8 @@ def test_compiled_and_numpy_routes_agree(monkeypatch):
     monkeypatch.setattr(native, "kernel", lambda: None)
     plain = by_pair(all_pairs(clouds))
     assert compiled.keys() == plain.keys()
-    assert max(abs(compiled[pair][1] - plain[pair][1]) / 4 for pair in plain) < 1e-8
+    # The kernel reduces the float32 products in float32: as exact as they are themselves, and not more.
+    assert max(abs(compiled[pair][1] - plain[pair][1]) / 4 for pair in plain) < 5e-8
 
 
 @needs_kernel
@@ -320,7 +321,7 @@ def test_bures_is_a_symmetric_distance_free_of_rotation_order_and_repetition(see
 
 
 def test_panel_groups_are_views_of_the_same_texts():
-    clouds = random_clouds(15, MIXED, 10)
+    clouds = random_clouds(15, MIXED * 2, 10)
     with ThreadPoolExecutor(1) as pool:
         panel = make_panel(np.arange(len(clouds)), reduce_texts(clouds, np.arange(len(clouds)), pool))
     part = panel.groups(1, 3)

@@ -153,3 +153,11 @@ def test_the_slow_route_is_said_once(monkeypatch):
     monkeypatch.setattr(native, "_route", lambda: missing._replace(chosen=True))
     native.warn_of_slow_route.cache_clear()
     native.warn_of_slow_route()
+
+
+@pytest.mark.skipif(not native.runnable_copies(), reason="there is no kernel here")
+def test_a_library_of_another_version_is_refused(monkeypatch):
+    monkeypatch.setattr(native, "LANES", native.LANES + 1)
+    library, problem = native._library.__wrapped__()
+    assert library is None
+    assert "another machine or version" in problem

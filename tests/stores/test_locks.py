@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from poolscope import locks
 from poolscope.errors import StoreError
 from poolscope.locks import LOCK, StoreBusyError, folder_lock
 from store_fakes import FakeEncoder, fill, never
@@ -60,16 +60,17 @@ def test_a_lock_file_that_vanishes_while_it_is_taken_is_made_again(
 ) -> None:
     """The last holder removes its file between our open and our lock: what we hold then locks nobody out."""
     attempts = []
+    flock = fcntl.flock
 
-    def slow_lock(descriptor: int) -> bool:
-        if not attempts:
-            (tmp_path / LOCK).unlink()
-        attempts.append(descriptor)
-        return try_lock(descriptor)
+    def slow_lock(descriptor: int, operation: int) -> None:
+        if operation & fcntl.LOCK_EX:
+            if not attempts:
+                (tmp_path / LOCK).unlink()
+            attempts.append(descriptor)
+        flock(descriptor, operation)
 
-    try_lock = locks._try_lock
-    monkeypatch.setattr(locks, "_try_lock", slow_lock)
-    with folder_lock(tmp_path):
+    monkeypatch.setattr(fcntl, "flock", slow_lock)
+    with folder_lock(tmp_path, wait=1.0):
         assert len(attempts) == 2
         assert (tmp_path / LOCK).exists()
 
@@ -78,6 +79,6 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path: Path, monk
     def no_flock(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOSYS, "not implemented")
 
-    monkeypatch.setattr(locks.fcntl, "flock", no_flock)
+    monkeypatch.setattr(fcntl, "flock", no_flock)
     with pytest.warns(UserWarning, match="this file system has no locks"), folder_lock(tmp_path):
         pass

@@ -175,5 +175,6 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert "one vector a text (moments)" in run(*command, "--shard", "2/2")
     assert "20 texts" in run("profile", folder)
     assert "texts: 20" in run("corpus", folder)
+    assert "texts: 20" in run("cone", folder)  # vectors are of all texts, though no tokens are kept
     with pytest.raises(InputError, match="--shard: received '3/2'"):
         run(*command, "--shard", "3/2")

@@ -86,7 +86,26 @@ class NormLayout(Result):
 
 
 def norm_layout(model: Any, **options: Any) -> NormLayout:
-    """The norms of a transformer; `model` and `options` as `as_encoder` takes them."""
+    """Where a transformer normalises: before its branches, after the residual sum, or both.
+
+    Parameters
+    ----------
+    model
+        Whatever `as_encoder` takes, and runs on torch.
+    **options
+        Those of `as_encoder`.
+
+    Returns
+    -------
+    NormLayout
+        The norms of every layer, and the name of their order ("post-norm", "pre-norm", …).
+
+    Examples
+    --------
+    >>> norm_layout("builtin:minilm").layout
+    'post-norm'
+
+    """
     encoder = as_encoder(model, **options)
     network = attention_of(encoder)[0]
     seen = _trace(encoder, network)

@@ -34,7 +34,30 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0
     """Write a figure, atomically: `.html` is one page that works without a network, the others are pictures.
 
     Pictures are drawn by kaleido in a Chrome or Chromium on this machine: the one that BROWSER_PATH names, or the first
-    that is found. `scale` multiplies the pixels of a PNG.
+    that is found.
+
+    Parameters
+    ----------
+    figure
+        What `result.figure()` gives.
+    path : path
+        Where to; the ending says what is written: `.html`, `.png`, `.svg` or `.pdf`.
+    scale : float
+        Multiplies the pixels of a PNG.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from poolscope import hubs
+    >>> path = os.path.join(tempfile.mkdtemp(), "hubs.html")
+    >>> save_figure(hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1).figure(), path)
+    >>> os.path.exists(path)
+    True
+
     """
     check_figure_path(path)
     ending = Path(path).suffix.lower()

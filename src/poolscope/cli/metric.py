@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from poolscope.engines import Engine
     from poolscope.results import Result
+    from poolscope.stores.store import Store
 
 SHOWN = 20  # rows of the table on the screen
 
@@ -62,7 +63,7 @@ def _in_parts(
 ) -> Result | None:
     """The metric of a store, shard by shard, whatever its size; None where it is no store, or parts do not merge."""
     from poolscope.cli.inputs import counting_progress, refuse_with_clouds
-    from poolscope.stores.store import Store, is_store
+    from poolscope.stores.store import is_store
 
     if metric.part is None or not is_store(model):
         if engine is not None:
@@ -74,10 +75,18 @@ def _in_parts(
     from poolscope.engines import measure_with
 
     refuse_with_clouds(model, texts, useless, {})
-    store = Store.open(model)
-    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    store = _opened(model, screen)
     with counting_progress("measuring", len(store), "texts") as progress:
         return measure_with(engine, metric, model, progress=progress)
+
+
+def _opened(folder: str, screen: Console) -> Store:
+    """A store, named on the screen."""
+    from poolscope.stores.store import Store
+
+    store = Store.open(folder)
+    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    return store
 
 
 def _inputs(
@@ -91,12 +100,16 @@ def _inputs(
     screen: Console,
 ) -> tuple[Any, ...]:
     """What the metric needs, made of what the user named."""
-    from poolscope.cli.inputs import load_clouds, read_corpus
+    from poolscope.cli.inputs import load_clouds, read_corpus, refuse_with_clouds
     from poolscope.connectors import is_index
     from poolscope.encoders.pooling import pooling_of
+    from poolscope.stores.store import Store, is_store
 
     if metric.needs == "vectors" and is_index(model):
         return (_held(model, texts, reading, options, screen).vectors,)
+    if metric.needs == "vectors" and is_store(model) and Store.open(model).manifest.keep != "tokens":
+        refuse_with_clouds(model, texts, {**reading, **options}, {})  # all texts, not a draw
+        return (_opened(model, screen).vectors().vectors,)
     if metric.needs in ("clouds", "vectors"):
         clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
         return (clouds,) if metric.needs == "clouds" else (pooling_of(clouds).pool(clouds),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -22,6 +23,18 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+# The poolings of llm2vec_config.json; its end token is the last one.
+_LLM2VEC = {
+    "mean": "mean",
+    "weighted_mean": "weightedmean",
+    "eos_token": "lasttoken",
+    "last_token": "lasttoken",
+    "bos_token": "cls",
+}
+# Decoders whose own code lets tokens see later ones: its file in `auto_map` (GritLM, LLM2Vec), or the class that
+# LLM2Vec saves. Their weights are those of the type that config.json names.
+_BOTH_WAYS_CODE = re.compile(r"modeling_(gritlm|(llama|mistral|qwen2|gemma)_encoder)")
+_BOTH_WAYS_CLASS = re.compile(r"(Llama|Mistral|Qwen2|Gemma)(Bi|Encoder)Model$")
 _LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
@@ -34,7 +47,7 @@ class Declaration:
     `first` is the class of the first module ("" without a modules.json) and `subfolder` the folder with its
     weights; the three `*_args` are what the folder asks to be passed on when it is loaded. `further_parameters` counts
     the weights of the other modules (Dense), None where they cannot be counted; `chat` is the chat template that wraps
-    each text.
+    each text; `both_ways`: does a decoder let its tokens see later ones?
     """
 
     first: str = ""
@@ -51,6 +64,7 @@ class Declaration:
     config_args: Mapping[str, Any] = field(default_factory=dict)
     further_parameters: int | None = 0
     chat: ChatTemplate | None = None
+    both_ways: bool = False
 
 
 def read_json(path: Path) -> Any:
@@ -82,6 +96,9 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
     settings = _transformer_settings(_inside(folder, subfolder))
     chat = declared_template(settings.get("modality_config"), settings.get("processing_kwargs"), name=name)
     prompts = read_settings(folder / "config_sentence_transformers.json")
+    both_ways = sees_both_ways(read_settings(_inside(folder, subfolder) / "config.json"))
+    if both_ways and not modules:
+        return _of_llm2vec(read_settings(folder / "llm2vec_config.json"), name=name)
     return Declaration(
         first=classes[0] if classes else "",
         subfolder=subfolder,
@@ -99,6 +116,35 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         config_args=_arguments(settings, "config_args", "config_kwargs"),
         further_parameters=_count_weights([_inside(folder, str(module["path"])) for module in modules[1:]]),
         chat=chat,
+        both_ways=both_ways,
+    )
+
+
+def sees_both_ways(config: Mapping[str, Any]) -> bool:
+    """Does a configuration name code or a class by which the tokens of a decoder see later ones (GritLM, LLM2Vec)?
+
+    >>> sees_both_ways({"architectures": ["LlamaBiModel"]}), sees_both_ways({"architectures": ["LlamaModel"]})
+    (True, False)
+    """
+    code, classes = config.get("auto_map"), config.get("architectures")
+    own = [str(place) for place in code.values()] if isinstance(code, dict) else []
+    named = [str(kind) for kind in classes] if isinstance(classes, list) else []
+    return any(map(_BOTH_WAYS_CODE.match, own)) or any(map(_BOTH_WAYS_CLASS.match, named))
+
+
+def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
+    """What LLM2Vec keeps beside its model. GritLM keeps nothing: it takes the mean of what follows the instruction."""
+    mode = settings.get("pooling_mode", "mean")
+    if mode not in _LLM2VEC:
+        raise ModelError(
+            f"{name}: llm2vec_config.json names the pooling {str(mode)[:60]!r}; allowed: {', '.join(_LLM2VEC)}. Repair "
+            f"the file."
+        )
+    return Declaration(
+        pooling=(_LLM2VEC[mode],),
+        include_prompt=not settings.get("skip_instruction", True),
+        max_length=_whole(settings, "max_length"),
+        both_ways=True,
     )
 
 

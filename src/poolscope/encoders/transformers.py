@@ -64,7 +64,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     with _quiet_and_explained(name, place):
         model, tokenizer = _load(place, declared, options, device=devices[0])
     _check_reads_texts(model, name=name)
-    if not options.trust_remote_code:
+    if not options.trust_remote_code and not declared.both_ways:
         _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
         _add_lower_case(tokenizer)
@@ -295,8 +295,7 @@ def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -
         warnings.warn(
             f"{name}: its config.json names code of its own ({own[:120]}), which is not run; it is loaded as "
             f"{type(model).__name__} of transformers, whose vectors are others where that code changes attention or "
-            f"pooling (GritLM's lets tokens see later ones). Pass --trust-remote-code (trust_remote_code=True) if you "
-            f"have read it.",
+            f"pooling. Pass --trust-remote-code (trust_remote_code=True) if you have read it.",
             OwnCodeWarning,
             stacklevel=3,
         )
@@ -379,6 +378,8 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     torch, library = require("torch", "torch"), require("transformers", "torch")
     common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
     config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
+    if declared.both_ways and not options.trust_remote_code:
+        config.is_causal = False
     half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
     dtype = options.dtype or ("float32" if device.type == "cpu" else half)
     loader = library.AutoModel

@@ -11,11 +11,13 @@ from numbers import Real
 from typing import Any, Protocol
 
 from poolscope.errors import InputError, PoolscopeError, whole_number
-from poolscope.numbers.bures.pairs import available_cores
+from poolscope.numbers.bures.pairs import available_cores, limit_cores
 
 ENGINES = ("local", "processes", "ray")
 # Times that workers may die one after the other without a shard being done: then it is the work that kills them.
 _DEATHS = 3
+# Shards for every process, from the oldest that is not done on: outcomes that come early are held, and no more of them.
+_AHEAD = 8
 
 
 class Job(Protocol):
@@ -77,29 +79,33 @@ class ProcessEngine:
     def _round(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
         context = multiprocessing.get_context("spawn")  # a fork would copy threads of BLAS and torch in a bad moment
         count = min(self.workers, len(shards))
-        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(job,)) as pool:
-            waiting, numbers = dict[Future[Any], int](), iter(shards)
+        begin = job, max(1, available_cores() // count)
+        with ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=begin) as pool:
+            waiting, given = dict[Future[Any], int](), 0  # positions in `shards`, the oldest first
             while True:
-                for shard in numbers:
-                    waiting[pool.submit(_do, shard)] = shard
-                    if len(waiting) >= 2 * count:
-                        break
+                oldest = next(iter(waiting.values()), given)
+                while given < min(len(shards), oldest + _AHEAD * count) and len(waiting) < 2 * count:
+                    waiting[pool.submit(_do, shards[given])] = given
+                    given += 1
                 if not waiting:
                     return
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    shard = waiting.pop(future)
-                    yield shard, future.result()
+                    yield shards[waiting.pop(future)], future.result()
 
 
-_WORK: dict[str, Callable[[int], Any]] = {}
+_JOB: dict[str, Any] = {}  # of a process that was started for one
 
 
-def _begin(job: Job) -> None:
-    _WORK["work"] = job.start()
+def _begin(job: Job, cores: int) -> None:
+    limit_cores(cores)
+    _JOB["job"] = job
 
 
 def _do(shard: int) -> Any:
-    return _WORK["work"](shard)
+    """What the job makes of a shard; it is started here, where an error reaches the process that asks."""
+    if "work" not in _JOB:
+        _JOB["work"] = _JOB["job"].start()
+    return _JOB["work"](shard)
 
 
 def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iterator[Any]:
@@ -135,11 +141,27 @@ def make_engine(
 ) -> Engine:
     """The engine of a name: "local" (or None), "processes" or "ray".
 
-    `workers`: how many processes or actors (the cores, or what the cluster has); `address`: of a Ray cluster, None for
-    one on this machine; `gpus`: of every actor.
+    Parameters
+    ----------
+    name : str, optional
+        This process, several processes on this machine, or the actors of a Ray cluster.
+    workers : int, optional
+        How many processes or actors: the cores, or what the cluster has, by default.
+    address : str, optional
+        Of a Ray cluster; one is started on this machine by default.
+    gpus : float
+        GPUs of every actor.
 
+    Returns
+    -------
+    Engine
+        What `encode_with`, `measure_with` and `audit(…, engine=…)` take.
+
+    Examples
+    --------
     >>> make_engine("processes", workers=2).name
     'processes'
+
     """
     workers = None if workers is None else whole_number(workers, "workers")
     if not isinstance(gpus, Real) or not 0 <= gpus < float("inf"):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from poolscope.clouds import TokenClouds
+from poolscope.clouds.vectors import Vectors
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, in_order
@@ -58,6 +60,8 @@ class EncodeJob:
 
 
 def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> Encoded:
+    if store.is_there(shard) and store.is_whole(shard, texts.ids):  # of a worker that died after it, or another driver
+        return Encoded(len(texts), _tokens(store.shard(shard, store.manifest.keys[0])))
     tokens: list[int] = []
     try:
         write_shard(store, encoder, texts, shard, progress=lambda done, count: tokens.append(count))
@@ -66,6 +70,10 @@ def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> E
     except Exception as error:
         return Encoded(failed=tuple(_poisoned(encoder, texts, store.manifest.keep, error)))
     return Encoded(len(texts), sum(tokens))
+
+
+def _tokens(shard: TokenClouds | Vectors) -> int:
+    return len(shard) if shard.lengths is None else int(shard.lengths.sum())
 
 
 def _poisoned(encoder: TokenEncoder, texts: Texts, keep: str, error: Exception) -> list[tuple[str, str]]:
@@ -103,6 +111,46 @@ def encode_with(
 
     A text on which the encoder raises is named by its id when everything else is stored. The same call goes on where an
     earlier one stopped, on this engine or another.
+
+    Parameters
+    ----------
+    engine : Engine, str or None
+        Where the shards are encoded: what `make_engine` gives, or its name.
+    encoder : TokenEncoder
+        The model, from `as_encoder`. Workers in other processes rebuild it from its name and options.
+    texts : Texts
+        What `read_texts` gives.
+    folder : path
+        The store, begun anew or gone on with.
+    options : EncoderOptions, optional
+        What the workers rebuild the encoder with; those of `encoder` itself by default.
+    layers : list of int, optional
+        The layers to keep; the one that the model pools by default.
+    shard_texts : int, optional
+        How many texts one shard holds.
+    keep : str
+        "tokens", "moments" or "vectors" of every text.
+    keep_tokens : int
+        Where `keep` is not "tokens": of how many texts, drawn by their ids, the tokens are kept too.
+    overwrite : bool
+        Replace a store of other texts or another model in one step.
+    progress : Progress, optional
+        Is told how many texts are done.
+
+    Returns
+    -------
+    Store
+        The finished store, byte for byte that of one process.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from poolscope import as_encoder, read_texts
+    >>> texts = read_texts(["one text", "another text"])
+    >>> folder = tempfile.mkdtemp()
+    >>> len(encode_with("local", as_encoder("builtin:wordllama"), texts, folder).clouds())
+    2
+
     """
     choices: dict[str, Any] = {"options": options, "layers": layers, "shard_texts": shard_texts}
     choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite}

@@ -115,11 +115,27 @@ def project_pair(
 
     Without centring the origin stays the origin, so that angles between means are seen as angles. Axes point to where
     the means are: neither coordinate of their sum is negative. One token is a cloud too; a zero mean is an error.
-    `texts` and `origin` (a provenance) are kept with the numbers.
 
+    Parameters
+    ----------
+    X, Y : matrix
+        The tokens of the two texts, one row a token.
+    texts : pair of str, optional
+        The two texts, kept with the numbers.
+    origin : mapping, optional
+        A provenance, kept with the numbers.
+
+    Returns
+    -------
+    PairProjection
+        Both clouds on two axes, their means, their distances, and the share of the square that the axes keep.
+
+    Examples
+    --------
     >>> pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]])
     >>> pair.left.mean.round(6).tolist(), round(pair.distances.socm, 6), round(pair.kept, 6)
     ([0.0, 1.0], 0.25, 1.0)
+
     """
     distances = socm_pair(X, Y)
     clouds = [_unit_mean(X), _unit_mean(Y)]

@@ -3,19 +3,24 @@
  * Input is a block of C = A Bᵀ. A holds the rows of the left texts one text after the other. B holds the right
  * texts in groups of LANES, interleaved: row (t, lane) of a group is row t of its lane-th text, zero where that text
  * has no row t. So C[r][t][lane] arrives from the matrix product with the lanes side by side, and every step below
- * treats LANES pairs with one vector instruction, with no shuffle and no branch.
+ * treats many pairs with one vector instruction, with no shuffle and no branch.
  *
- * For one left text (m rows) against one group (n rows, padded):
- *   1. gram:        G = C Cᵀ, on the smaller of the two sides, in double precision;
+ * For one left text (m rows) against one group (n rows, padded), where the two are of similar length:
+ *   1. bidiagonal:  Householder reduction of C to two diagonals B, in single precision, all LANES at once. Orthogonal
+ *                   steps keep the singular values as exact as the product itself, so float is enough here;
+ *   2. root_trace:  ‖C‖_* = tr √(B Bᵀ), B Bᵀ being tridiagonal, by the rational function √x ≈ Σ_k w_k x/(x + p_k), whose
+ *                   value on a tridiagonal matrix is a short recurrence: no eigenvalues, no iteration.
+ * Where one is much longer than the other, the smaller side is worth squaring, in double precision, LANES/2 at a time:
+ *   1. gram:        G = C Cᵀ, on the smaller of the two sides;
  *   2. tridiagonal: Householder reduction of G, keeping only the diagonal d and the squared off-diagonal e2;
- *   3. root_trace:  ‖C‖_* = tr √G by the rational function √x ≈ Σ_k w_k x/(x + p_k), whose value on a tridiagonal
- *                   matrix is a short recurrence: no eigenvalues, no iteration, no convergence test.
+ *   3. root_trace:  tr √G, as above.
  * Padding rows are zero and add zero eigenvalues, which add nothing. All singular values of C must be at most 1
  * (the caller scales the factors); poles and weights are made for that range.
  *
  * Two variants. Where all texts share one large direction, the caller removes it from the factors, and gives it as a
  * `corner`: a large number that belongs to C[0][0]. It is split off before the Gram matrix could drown the rest in its
- * square. And with a `ridge`, the trace is that of the published code, which adds eps before each square root.
+ * square. And with a `ridge`, the trace is that of the published code, which adds eps before each square root. Both go
+ * by the Gram matrix.
  *
  * Plain C99 with GCC/Clang vector types, so it compiles for any CPU. For x86-64 there are three copies: for every CPU,
  * for AVX2 (v3) and for AVX-512 (v4); poolscope_level() tells which the CPU at hand can run, and the caller chooses.
@@ -27,11 +32,13 @@
 
 /* Columns are converted to double precision CHUNK at a time, so that the rows of a chunk stay in the cache. A tile of
  * 4 x 3 sums, with 3 + 1 factors, fills the 16 vector registers of AVX2. */
-enum { LANES = 4, CHUNK = 64, TILE_ROWS = 4, TILE_COLUMNS = 3, POLE_UNROLL = 4, SPLITS = 8 };
+enum { LANES = 8, HALF = LANES / 2, CHUNK = 64, TILE_ROWS = 4, TILE_COLUMNS = 3, POLE_UNROLL = 8, SPLITS = 8 };
 enum side { SMALLER, LEFT, RIGHT };
 
-typedef double vec __attribute__((vector_size(LANES * sizeof(double))));
-typedef int64_t mask __attribute__((vector_size(LANES * sizeof(int64_t))));
+typedef double vec __attribute__((vector_size(HALF * sizeof(double))));
+typedef int64_t mask __attribute__((vector_size(HALF * sizeof(int64_t))));
+typedef float wide __attribute__((vector_size(LANES * sizeof(float)), may_alias)); /* the scratch holds both kinds */
+typedef int32_t wide_mask __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -55,9 +62,9 @@ struct block {
 };
 
 INLINE vec load(const float *address) {
-    vec wide = {0};
-    for (int lane = 0; lane < LANES; lane++) wide[lane] = address[lane];
-    return wide;
+    vec doubles = {0};
+    for (int lane = 0; lane < HALF; lane++) doubles[lane] = address[lane];
+    return doubles;
 }
 
 INLINE vec load_double(const double *address) {
@@ -69,7 +76,7 @@ INLINE vec load_double(const double *address) {
 INLINE vec keep_where(mask condition, vec value) { return (vec)(condition & (mask)value); }
 
 INLINE vec square_root(vec x) {
-    for (int lane = 0; lane < LANES; lane++) x[lane] = sqrt(x[lane]);
+    for (int lane = 0; lane < HALF; lane++) x[lane] = sqrt(x[lane]);
     return x;
 }
 
@@ -209,6 +216,92 @@ INLINE vec root_trace(const vec *d, const vec *e2, size_t m, const double *pole,
     return (vec)((mask)total | ~sound);
 }
 
+/* Make w (n entries) the mirror that turns it into (returned, 0 …): H = 1 − w wᵀ·inverse. A zero vector needs none. */
+INLINE wide mirror(wide *w, size_t n, wide *inverse) {
+    wide even = {0}, odd = {0}, left;
+    for (size_t k = 0; k + 1 < n; k += 2) {
+        even += w[k] * w[k];
+        odd += w[k + 1] * w[k + 1];
+    }
+    if (n % 2) even += w[n - 1] * w[n - 1];
+    wide norm2 = even + odd;
+    const wide_mask bit = (wide_mask){0} + INT32_MIN;
+    for (int lane = 0; lane < LANES; lane++) left[lane] = sqrtf(norm2[lane]);
+    left = (wide)((wide_mask)left | (~(wide_mask)w[0] & bit)); /* of the other sign, so that nothing cancels */
+    wide h = norm2 - w[0] * left;
+    *inverse = (wide)((wide_mask)(1.0f / h) & (h > 1e-30f));
+    w[0] -= left;
+    return left;
+}
+
+/* Householder reduction of C (m <= n, `step` vectors a row, destroyed) to the diagonal `alpha` and, right of it, `beta`.
+ * The rank-2 update of one step, C −= w yᵀ + x vᵀ, waits for the next and is applied in the pass that finds y = Cᵀw of
+ * the new mirror w; a second pass, from the last rows back, so that it meets what is still in the cache, finds x = C v.
+ * Four rows go together. `scratch`: 3m + 3n. */
+INLINE void bidiagonal(wide *c, size_t step, size_t m, size_t n, wide *alpha, wide *beta, wide *scratch) {
+    wide *w = scratch, *next = w + m, *x = next + m, *y = x + m, *v = y + n, *sums = v + n;
+    memset(scratch, 0, (3 * m + 3 * n) * sizeof *scratch);
+    for (size_t k = 0; k < m; k++) {
+        wide inverse, across, yk = y[k], vk = v[k], dot = {0};
+        for (size_t i = k; i < m; i++) next[i] = c[i * step + k] - w[i] * yk - x[i] * vk;
+        alpha[k] = mirror(next + k, m - k, &inverse);
+        for (size_t j = k + 1; j < n; j++) sums[j] = (wide){0};
+        size_t i = k;
+        for (; i + 4 <= m; i += 4) {
+            wide *c0 = c + i * step, *c1 = c0 + step, *c2 = c1 + step, *c3 = c2 + step;
+            wide w0 = w[i], w1 = w[i + 1], w2 = w[i + 2], w3 = w[i + 3], x0 = x[i], x1 = x[i + 1], x2 = x[i + 2];
+            wide x3 = x[i + 3], next0 = next[i], next1 = next[i + 1], next2 = next[i + 2], next3 = next[i + 3];
+            for (size_t j = k + 1; j < n; j++) {
+                wide yj = y[j], vj = v[j], a0 = c0[j] - w0 * yj, a1 = c1[j] - w1 * yj, a2 = c2[j] - w2 * yj;
+                wide a3 = c3[j] - w3 * yj, sum = sums[j];
+                c0[j] = a0 -= x0 * vj;
+                sum += a0 * next0;
+                c1[j] = a1 -= x1 * vj;
+                sum += a1 * next1;
+                c2[j] = a2 -= x2 * vj;
+                sum += a2 * next2;
+                c3[j] = a3 -= x3 * vj;
+                sums[j] = sum + a3 * next3;
+            }
+        }
+        for (; i < m; i++)
+            for (size_t j = k + 1; j < n; j++) {
+                wide a = c[i * step + j] - w[i] * y[j];
+                c[i * step + j] = a -= x[i] * v[j];
+                sums[j] += a * next[i];
+            }
+        if (k + 1 == n) {
+            beta[k] = (wide){0};
+            return;
+        }
+        for (size_t j = k + 1; j < n; j++) {
+            y[j] = sums[j] * inverse;
+            v[j] = c[k * step + j] - next[k] * y[j];
+        }
+        beta[k] = mirror(v + k + 1, n - k - 1, &across);
+        for (size_t j = k + 1; j < n; j++) dot += y[j] * v[j];
+        for (i = m; i >= k + 5; i -= 4) {
+            wide *c0 = c + (i - 4) * step, *c1 = c0 + step, *c2 = c1 + step, *c3 = c2 + step;
+            wide even[4] = {{0}}, odd[4] = {{0}};
+            size_t j = k + 1;
+            for (; j + 1 < n; j += 2) {
+                wide vj = v[j], vn = v[j + 1];
+                even[0] += c0[j] * vj, even[1] += c1[j] * vj, even[2] += c2[j] * vj, even[3] += c3[j] * vj;
+                odd[0] += c0[j + 1] * vn, odd[1] += c1[j + 1] * vn, odd[2] += c2[j + 1] * vn, odd[3] += c3[j + 1] * vn;
+            }
+            for (; j < n; j++) even[0] += c0[j] * v[j], even[1] += c1[j] * v[j], even[2] += c2[j] * v[j], even[3] += c3[j] * v[j];
+            for (size_t p = 0; p < 4; p++) x[i - 4 + p] = (even[p] + odd[p] - next[i - 4 + p] * dot) * across;
+        }
+        for (; i > k + 1; i--) {
+            wide sum = {0};
+            for (size_t j = k + 1; j < n; j++) sum += c[(i - 1) * step + j] * v[j];
+            x[i - 1] = (sum - next[i - 1] * dot) * across;
+        }
+        wide *swap = w;
+        w = next, next = swap;
+    }
+}
+
 /* Reflect the columns of C (m x n, `step` vectors a row, `across` between columns) so that row 0 becomes (±‖row‖, 0 …).
  * Returns the squared norm of what stood beside C[0][0]. With `step` and `across` exchanged, the same for column 0. */
 INLINE vec clear_row(vec *c, size_t step, size_t across, size_t m, size_t n, vec *w) {
@@ -270,22 +363,55 @@ INLINE void prefetch(const struct block *b, int64_t i, int64_t group) {
         for (size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte);
 }
 
-/* One left text with one group: `norm` and `square`. m and n are the sides of C after the choice of the side of G. */
-INLINE void one_with_group(const struct block *b, int64_t i, int64_t group, vec *norm, vec *square) {
+/* C, turned so that m <= n, and where it lies: entry (j, t) of a lane at c[j * row_step + t * column_step + lane]. */
+struct cross {
+    const float *c;
+    size_t m, n, row_step, column_step;
+};
+
+/* The cross product of one left text with one group, or its transpose: C Cᵀ and Cᵀ C have the same nonzero spectrum. */
+INLINE struct cross cross_product(const struct block *b, int64_t i, int64_t group) {
     size_t m = (size_t)(b->left[i + 1] - b->left[i]), n = (size_t)(b->right[group + 1] - b->right[group]);
     const float *c = b->products + b->left[i] * b->stride + b->right[group] * LANES;
-    size_t row_step = (size_t)b->stride, column_step = LANES;
-    if (b->side == RIGHT || (b->side == SMALLER && n < m)) { /* C Cᵀ and Cᵀ C have the same nonzero spectrum */
-        size_t swap = m;
-        m = n, n = swap, row_step = LANES, column_step = (size_t)b->stride;
+    if (b->side == RIGHT || (b->side == SMALLER && n < m)) return (struct cross){c, n, m, LANES, (size_t)b->stride};
+    return (struct cross){c, m, n, (size_t)b->stride, LANES};
+}
+
+typedef void reduction(wide *c, size_t step, size_t m, size_t n, wide *alpha, wide *beta, wide *scratch);
+
+/* Norms and squares of a group by the two diagonals, all lanes at once; `reduce` is `bidiagonal`. */
+INLINE void by_diagonals(const struct block *b, struct cross a, reduction *reduce, vec norm[2], vec square[2]) {
+    size_t m = a.m, n = a.n, step = n | 1; /* rows a power of 2 apart would fall into the same sets of the cache */
+    vec *d = (vec *)b->scratch, *e2 = d + m;
+    wide *alpha = (wide *)(e2 + m), *beta = alpha + m, *rows = beta + m;
+    /* From the last row and column, which are the largest: what follows is small beside its own rounding only. */
+    for (size_t j = 0; j < m; j++)
+        for (size_t t = 0; t < n; t++)
+            memcpy(rows + (m - 1 - j) * step + n - 1 - t, a.c + j * a.row_step + t * a.column_step, sizeof *rows);
+    reduce(rows, step, m, n, alpha, beta, rows + m * step);
+    for (int half = 0; half < 2; half++) {
+        vec before = {0};
+        square[half] = before;
+        for (size_t k = 0; k < m; k++) {
+            vec on = load((const float *)(alpha + k) + half * HALF), beside = load((const float *)(beta + k) + half * HALF);
+            on *= on, beside *= beside;
+            d[k] = on + beside;
+            e2[k] = on * before;
+            square[half] += d[k];
+            before = beside;
+        }
+        norm[half] = root_trace(d, e2, m, b->pole, b->weight, (size_t)b->poles);
     }
-    *norm = *square = (vec){0};
-    if (m == 0) return;
+}
+
+/* Norms and squares of one half of the lanes of a group, the one that begins at `lane`, by the Gram matrix. */
+INLINE void by_gram(const struct block *b, struct cross a, int64_t i, int64_t group, int lane, vec *norm, vec *square) {
+    size_t m = a.m, n = a.n;
+    const float *c = a.c + lane;
     vec *scratch = (vec *)b->scratch, *G = scratch + 6 * m, *rows = G + at(m, 0), none = {0};
     if (b->left_corners) {
-        if (n == 0) return;
-        convert(c, row_step, column_step, m, n, n, rows);
-        rows[0] += b->left_corners[i] * load_double(b->right_corners + group * LANES);
+        convert(c, a.row_step, a.column_step, m, n, n, rows);
+        rows[0] += b->left_corners[i] * load_double(b->right_corners + group * LANES + lane);
         vec first = split_corner(rows, m, n, rows + m * n);
         memset(G, 0, at(m, 0) * sizeof *G);
         for (size_t t = 1; t < n; t += CHUNK)
@@ -297,7 +423,7 @@ INLINE void one_with_group(const struct block *b, int64_t i, int64_t group, vec 
     memset(G, 0, at(m, 0) * sizeof *G);
     for (size_t t = 0; t < n; t += CHUNK) {
         size_t width = n - t < CHUNK ? n - t : CHUNK;
-        convert(c + t * column_step, row_step, column_step, m, width, CHUNK, rows);
+        convert(c + t * a.column_step, a.row_step, a.column_step, m, width, CHUNK, rows);
         add_gram(rows, CHUNK, m, width, G);
     }
     *square = diagonal_sum(G, m);
@@ -306,38 +432,57 @@ INLINE void one_with_group(const struct block *b, int64_t i, int64_t group, vec 
         return;
     }
     /* tr √(s₁²s₂² G + eps·s²·ridge + eps), s that of the side of G, divided by a unit that keeps the sum below 1. */
-    vec left = none + b->left_scales[i], right = load_double(b->right_scales + group * LANES);
+    vec left = none + b->left_scales[i], right = load_double(b->right_scales + group * LANES + lane);
     vec cross = left * left * right * right, own = b->eps * (b->side == LEFT ? left * left : right * right);
     vec unit = cross + own + b->eps;
     for (size_t k = 0; k < at(m, 0); k++) G[k] *= cross / unit;
     for (size_t j = 0; j < m; j++) {
         vec energy = b->side == LEFT ? none + b->ridge[b->left[i] + (int64_t)j]
-                                     : load_double(b->ridge + (b->right[group] + (int64_t)j) * LANES);
+                                     : load_double(b->ridge + (b->right[group] + (int64_t)j) * LANES + lane);
         G[at(j, j)] += own / unit * energy;
     }
     *norm = square_root(unit) * trace_of_root(G, m, b->eps / unit, b, scratch);
 }
 
-INLINE void every_pair(const struct block *b) {
+/* One left text with one group. Squaring costs as much as both diagonals where n is about 1.5 m. */
+INLINE void one_with_group(const struct block *b, int64_t i, int64_t group, reduction *reduce, vec *norm, vec *square) {
+    struct cross a = cross_product(b, i, group);
+    norm[0] = norm[1] = square[0] = square[1] = (vec){0};
+    if (a.m == 0 || (a.n == 0 && !b->ridge)) return;
+    if (!b->left_corners && !b->ridge && 2 * a.n <= 3 * a.m)
+        by_diagonals(b, a, reduce, norm, square);
+    else
+        for (int half = 0; half < 2; half++) by_gram(b, a, i, group, half * HALF, norm + half, square + half);
+}
+
+INLINE void every_pair(const struct block *b, reduction *reduce) {
     for (int64_t i = 0; i < b->lefts; i++)
         for (int64_t group = 0; group < b->groups; group++) {
-            vec norm, square;
+            vec norm[2], square[2];
             prefetch(b, i, group + 1);
-            one_with_group(b, i, group, &norm, &square);
+            one_with_group(b, i, group, reduce, norm, square);
             int64_t out = (i * b->groups + group) * LANES;
-            memcpy(b->norms + out, &norm, sizeof norm);
-            memcpy(b->squares + out, &square, sizeof square);
+            memcpy(b->norms + out, norm, sizeof norm);
+            memcpy(b->squares + out, square, sizeof square);
         }
 }
 
-void poolscope_norms_default(const struct block *b) { every_pair(b); }
+/* A copy for some CPUs. `bidiagonal` is a function of its own in each: all of it needs all registers. */
+#define COPY(name, attributes)                                                                                         \
+    attributes __attribute__((noinline)) static void bidiagonal_##name(wide *c, size_t step, size_t m, size_t n,       \
+                                                                       wide *alpha, wide *beta, wide *scratch) {       \
+        bidiagonal(c, step, m, n, alpha, beta, scratch);                                                               \
+    }                                                                                                                  \
+    attributes void poolscope_norms_##name(const struct block *b) { every_pair(b, bidiagonal_##name); }
+
+COPY(default, )
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) void poolscope_norms_v3(const struct block *b) { every_pair(b); }
-__attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2,fma"))) void
-poolscope_norms_v4(const struct block *b) {
-    every_pair(b);
-}
+COPY(v3, __attribute__((target("avx2,fma"))))
+COPY(v4, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2,fma"))))
 #endif
+
+/* For the caller to see that this library is the one that it was written for. */
+int64_t poolscope_lanes(void) { return LANES; }
 
 /* The highest copy that this CPU can run: 4, 3, or 0 for the default one. */
 int64_t poolscope_level(void) {

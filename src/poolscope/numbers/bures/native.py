@@ -18,9 +18,9 @@ from poolscope.numbers.bures.rational import square_root_poles
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-# Constants of kernel.c: pairs per vector instruction, and columns that are converted at a time.
-LANES, _CHUNK = 4, 64
-_VECTOR_BYTES = LANES * 8
+# Constants of kernel.c: texts in a group, and columns that are converted at a time.
+LANES, _CHUNK = 8, 64
+_VECTOR_BYTES = 32
 # The environment variable that chooses, and the copies of kernel.c with the poolscope_level() that they need, rising.
 _CHOICE = "POOLSCOPE_KERNEL"
 _COPIES = {"default": 0, "v3": 3, "v4": 4}
@@ -101,7 +101,9 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "no compiled kernel: there was no C compiler when poolscope was installed"
     try:
         library = ctypes.CDLL(os.fspath(files[0]))
-        library.poolscope_level.restype = ctypes.c_int64
+        library.poolscope_level.restype = library.poolscope_lanes.restype = ctypes.c_int64
+        if (lanes := library.poolscope_lanes()) != LANES:
+            raise OSError(f"groups of {lanes} texts instead of {LANES}")
     except (OSError, AttributeError) as error:
         return None, f"no usable compiled kernel: {files[0].name} was built for another machine or version ({error})"
     return library, ""
@@ -171,7 +173,7 @@ def norms(
     lefts, groups = len(left) - 1, len(right) - 1
     heights = int(np.diff(left).max(initial=0)), int(np.diff(right).max(initial=0))
     side = min(heights) if ridge is None else heights[0 if ridge.on_left else 1]
-    scratch = np.empty((_scratch_vectors(side, max(heights), whole=corners is not None) + 1) * LANES)
+    scratch = np.empty(scratch_doubles(side, max(heights)) + _VECTOR_BYTES // 8)
     nuclear, squares = np.empty((2, lefts, groups * LANES))
     block = _Block(
         products=products.ctypes.data,
@@ -196,10 +198,10 @@ def norms(
     return nuclear, squares
 
 
-def _scratch_vectors(side: int, longest: int, *, whole: bool) -> int:
-    """What kernel.c needs for a Gram matrix of this side: itself, six vectors, and rows of C in double precision.
+def scratch_doubles(side: int, longest: int) -> int:
+    """What kernel.c needs where the smaller side, or that of the Gram matrix, is at most this: of every route the most.
 
-    The rows are one chunk of columns, or with corners the `whole` of C and a vector more.
+    The Gram matrix with six vectors, and the rows of C: whole with eight vectors, or one chunk of columns.
     """
-    rows = side * longest + max(side, longest) if whole else side * _CHUNK
-    return side * (side + 1) // 2 + 6 * side + rows
+    vectors = side * (side + 1) // 2 + 6 * side + (side + 8) * max(longest + 1, _CHUNK)
+    return vectors * _VECTOR_BYTES // 8

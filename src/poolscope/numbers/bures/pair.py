@@ -38,8 +38,23 @@ def bures_wasserstein(
     BW² = tr Σ₁ + tr Σ₂ − 2 tr (Σ₁^½ Σ₂ Σ₁^½)^½, exact for any rank; X (n₁ × d), Y (n₂ × d). 0 if the covariances are
     equal. Added to ‖μ₁ − μ₂‖² it gives the squared 2-Wasserstein distance of the two Gaussians.
 
+    Parameters
+    ----------
+    X, Y : matrix
+        The tokens of the two texts, one row a token.
+    x_weights, y_weights : list of float, optional
+        Weights of the tokens, at least 0; without them every token counts the same.
+
+    Returns
+    -------
+    float
+        BW², at least 0.
+
+    Examples
+    --------
     >>> round(bures_wasserstein([[1.0, 0.0], [-1.0, 0.0]], [[3.0, 0.0], [-3.0, 0.0]]), 12)
     4.0
+
     """
     F, G = deviations(X, x_weights), deviations(Y, y_weights)
     same_dimension(F, G)

@@ -11,6 +11,7 @@ that may depend on where a pair lies in its block (OpenBLAS for AVX2 splits the 
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -121,9 +122,22 @@ def reduced_caches(
     return caches[0], caches[-1]
 
 
+_LIMIT: list[int] = []  # what `limit_cores` said last
+
+
 def available_cores() -> int:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([usable, *_LIMIT[-1:]])
+
+
+def limit_cores(count: int) -> None:
+    """Let this process, one of several that share a machine, use so many cores: what it opens later, too."""
+    _LIMIT[:] = [count]
+    os.environ["OMP_NUM_THREADS"] = str(count)  # read by torch and onnxruntime when they are imported
+    threadpool_limits(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
 
 
 @contextmanager
