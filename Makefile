@@ -93,6 +93,8 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/length.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
+	$(BIN)/python benchmarks/clustering.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/digests.py
 
