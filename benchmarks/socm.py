@@ -140,21 +140,26 @@ def compare(folder: Path, repeats: int) -> None:
         clouds = TokenClouds.open(folder / f"{name}.arrow")
         if native.kernel() is None:
             clouds, further = clouds.select(np.arange(0, len(clouds), 4)), ()
-        sinks = with_sink(clouds)
-        contestants: dict[str, Callable[[], object]] = {
-            "gram": lambda clouds=clouds: gram_product(clouds),
-            "all pairs": lambda clouds=clouds: socm(clouds),
-            "published": lambda clouds=clouds: socm(clouds, eps=1e-9),
-            "sinks": lambda sinks=sinks: socm(sinks),
-            "worst": lambda clouds=clouds: worst_pairs(clouds, 100),
-            "confusable": lambda clouds=clouds: confusion(clouds),
-        }
-        best = best_times({key: contestants[key] for key in ("gram", "all pairs", *further)}, repeats)
+        runs = contestants(clouds)
+        best = best_times({key: runs[key] for key in ("gram", "all pairs", *further)}, repeats)
         gram, exact = best["gram"], best["all pairs"]
         print(f"  {name}: {len(clouds):,} texts of {clouds.lengths.mean():.0f} tokens, product {gram.wall:.2f} s")
         print(f"    all pairs, end to end      {exact.over(gram)} the product", flush=True)
         for key in further:
             print(f"    {key:<26} {best[key].over(exact)} all pairs", flush=True)
+
+
+def contestants(clouds: TokenClouds) -> dict[str, Callable[[], object]]:
+    """What is timed, by name."""
+    sinks = with_sink(clouds)
+    return {
+        "gram": lambda: gram_product(clouds),
+        "all pairs": lambda: socm(clouds),
+        "published": lambda: socm(clouds, eps=1e-9),
+        "sinks": lambda: socm(sinks),
+        "worst": lambda: worst_pairs(clouds, 100),
+        "confusable": lambda: confusion(clouds),
+    }
 
 
 def show_dense(name: str, path: Path) -> None:
