@@ -17,11 +17,13 @@ from fuzzing import TARGETS, clouds, fuzz
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.metrics.tokens.moments import load_state
 from poolscope.stores.store import Store
+from poolscope.texts.spooled import open_spooled, save_spooled
 from store_fakes import edit_json, fill
 
 TEXTS = ["one text", "another text", "the last text of all"]
 READERS = {
     "texts": lambda path: [len(text) for text in ps.read_texts(path)],
+    "spooled": lambda path: [len(text) for text in open_spooled(path)],
     "clouds": lambda path: [list(ps.open_clouds(path).ids), [cloud.sum() for cloud in ps.open_clouds(path)]],
 }
 needs_fork = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="files are read in forked processes")
@@ -122,6 +124,27 @@ def test_strings_that_are_no_utf8_are_still_read_with_a_mark(tmp_path):
     assert texts.report.undecodable == 1
 
 
+def _broken_letters(path):
+    """A table of texts and vectors whose second text is no UTF-8."""
+    pq.write_table(
+        pa.table({"text": TEXTS, "vector": np.eye(3).tolist()}), path, use_dictionary=False, compression=None
+    )
+    path.write_bytes(path.read_bytes().replace(b"another", b"an\xffther"))
+
+
+def test_strings_beside_vectors_that_are_no_utf8(tmp_path):
+    _broken_letters(tmp_path / "vectors.parquet")
+    with pytest.raises(InputError, match=r"vectors\.parquet: damaged"):
+        ps.read_vectors(tmp_path / "vectors.parquet")
+
+
+@needs_fork
+def test_no_spooled_text_comes_from_outside_the_file(tmp_path):
+    save_spooled(ps.read_texts(TEXTS), tmp_path)
+    replace_numbers(tmp_path / ".texts.arrow", [0, 8, 20, 40], 2, 100_000, np.int64)
+    assert read_alone("spooled", tmp_path).startswith("refused")
+
+
 @pytest.mark.parametrize("header", ["{'descr': '<f8', 'shape': (2", "\0" * 9, "{'shape': (2**62, 3)}", "(" * 3000])
 def test_headers_of_vectors(tmp_path, header):
     path = tmp_path / "vectors.npy"
@@ -183,8 +206,11 @@ def test_tables_of_an_audit(tmp_path):
         loaded = ps.Audit.load(tmp_path)
         with pytest.raises(StoreError, match="damaged, or not what its name says"):
             loaded.tables[path.stem]
-    pq.write_table(pa.table({"other": [1]}), path)
     edit_json(tmp_path / "audit.json", files=None)
+    _broken_letters(path)
+    with pytest.raises(StoreError, match="damaged, or not what its name says"):
+        ps.Audit.load(tmp_path).tables[path.stem]
+    pq.write_table(pa.table({"other": [1]}), path)
     with pytest.raises(StoreError, match="has no column"):
         ps.Audit.load(tmp_path).column(path.stem, "missing")
 

@@ -39,8 +39,8 @@ CALLS = {
     "concatenate": lambda: ps.TokenClouds.concatenate([1, 2]),
     **{
         f"{function.__name__} of {type(value).__name__}": lambda function=function, value=value: function(value)
-        for function in (ps.confusion, ps.socm, ps.worst_pairs, ps.windows)
-        for value in (None, "x", MATRICES)
+        for function in (ps.confusion, ps.socm, ps.worst_pairs, ps.windows, ps.intervene)
+        for value in (None, "x", MATRICES, np.array(["a", "b"] * 9))
     },
     **{
         f"confusion {name} {value!r:.20}": lambda name=name, value=value: ps.confusion(CLOUDS, **{name: value})
@@ -62,6 +62,30 @@ CALLS = {
     "layer": lambda: ps.measure_with(None, "corpus", "nowhere", layer="a"),
     "engine": lambda: ps.measure_with(3, "corpus", "nowhere"),
     "texts to encode": lambda: ps.encode_with("local", ps.as_encoder("builtin:wordllama"), ["a", "b"], "nowhere"),
+    **{f"task {value!r}": lambda value=value: ps.evaluate(len, value) for value in (None, ["a", "b"], {"text": ["a"]})},
+    **{
+        f"texts {value!r}": lambda value=value: ps.read_texts(value)
+        for value in (np.array("a text"), np.array([["a"]]))
+    },
+    **{
+        f"{function.__name__} {name} {value!r:.20}": lambda function=function, name=name, value=value: function(
+            VECTORS, **({"lengths": range(1, 21)} if function is ps.length_profile else {}), **{name: value}
+        )
+        for function, name in [
+            *((ps.hubs, name) for name in ("k", "most", "seed")),
+            *((ps.length_profile, name) for name in ("bins", "min_texts", "shuffles", "neighbours", "seed")),
+        ]
+        for value in ("a", -1, NAN, 10**30 if name == "bins" else [VECTORS], np.array(1.5))
+    },
+    **{
+        f"{function.__name__} {value!r:.20}": lambda function=function, value=value: function(value)
+        for function in (ps.open_clouds, ps.read_vectors, ps.CloudWriter, ps.TokenClouds)
+        for value in (None, 3, b"a", MATRICES, "a\0b")
+    },
+    "a name that no file has": lambda: CLOUDS.save("\ud800"),
+    "a function of the texts that gives a number": lambda: ps.encode(len, ["a", "b"]),
+    "budget": lambda: ps.AdaptivePooling(budget="2"),
+    "pairs": lambda: ps.length_report(len, ["a"], pairs=["a"]),
     "encoder": lambda: ps.encode_with("local", None, ps.read_texts(["a", "b"]), "nowhere"),
 }
 

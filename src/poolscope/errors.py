@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -101,6 +102,19 @@ def _listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
+def shorten(value: object) -> str:
+    """A value as an error message can show it: in one line, and not all of it.
+
+    >>> shorten("a text of many words, of which an error shows the first ones alone")
+    "'a text of many words, of which an error shows the first ..."
+    """
+    try:
+        shown = re.sub(r"\s*\n\s*", " ", repr(value)).strip()
+    except Exception:  # nested too deeply, a whole number of thousands of digits, an object that does not show itself
+        shown = f"a value of type {type(value).__name__}"
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
 def whole_number(value: Any, name: str, *, least: int = 1) -> int:
     """The value as an int, or an error that names it where it is no whole number or too small a one.
 
@@ -113,7 +127,7 @@ def whole_number(value: Any, name: str, *, least: int = 1) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise InputError(f"{name}: received {value!r}; allowed: a whole number, {least} or more. Pass one.")
+        raise InputError(f"{name}: received {shorten(value)}; allowed: a whole number, {least} or more. Pass one.")
     return number
 
 

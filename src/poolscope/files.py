@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from poolscope.errors import InputError, OutputError, PoolscopeError
+from poolscope.errors import InputError, OutputError, PoolscopeError, shorten
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     `OutputError`. A process that is killed leaves `path` untouched and one hidden `.name.HOST.PID.tmp` file beside it,
     which the next one that writes `path` removes.
     """
-    target = Path(path)
+    target = as_path(path, OutputError)
     with _in_plain_words(target):
         _refuse_other_kinds(target)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -144,6 +144,18 @@ def current_file(folder: Path, name: str) -> Path:
     return decided if decided.is_file() else folder / name
 
 
+def as_path(value: Any, kind: type[PoolscopeError] = InputError) -> Path:
+    """The path that a caller names; an error that names what no path can be.
+
+    >>> as_path("a.arrow").name
+    'a.arrow'
+    """
+    name = value if isinstance(value, str) else os.fspath(value) if isinstance(value, os.PathLike) else None
+    if not isinstance(name, str) or name == "" or "\0" in name:
+        raise kind(f"path: received {shorten(value)}; allowed: the name of a file or folder. Pass one.")
+    return Path(name)
+
+
 def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
     """Refuse to read what is there and is no regular file: a pipe would be waited for, a device read without end."""
     if path.exists() and not path.is_file():
@@ -204,12 +216,14 @@ def _in_plain_words(target: Path) -> Iterator[None]:
         yield
     except OutputError:
         raise
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:  # the latter of a name that no file can have
+        name = str(target).encode(errors="backslashreplace").decode()
+        reason = getattr(error, "strerror", None) or error
         refused = OutputError(
-            f"{target}: cannot be written ({error.strerror or error}). Name another place, or see to it that there is "
+            f"{name}: cannot be written ({reason}). Name another place, or see to it that there is "
             f"room and the right to write."
         )
-        refused.errno = error.errno
+        refused.errno = getattr(error, "errno", None)
         raise refused from error
 
 

@@ -7,7 +7,7 @@ import pytest
 from command_line import run
 from engine_data import corpus, write_vectors
 from poolscope import audit
-from poolscope.auditing import plan
+from poolscope.auditing import plan, progress
 from poolscope.auditing.plan import is_planned, make_plan
 from poolscope.auditing.progress import Watch
 from poolscope.encoders import as_encoder
@@ -114,3 +114,13 @@ def test_the_command_says_the_plan_and_takes_an_engine(model, small, tmp_path, c
     command = ["audit", model, tmp_path / "texts.txt", "--precision", "0.2", "--trial", "0", "--no-files"]
     output = run(*command, "--engine", "local")
     assert "On all 200 texts" in output + capsys.readouterr().err
+
+
+def test_a_log_says_how_far_encoding_is(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_SAID_EVERY", 0.0)
+    watch = progress.PlanOnly()
+    watch.begin("model", 100, 1000)
+    watch.encoded(40, 0)  # of an earlier run
+    assert capsys.readouterr().err == ""
+    watch.encoded(10, 200)
+    assert "50 of 100 texts, about 1 s left" in capsys.readouterr().err

@@ -189,7 +189,20 @@ def test_what_is_no_processor_is_refused(wrong):
         encode((vision("ViT"), wrong), images=pictures())
 
 
-@pytest.mark.parametrize("item", [["a", "b"], [[1], [1, 2]], None, [10**400], np.array([np.nan])])
+@pytest.mark.parametrize("item", [["a", "b"], [[1], [1, 2]], None, [10**400], [np.nan], [1j], [1e38]])
 def test_what_is_no_sound_is_refused(item):
     with pytest.raises(InputError, match="audio: entry 0 has"):
         encode(whisper(), audio=[item])
+
+
+def test_a_sound_that_the_processor_cuts_is_said():
+    with pytest.warns(UserWarning, match="1 of 2 sounds have more than 16,000 samples"):
+        encode(whisper(), audio=[np.zeros(16000), np.zeros(16001)])
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_small_file_of_an_enormous_image_is_refused(tmp_path):
+    Image.new("1", (12_000, 12_000)).save(tmp_path / "small.png")
+    assert (tmp_path / "small.png").stat().st_size < 10**5
+    with pytest.raises(InputError, match="holds more than"):
+        encode((vision("ViT"), processor()), images=[tmp_path / "small.png"])

@@ -122,7 +122,7 @@ def test_few_texts_lower_k_and_one_is_an_error():
     assert hubs([[1.0, 0.0], [0.0, 1.0]]).skewness.interval is None
     with pytest.raises(InputError, match="two vectors or more"):
         hubs([[1.0, 0.0]])
-    with pytest.raises(InputError, match="k = 0"):
+    with pytest.raises(InputError, match="k: received 0"):
         hubs(np.eye(3) + 0.1, k=0)
 
 

@@ -84,6 +84,12 @@ def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measu
 def test_numbers_without_an_audit(measured, tmp_path):
     said = []
     models = {"one": MODELS["one"]}
+    first = zoo(models, TEXTS, output=tmp_path, cache=False, audits=False, parts=["clouds"], say=said.append)
+    assert [message.rpartition(" ")[2] for message in said] == ["loading", "clouds"]
+    assert "socm" in first.runs[0]["numbers"]
+    assert not {"ndcg", "mean_share"} & set(first.runs[0]["numbers"])
+    with pytest.raises(InputError, match=r"'sound'.*clouds, profile"):
+        zoo(models, TEXTS, output=tmp_path, parts=["sound"])
     alone = zoo(models, TEXTS, output=tmp_path, cache=False, audits=False, say=said.append)
     assert not any(message.endswith("audit") for message in said)
     assert alone.runs[0]["levels"] == {}

@@ -55,7 +55,7 @@ def test_a_stopped_run_goes_on_and_leaves_nothing_behind(server, answers):
     stopped(server)
     (folder,) = answers.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert len(list(folder.glob("*.npy"))) == 5
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.glob("*.npy")] == [0o600] * 5
     assert np.allclose(server_vectors(source(server), TEXTS), Words().embed(TEXTS))
     assert len(server.asked) == 1 + 5  # one text again, then what was missing
     assert list(answers.iterdir()) == []
@@ -77,8 +77,11 @@ def test_damaged_and_old_answers_are_asked_again(server, answers):
     stopped(server)
     (folder,) = answers.iterdir()
     (folder / "00000001.npy").write_bytes(b"no array")
+    changed = bytearray((folder / "00000003.npy").read_bytes())
+    changed[150] ^= 1  # of a number
+    (folder / "00000003.npy").write_bytes(changed)
     assert np.allclose(server_vectors(source(server), TEXTS), Words().embed(TEXTS))
-    assert len(server.asked) == 1 + 6
+    assert len(server.asked) == 1 + 7
     stopped(server)
     (folder,) = answers.iterdir()
     for path in folder.glob("*.npy"):

@@ -32,6 +32,7 @@ from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
 from poolscope.metrics.length.profile import LengthProfile
 from poolscope.metrics.scores import cone
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers.bures.pairs import available_cores
 from poolscope.numbers.draws import marks_of
 from poolscope.numbers.intervals import Interval
 from poolscope.stores.cache import cached_store
@@ -114,10 +115,12 @@ def make_plan(encoder: TokenEncoder, texts: Texts, precision: float | None, *, w
     """The plan, from a first batch of the texts that would be drawn."""
     drawn = np.sort(np.argsort(marks_of(texts.ids), kind="stable")[:_BATCH])
     batch = [texts.texts[int(k)] for k in drawn]
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), time.process_time()
     clouds = encoder.encode(batch)[-1]
-    pace = (time.perf_counter() - began) / max(sum(map(len, batch)), 1)
-    seconds = pace * sum(map(len, texts.texts)) / workers
+    gone, spent = time.perf_counter() - began, time.process_time() - spent
+    # Workers share the cores, so that each is slower than this process where that used several at once.
+    cores = workers * max(1, available_cores() // workers)
+    seconds = max(gone / workers, spent / cores) * sum(map(len, texts.texts)) / max(sum(map(len, batch)), 1)
     return replace(_plan(clouds, len(texts), precision), seconds=seconds, workers=workers)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENCODING = "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
+_SAID_EVERY = 60.0  # seconds between two lines of a log
 
 
 # A model that was never audited here: seconds of the embedded one on two cores, until its own encoding says more.
@@ -181,12 +182,33 @@ def as_watch(progress: bool | Progress | Watch | None, asked: Asked | None, answ
 
 
 class PlanOnly(Watch):
-    """A watch for where nothing is drawn: a plan is said all the same, before the hours that it takes."""
+    """A watch for where nothing is drawn, such as the log of a job: the plan, and once a minute how far encoding is."""
+
+    def __init__(self) -> None:
+        self._texts = self._kept = self._done = 0
+        self._began = self._said = time.perf_counter()
 
     def planned(self, sentences: Sequence[str]) -> None:
         """A line each."""
         for sentence in sentences:
             print(sentence, file=sys.stderr, flush=True)
+
+    def begin(self, model: str, texts: int, characters: int) -> None:
+        """Know how many there are, and since when."""
+        self._texts, self._began = texts, time.perf_counter()
+        self._said = self._began
+
+    def encoded(self, texts: int, tokens: int) -> None:
+        """A line a minute."""
+        if tokens == 0:
+            self._kept += texts
+        self._done += texts
+        now, new = time.perf_counter(), self._done - self._kept
+        if now - self._said >= _SAID_EVERY and new:
+            left = (now - self._began) / new * (self._texts - self._done)
+            told = f"encoding: {self._done:,} of {self._texts:,} texts, about {duration(left)} left"
+            print(told, file=sys.stderr, flush=True)
+            self._said = now
 
 
 class Bar(Watch):

@@ -41,6 +41,10 @@ def zoo(
     limit: Annotated[int | None, typer.Option(min=2, metavar="N", help="At most so many texts, at random.")] = 1000,
     seed: arguments.Seed = 0,
     no_audit: Annotated[bool, typer.Option("--no-audit", help="Numbers only: a fraction of the time.")] = False,
+    parts: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Measure only these: clouds, profile, search, tokens, layers, length."),
+    ] = None,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -58,7 +62,8 @@ def zoo(
         if not arguments.is_quiet():
             typer.echo(message, err=True)
 
-    switches = {"audits": not no_audit, "cache": not no_cache}
+    chosen = None if parts is None else [part.strip() for part in parts.split(",")]
+    switches = {"audits": not no_audit, "parts": chosen, "cache": not no_cache}
     settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
     done = measure(_named(models), texts, output=output, say=say, **settings)
     screen = arguments.open_screen(json)

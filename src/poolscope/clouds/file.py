@@ -41,7 +41,7 @@ class Guard:
         self._raw = raw
         self._digests = digests
         self.begin = address_of(raw)
-        self._unchecked = np.ones(len(digests), bool)
+        self._unchecked = [True] * len(digests)
         self._left = len(digests)
 
     def holds(self, rows: NDArray[Any]) -> bool:
@@ -54,15 +54,16 @@ class Guard:
         if not self._left or not rows.nbytes:
             return
         first = address_of(rows) - self.begin
-        span = slice(first // PIECE, (first + rows.nbytes - 1) // PIECE + 1)
-        for piece in (np.flatnonzero(self._unchecked[span]) + span.start).tolist():
+        for piece in range(first // PIECE, (first + rows.nbytes - 1) // PIECE + 1):
+            if not self._unchecked[piece]:
+                continue
             if digest_of_numbers(self._raw[piece * PIECE : (piece + 1) * PIECE]) != self._digests[piece]:
                 raise StoreError(
                     f"{self.path}: damaged: its vectors are not those that were written (the digest of megabyte "
                     f"{piece} differs). {_REMEDY}"
                 )
             self._unchecked[piece] = False
-        self._left = int(self._unchecked.sum())
+            self._left -= 1
 
 
 class Guards:

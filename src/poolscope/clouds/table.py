@@ -124,6 +124,11 @@ _ENTRIES = {"id": _id, "text": _text, "truncated": _cut_tokens, "token_ids": _to
 
 def checked_table(table: pa.Table) -> pa.Table:
     """The table if it has our columns; otherwise an error that says what is missing."""
+    if not isinstance(table, pa.Table):
+        raise InputError(
+            f"received {shorten(table)} ({type(table).__name__}); needed: an Arrow table with the columns of token "
+            f"clouds. TokenClouds.from_arrays makes them from arrays, TokenClouds.open from a file."
+        )
     kinds = {field.name: field.type for field in table.schema}
     if wrong := [name for name, fits in _FITS.items() if name not in kinds or not fits(kinds[name])]:
         raise StoreError(

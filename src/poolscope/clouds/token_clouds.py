@@ -21,7 +21,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
 
@@ -43,7 +42,7 @@ from poolscope.clouds.table import (
     write_provenance,
 )
 from poolscope.errors import InputError, reading
-from poolscope.files import atomic_path
+from poolscope.files import as_path, atomic_path
 from poolscope.texts.records import shorten
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
@@ -436,7 +435,7 @@ class CloudWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._target = Path(path)
+        self._target = as_path(path)
         self._atomic = atomic_path(self._target)
         self._file: DigestedFile | None = None
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import atomic_path, refuse_special
+from poolscope.files import as_path, atomic_path, refuse_special
 from poolscope.texts.packed import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
@@ -112,7 +112,7 @@ def read_vectors(
     Vectors(2 vectors of dimension 2 from vectors.npz)
 
     """
-    file = Path(path)
+    file = as_path(path)
     if not is_vectors(file):
         raise InputError(
             f"{file.name}: received a file of type '{file.suffix}'; vectors are read from {', '.join(SUFFIXES)}. "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, Progress, check_layers, check_texts
 from poolscope.errors import InputError
+from poolscope.texts.records import shorten
 
 # Texts handed to a function at once: few enough to show progress, enough to batch inside.
 _CHUNK = 256
@@ -76,7 +77,12 @@ class FunctionEncoder:
         arrays: list[Any] = []
         for start in range(0, len(texts), _CHUNK):
             chunk = texts[start : start + _CHUNK]
-            matrices = list(self._function(chunk))
+            given = self._function(chunk)
+            if not isinstance(given, Iterable) or getattr(given, "shape", None) == ():
+                raise InputError(
+                    f"{self.card.name} gave {shorten(given)}; it must give one (tokens × dimensions) array a text."
+                )
+            matrices = list(given)
             if len(matrices) != len(chunk):
                 raise InputError(
                     f"{self.card.name} gave {len(matrices)} arrays for {len(chunk)} texts; it must give one (tokens × "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.transformers import quietly
 from poolscope.errors import InputError, ModelError, require
+from poolscope.texts.packed import Room
 
 # Of each kind of input: what the model must read, and what its items are.
 READS = {"images": ("pixel_values",), "audio": ("input_features", "input_values")}
 ITEMS = {"images": "PIL images, arrays (height × width × 3) or files", "audio": "one-dimensional arrays of samples"}
 _BATCH = 8
+_LOUDEST = 2**31  # the largest sample of any file of sound: 32 bits, if nobody scaled it
 
 
 class PatchEncoder:
@@ -63,6 +66,7 @@ class PatchEncoder:
         items, ids = _items(texts, self._kind)
         asked = check_layers(layers, self.card.layers, name=self.card.name)
         states: dict[int, list[NDArray[Any]]] = {layer: [] for layer in asked}
+        self._say_cut(items)
         for start in range(0, len(items), _BATCH):
             inputs = self._inputs(items[start : start + _BATCH])
             mask = inputs.pop("attention_mask", None) if self._kind == "audio" else None
@@ -97,6 +101,16 @@ class PatchEncoder:
                 f"needed: one each. Pass the processor of this model."
             )
         return inputs
+
+    def _say_cut(self, items: Sequence[Any]) -> None:
+        """Say how many sounds are longer than what the processor hands on: it cuts them without a word."""
+        most = getattr(self._processor, "n_samples", None) if self._kind == "audio" else None
+        if most and (count := sum(len(item) > most for item in items)):
+            warnings.warn(
+                f"audio: {count} of {len(items)} sounds have more than {most:,} samples, and the processor cuts them "
+                f"there. Cut them into pieces to have all of them measured.",
+                stacklevel=3,
+            )
 
     def _processed(self, items: Sequence[Any]) -> Any:
         if self._kind == "images":
@@ -171,14 +185,15 @@ def _items(items: Any, kind: str) -> tuple[list[Any], list[str] | None]:
 
 def _sound(item: Any, position: int) -> NDArray[np.float32]:
     try:
-        usable = np.ndim(item) == 1 and len(item) > 0 and np.isfinite(np.asarray(item, dtype=np.float64)).all()
+        usable = np.ndim(item) == 1 and len(item) > 0 and not np.iscomplexobj(item)
+        usable = usable and bool((np.abs(np.asarray(item, dtype=np.float64)) <= _LOUDEST).all())
         shape = f"shape {np.shape(item)}"
     except (TypeError, ValueError, OverflowError):
         usable, shape = False, "entries that are no numbers"
     if not usable:
         raise InputError(
-            f"audio: entry {position} has {shape}; allowed: {ITEMS['audio']}, finite, at the sampling rate of the "
-            f"model. Read the file and mix it to one channel first."
+            f"audio: entry {position} has {shape}; allowed: {ITEMS['audio']}, finite, at most {_LOUDEST:,} in size, at "
+            f"the sampling rate of the model. Read the file and mix it to one channel first."
         )
     return np.asarray(item, dtype=np.float32)
 
@@ -211,6 +226,7 @@ def _read_image(name: str) -> Any:
         raise InputError(f"images: {name!r} cannot be read as an image (no regular file). Check the names.")
     try:
         with library.open(name) as image:
+            Room(Path(name)).take(3 * image.width * image.height)  # a small file may say that it is an enormous image
             return _in_colours(image, repr(name))
     except InputError:
         raise

@@ -82,7 +82,8 @@ class RayEngine:
             reason = str(error).partition("\n")[0]
             raise InputError(
                 f"address: received {self.address!r}, and no Ray cluster answers there ({reason}). Start one with "
-                f"`ray start --head`, or leave the address out for one on this machine."
+                f"`ray start --head`, or leave the address out for one on this machine. One that asks for a token is "
+                f"reached with RAY_AUTH_MODE=token, as Ray's own documentation says."
             ) from error
         return ray
 

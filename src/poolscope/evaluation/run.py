@@ -22,6 +22,7 @@ from poolscope.evaluation.scores import Evaluation
 from poolscope.evaluation.tasks import Side, Task
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import unit_rows
+from poolscope.texts.records import shorten
 
 Vectors = NDArray[np.float32]
 
@@ -66,7 +67,7 @@ def evaluate(model: Any, task: Task, **options: Any) -> Evaluation:
             f"received the options {sorted(options)} for {type(model).__name__}, which encodes by itself; allowed: "
             f"options for a name, a folder or an encoder. Set them where the vectors are made."
         )
-    refuse_ready_clouds(model, task)
+    check_task(model, task)
     return task.score(*(_vectors_of(model, side) for side in task.sides))
 
 
@@ -77,8 +78,13 @@ def _must_be_pooled(model: Any) -> bool:
     return is_encoder(model) and not hasattr(model, "encode_query")
 
 
-def refuse_ready_clouds(model: Any, task: Task) -> None:
-    """Ready clouds cannot be those of two lists of texts."""
+def check_task(model: Any, task: Task) -> None:
+    """Refuse what is no task; and ready clouds, which cannot be those of two lists of texts."""
+    if isinstance(task, type) or not (hasattr(task, "score") and hasattr(task, "sides")):
+        raise InputError(
+            f"task: received {shorten(task)} ({type(task).__name__}); allowed: a task, such as RetrievalTask. Texts "
+            f"become one with split_half_task(texts)."
+        )
     ready = getattr(getattr(model, "card", None), "kind", None) == "arrays"
     if ready and len(task.sides) > 1:
         raise InputError(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
 from poolscope.numbers.ranking import drawn_units, gaussian_draws, nearest_neighbours, unit_rows
@@ -143,10 +143,11 @@ def hubs(
     ([1, 2, 1, 1, 0], [4])
 
     """
+    k, most, seed = whole_number(k, "k"), whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
     unit, positions = drawn_units(vectors, most, random)
-    if len(unit) < 2 or k < 1:
-        raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
+    if len(unit) < 2:
+        raise InputError(f"received {len(unit)} vectors; needed: two vectors or more. Give more.")
     k = max(1, min(k, len(unit) - 2))
     searched = _searched(unit, k)
     top, cosines = searched.top, searched.cosines

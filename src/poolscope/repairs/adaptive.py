@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ class AdaptivePooling:
         whole_number(self.most, "most")
         if self.parts not in PARTS:
             raise InputError(f"parts: received {self.parts!r}; allowed: {', '.join(PARTS)}.")
-        if not 1 <= self.budget <= self.most:
+        if not isinstance(self.budget, Real) or not 1 <= self.budget <= self.most:
             raise InputError(f"budget: received {self.budget!r}; allowed: 1 to {self.most}, vectors a text on average.")
 
     @property

@@ -21,7 +21,7 @@ from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.capabilities import token_counts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial
-from poolscope.evaluation.run import for_role, refuse_ready_clouds
+from poolscope.evaluation.run import check_task, for_role
 from poolscope.evaluation.trials import compared
 from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
@@ -97,7 +97,7 @@ class Bench:
     progress: Progress | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        refuse_ready_clouds(self.encoder, self.task)
+        check_task(self.encoder, self.task)
 
     @cached_property
     def sides(self) -> list[Layers]:

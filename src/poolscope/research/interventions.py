@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, GREY, error_bars, style
-from poolscope.clouds import TokenClouds
+from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns
@@ -336,6 +336,9 @@ def intervene(
     """
     if (queries is None) != (relevant is None):
         raise InputError("received queries without relevant, or relevant without queries; both are needed for quality.")
+    for clouds in (documents,) if queries is None else (documents, queries):
+        check_clouds(clouds, "intervene")
+    seed = whole_number(seed, "seed", least=0)
     k, socm_texts = whole_number(k, "k"), whole_number(socm_texts, "socm_texts", least=3)
     if len(documents) < 3:
         raise InputError(f"received {len(documents)} documents; at least 3 are needed. Give more.")

@@ -7,6 +7,7 @@ no revision, so nothing would tell when its model changes. Before a run goes on,
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.digests import digest_of
 from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
@@ -30,6 +32,7 @@ _LOG = logging.getLogger(__name__)
 # Answers that are older are asked again: nobody knows what a server runs the day after.
 _OLDEST = 24 * 3600.0
 _SAME = 1 - 1e-4
+_DIGEST = len(digest_of(b""))
 
 
 def server_vectors(
@@ -98,9 +101,12 @@ def _remove_old(place: Path) -> None:
 
 
 def _write(folder: Path, number: int, table: Array) -> None:
+    """Write one answer, with its digest behind it: a byte that changed on the disk is no answer of the server."""
+    content = io.BytesIO()
+    np.save(content, table, allow_pickle=False)
     with atomic_path(folder / f"{number:08d}.npy") as temporary, temporary.open("wb") as stream:
         temporary.chmod(0o600)
-        np.save(stream, table, allow_pickle=False)
+        stream.write(content.getvalue() + digest_of(content.getvalue()).encode())
 
 
 def _kept(folder: Path, source: VectorSource, batches: Sequence[Sequence[str]]) -> dict[int, Array]:
@@ -110,7 +116,10 @@ def _kept(folder: Path, source: VectorSource, batches: Sequence[Sequence[str]]) 
         path = folder / f"{number:08d}.npy"
         try:
             refuse_special(path)
-            table = np.load(path, allow_pickle=False)
+            content = path.read_bytes()
+            if digest_of(content[:-_DIGEST]).encode() != content[-_DIGEST:]:
+                continue
+            table = np.load(io.BytesIO(content), allow_pickle=False)
         except (OSError, ValueError, EOFError):
             continue
         if table.ndim == 2 and len(table) == len(batch) and np.isfinite(table).all():

@@ -30,7 +30,7 @@ from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import current_file, refuse_special, text_of, write_json
+from poolscope.files import as_path, current_file, refuse_special, text_of, write_json
 from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
 from poolscope.stores.remote import Remote, is_remote, located, open_remote
@@ -478,7 +478,7 @@ def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> To
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
 
     """
-    if is_remote(path) or Path(path).is_dir():
+    if is_remote(path) or as_path(path).is_dir():
         return open_store(path, layer=layer)
     if layer is not None:
         raise InputError(

@@ -207,12 +207,17 @@ def _refuse_no_texts(source: Any) -> None:
         reason = "an open file gives its lines with their ends"
     elif isinstance(source, Set):
         reason = "a set has no order, so that its texts would have other places in every run"
-    elif isinstance(source, Iterable) and not isinstance(source, bytes | bytearray | memoryview):
+    elif not isinstance(source, bytes | bytearray | memoryview) and _is_iterable(source):
         return
     raise InputError(
         f"texts: received {shorten(source)} ({type(source).__name__}); {reason}. Allowed: "
         f"a path, a table or an iterable of strings. Pass one of these."
     )
+
+
+def _is_iterable(source: Any) -> bool:
+    """Whether it gives entries: an array of no dimension says that it does, and does not."""
+    return isinstance(source, Iterable) and getattr(source, "shape", (1,)) != ()
 
 
 def _builtin(name: str) -> Texts:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
+from poolscope.errors import shorten as shorten
 
 BUILTIN, MANUALS = "builtin:docstrings", "builtin:manuals"
 LONG = 1_000_000
@@ -354,15 +355,6 @@ def is_missing(value: object) -> bool:
     if isinstance(value, float):
         return value != value
     return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def shorten(value: object) -> str:
-    """A value as an error message can show it."""
-    try:
-        shown = repr(value)
-    except (RecursionError, ValueError):  # nested too deeply, or a whole number of thousands of digits
-        shown = f"a value of type {type(value).__name__}"
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def shows_nothing(text: str) -> bool:

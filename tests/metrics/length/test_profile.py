@@ -122,7 +122,7 @@ def test_given_edges_hold_the_upper_end():
         with pytest.raises(InputError, match="rise and hold all lengths, here 0 to 10"):
             length_bins(np.array([0, 4, 5, 10]), edges)
     for number in (0, 2.5, True, np.nan, "4"):
-        with pytest.raises(InputError, match=f"bins: received {number}; allowed"):
+        with pytest.raises(InputError, match=f"bins: received {number!r}; allowed"):
             length_bins(np.array([1, 2]), number)
     for number in (np.int64(2), 2.0, np.float32(2)):
         assert length_bins(np.arange(60), number).labels == length_bins(np.arange(60), 2).labels == ("0–29", "29–60")

@@ -24,7 +24,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import check_texts
-from poolscope.errors import DegenerateCloudError, InputError
+from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
     LayerSums,
@@ -108,7 +108,7 @@ def layers(
     texts, names = check_texts(texts), tuple(ids)
     if len(names) != len(texts) or len(set(names)) < len(names):
         raise InputError(f"ids: received {len(names)} for {len(texts)} texts; every text needs one of its own.")
-    if socm_texts < 0 or socm_texts == 1:
+    if whole_number(socm_texts, "socm_texts", least=0) == 1:
         raise InputError(f"socm_texts: received {socm_texts}; allowed: 0 (no SOCM), or 2 and more texts to compare.")
     opened = OpenModel(model, **options)
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, shorten, whole_number
 from poolscope.results import cells
 
 Index = NDArray[np.int64]
@@ -21,6 +21,7 @@ Index = NDArray[np.int64]
 LONG, QUANTILE_BINS = 100, 5
 MIN_TEXTS = 20
 _MOST_BINS = 20
+_MOST_GIVEN = 10_000
 _WIDTHS = (1, 2, 4, 5, 10)  # times 50, 500, 5000, …
 
 
@@ -61,8 +62,7 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
     >>> by_bin.labels, by_bin.counts.tolist(), by_bin.merged
     (('0–100', '100–150'), [3, 2], ('0–50, 50–100 → 0–100',))
     """
-    if min_texts < 1:
-        raise InputError(f"min_texts: received {min_texts}; allowed: 1 and more texts a bin.")
+    min_texts = whole_number(min_texts, "min_texts")
     edges, kind = _edges(lengths, bins)
     counts = np.histogram(lengths, edges)[0]
     kept, merged = _merge(edges, counts, min_texts)
@@ -91,14 +91,18 @@ def _edges(lengths: Index, bins: int | Sequence[float] | None) -> tuple[list[flo
         return [float(edge) for edge in np.arange(0, longest + width + 1, width) if edge - width <= longest], "fixed"
     if not isinstance(bins, Iterable) or isinstance(bins, str):
         number = float(bins) if isinstance(bins, Real) and not isinstance(bins, bool) else 0.0
-        if number < 1 or not number.is_integer():
+        if not 1 <= number <= _MOST_GIVEN or not number.is_integer():
             raise InputError(
-                f"bins: received {bins}; allowed: a number of bins from 1, edges, or None for widths of 50."
+                f"bins: received {shorten(bins)}; allowed: a number of bins from 1 to {_MOST_GIVEN:,}, "
+                f"edges, or None for widths of 50."
             )
         # The last edge is above the longest, so that texts that were all cut at one length get a bin of their own.
         lower = np.unique(np.quantile(lengths, np.arange(number) / number, method="closest_observation"))
         return [*(float(edge) for edge in lower), longest + 1], "quantile"
-    edges = [float(edge) for edge in bins]
+    try:
+        edges = [float(edge) for edge in bins]
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"bins: received {shorten(bins)}; edges are numbers that rise. Pass these.") from None
     rising = len(edges) > 1 and all(low < high for low, high in pairwise(edges))
     if not rising or lengths.min() < edges[0] or longest > edges[-1]:
         raise InputError(

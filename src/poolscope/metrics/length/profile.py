@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.vectors import as_lengths
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
 from poolscope.numbers.cosines import (
     Array,
@@ -170,10 +170,8 @@ def length_profile(
     counts = as_lengths(lengths, len(table), "lengths")
     if len(table) < 3:
         raise InputError(f"vectors: received {len(table)}; a profile by length needs at least 3 texts.")
-    if shuffles < 20:
-        raise InputError(f"shuffles: received {shuffles}; at least 20 are needed to tell an effect from chance.")
-    if neighbours < 1:
-        raise InputError(f"neighbours: received {neighbours}; allowed: 1 and more neighbours of every text.")
+    shuffles, neighbours = whole_number(shuffles, "shuffles", least=20), whole_number(neighbours, "neighbours")
+    seed = whole_number(seed, "seed", least=0)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     by_bin = length_bins(counts, bins, min_texts=min_texts)
     if len(table) > MOST_TEXTS:

@@ -149,6 +149,8 @@ def length_report(
     """
     texts = check_texts(texts)
     encoder = as_encoder(model, **options)
+    if pairs is not None and not isinstance(pairs, Pairs):
+        raise InputError(f"pairs: received {type(pairs).__name__}; allowed: what read_pairs gives. Read them with it.")
     measured = measure_texts(encoder, texts, progress=progress) if measured is None else measured
     if len(measured.lengths) != len(texts):
         raise InputError(f"measured: received {len(measured.lengths)} texts for {len(texts)}; measure the same texts.")

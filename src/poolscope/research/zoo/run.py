@@ -120,6 +120,7 @@ def zoo(
     limit: int | None = None,
     seed: int = 0,
     audits: bool = True,
+    parts: Sequence[str] | None = None,
     cache: bool = True,
     say: Callable[[str], None] | None = None,
     **options: Any,
@@ -144,6 +145,9 @@ def zoo(
         Of every draw.
     audits : bool
         Audit every model too. Without, only audits that the folder holds already are in the table.
+    parts : sequence of str, optional
+        Measure only these of clouds, profile, search, tokens, layers and length, for models that take long; parts that
+        the folder holds already are in the table too.
     cache : bool
         Keep clouds for later calls.
     say : callable, optional
@@ -169,10 +173,14 @@ def zoo(
     """
     named = _named(models)
     seed = whole_number(seed, "seed", least=0)
+    chosen = tuple(PARTS) if parts is None else tuple(parts)
+    if unknown := [part for part in chosen if part not in PARTS]:
+        raise InputError(f"parts: received {unknown[0]!r}; allowed: {', '.join(PARTS)}. Name some of these.")
+    wanted = (*(part for part in PARTS if part in chosen), *([AUDITED] if audits else []))
     folder = check_folder(output)
     check_folder(folder / MODELS)
     corpus, asked = _corpus(texts, queries, limit, seed)
-    run = _Run(folder, corpus, asked, seed, audits, cache, options, say or (lambda message: None))
+    run = _Run(folder, corpus, asked, seed, wanted, cache, options, say or (lambda message: None))
     (run.folder / MODELS).mkdir(parents=True, exist_ok=True)
     runs = tuple(run.of(name, source) for name, source in named.items())
     made = provenance(settings={"models": named, "limit": limit, "seed": seed, **options})
@@ -256,7 +264,7 @@ class _Run:
     corpus: Texts
     queries: Queries | None
     seed: int
-    audits: bool
+    wanted: tuple[str, ...]
     cache: bool
     options: Mapping[str, Any]
     say: Callable[[str], None]
@@ -284,7 +292,7 @@ class _Run:
         wanted = {**self.about, "seed": self.seed, "options": plain(dict(self.options)), "model_source": source}
         kept = _Kept(self.place(name), json.loads(json.dumps(wanted)))
         row: dict[str, Any] = {"model": name, "source": source}
-        if all(kept.get(part) is not None for part in (*PARTS, *([AUDITED] if self.audits else []))):
+        if all(kept.get(part) is not None for part in self.wanted):
             self.say(f"{name}: measured already")
         else:
             self.say(f"{name}: loading")
@@ -320,13 +328,13 @@ class _Run:
         name = encoder.card.name
         material = Material(encoder, self.corpus, self.queries, self.seed, self.cache)
         for part, measure in PARTS.items():
-            if kept.get(part) is None:
+            if part in self.wanted and kept.get(part) is None:
                 self.say(f"{name}: {part}")
                 numbers, reason = attempt(measure, material)
                 if numbers is None and part == "clouds":
                     raise PoolscopeError(reason)
                 kept.put(part, {"numbers": plain(numbers or {}), "reason": reason})
-        if self.audits and kept.get(AUDITED) is None:
+        if AUDITED in self.wanted and kept.get(AUDITED) is None:
             self.say(f"{name}: {AUDIT}")
             self._audit(encoder, kept)
 
