@@ -93,6 +93,8 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/length.py
 	$(BIN)/python benchmarks/audit.py
 	$(BIN)/python benchmarks/tempscale.py
+	$(BIN)/python benchmarks/clustering.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/digests.py
 
@@ -138,12 +140,13 @@ $(VENV)/.test-ready: $(VENV)/.demo-ready
 	$(INSTALL) --editable '.[all,test]'
 	touch $@
 
-# With the lowest Python too: the lowest numpy has no wheel for later ones.
+# With the lowest Python too: the lowest numpy has no wheel for later ones. Without the extra `index`: faiss wants numpy 2.
 $(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt torch==2.13.0
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
-	  --editable '.[all]' hatchling hypothesis model2vec mpmath onnx pandas polars pytest pytest-xdist
+	  --editable '.[train,onnx,gguf,static,images,hub,repairs,mteb,report,transport,mcp,ray,defaults]' \
+	  hatchling hypothesis langchain-core llama-index-core model2vec mpmath onnx pandas polars pytest pytest-xdist
 	touch $@
 
 $(VENV)-dist/.ready:

@@ -160,9 +160,10 @@ def test_the_lowest_versions_are_those_that_are_declared():
 
 
 def floors(*needs: list[str]) -> dict[str, Version]:
-    """The version that stands in each requirement, of poolscope's own extras apart."""
+    """The lowest version that stands in the requirements of each package, of poolscope's own extras apart."""
     parsed = [Requirement(need) for need in chain(*needs)]
-    return {each.name: Version(bound.version) for each in parsed for bound in each.specifier}
+    bounds = [(each.name, Version(bound.version)) for each in parsed for bound in each.specifier]
+    return dict(sorted(bounds, reverse=True))
 
 
 def test_links_of_the_readme_lead_somewhere_on_an_index():

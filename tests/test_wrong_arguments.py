@@ -84,6 +84,10 @@ CALLS = {
     },
     "a name that no file has": lambda: CLOUDS.save("\ud800"),
     "a function of the texts that gives a number": lambda: ps.encode(len, ["a", "b"]),
+    **{
+        f"model {name!r:.20}": lambda name=name: ps.audit(name, ["a b", "c"])
+        for name in ("a" * 5000, "~nobody-here/model", "a\0b", "/", "")
+    },
     "budget": lambda: ps.AdaptivePooling(budget="2"),
     "pairs": lambda: ps.length_report(len, ["a"], pairs=["a"]),
     "encoder": lambda: ps.encode_with("local", None, ps.read_texts(["a", "b"]), "nowhere"),

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 # -- several files as one ---------------------------------------------------------------------------------------------
 
 _LONGEST_TEXT = 2**30  # bytes of a file of JSON; none that poolscope writes comes near
+_FOLDERS = 10_000  # to look through, where the disk may have been named by mistake
 _REPLACING, _REMOVED = ".replacing", ".removed"
 
 
@@ -141,7 +143,10 @@ def finish_replacing(folder: Path) -> None:
 def current_file(folder: Path, name: str) -> Path:
     """Where a file of a folder is, also while its replacement is decided and not finished."""
     decided = folder / _REPLACING / name
-    return decided if decided.is_file() else folder / name
+    with suppress(OSError, ValueError):  # of a name that no file can have, which is for the reader to say
+        if decided.is_file():
+            return decided
+    return folder / name
 
 
 def as_path(value: Any, kind: type[PoolscopeError] = InputError) -> Path:
@@ -154,6 +159,12 @@ def as_path(value: Any, kind: type[PoolscopeError] = InputError) -> Path:
     if not isinstance(name, str) or name == "" or "\0" in name:
         raise kind(f"path: received {shorten(value)}; allowed: the name of a file or folder. Pass one.")
     return Path(name)
+
+
+def files_below(folder: Path, ending: str) -> Iterator[Path]:
+    """Files below a folder by how their names end; past folders that are closed, and not those of a whole disk."""
+    for place, _, names in islice(os.walk(folder), _FOLDERS):
+        yield from (Path(place, name) for name in names if name.endswith(ending))
 
 
 def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:

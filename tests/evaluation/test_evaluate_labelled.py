@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy.cluster.vq import kmeans2
 
 from planted import blobs
 from poolscope.errors import InputError
@@ -52,6 +53,15 @@ def test_k_means_finds_what_is_there_and_says_when_it_cannot():
     assert all(np.array_equal(start, labels) for start in right)  # numbered by their first vector
     with pytest.raises(InputError, match="received 1 distinct vectors for 3 clusters"):
         cluster(np.ones((6, 2)), 3, starts=3)
+
+
+def test_k_means_is_that_of_scipy():
+    vectors = blobs(spread=1.0)[0]
+    random, starts = np.random.default_rng(3), []
+    for _ in range(3):
+        starts.append(kmeans2(vectors, 4, iter=50, minit="++", missing="raise", rng=random)[1])
+    for mine, theirs in zip(cluster(vectors, 4, starts=3, seed=3).T, starts, strict=True):
+        assert len(set(zip(mine, theirs, strict=True))) == 4
 
 
 def test_the_interval_of_random_clusters_holds_their_score():

@@ -27,6 +27,7 @@ from poolscope.connectors.base import (
     string_or_none,
 )
 from poolscope.errors import InputError, reading
+from poolscope.files import files_below
 from poolscope.texts.packed import refuse_packed_arrow, refuse_packed_parquet
 from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.tables import checked_batch
@@ -127,12 +128,13 @@ def is_arrow_source(name: str) -> bool:
         return True
     if path.suffix.lower() in FORMATS:
         return is_file(path) and _has_vectors(path)
-    return is_folder(path) and next(path.rglob("*.parquet"), None) is not None
+    return is_folder(path) and next(files_below(path, ".parquet"), None) is not None
 
 
 def _has_vectors(path: Path) -> bool:
     try:
-        schema = _dataset(path).schema
+        with pa.OSFile(str(path)) as file:  # a data set would bring pandas along, to look at every cloud file
+            schema = pa.ipc.open_file(file).schema
         return "tokens" not in schema.names and any(is_vector_type(field.type) for field in schema)
     except (pa.ArrowException, OSError, UnicodeDecodeError, InputError):
         return False
@@ -143,7 +145,7 @@ def _dataset(path: Path) -> Any:
 
     kind = FORMATS.get(path.suffix.lower(), "parquet")
     if path.is_dir():
-        return ds.dataset(sorted(str(file) for file in path.rglob("*.parquet") if file.is_file()), format=kind)
+        return ds.dataset(sorted(str(file) for file in files_below(path, ".parquet") if file.is_file()), format=kind)
     return ds.dataset(str(path), format=kind)
 
 

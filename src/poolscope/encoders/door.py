@@ -36,6 +36,7 @@ from poolscope.encoders.transformers import (
 from poolscope.errors import InputError, ModelError
 from poolscope.extensions import load_extensions
 from poolscope.texts import Texts, as_texts
+from poolscope.texts.sources import exists
 
 _LOG = logging.getLogger(__name__)
 
@@ -410,8 +411,10 @@ def extra_of(name: str) -> str | None:
 
 def _here(name: str) -> Path | None:
     """The file or folder that a name means, None if there is none."""
-    path = Path(name).expanduser()
-    return path if path.exists() and not name.startswith(PREFIX) else None
+    path = Path(name)
+    with suppress(RuntimeError):  # of somebody who is not here
+        path = path.expanduser()
+    return path if exists(path) and not name.startswith(PREFIX) else None
 
 
 def _warn_of_pooling(encoder: TokenEncoder, *, named: bool) -> None:

@@ -25,6 +25,7 @@ from poolscope.encoders.finishing import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
+from poolscope.files import files_below
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
 _BUDGET_CORE = 512
@@ -46,7 +47,7 @@ def is_onnx(path: Path, *, name: str) -> bool:
         return path.suffix == ".onnx"
     place = path / read_declaration(path, name=name).subfolder
     weights = any(place.glob("*.safetensors")) or any(place.glob("pytorch_model*.bin"))
-    return not weights and any(path.glob("**/*.onnx"))
+    return not weights and any(files_below(path, ".onnx"))
 
 
 def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
-from poolscope.numbers.ranking import drawn_units, gaussian_draws, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import GaussianLike, drawn_units, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -24,7 +23,6 @@ Index = NDArray[np.int64]
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
 _BOOTSTRAP_DRAWS = 1000
-_BLOCK = 2**24  # cosines at a time
 # Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
 _FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
 _SURE = 0.995
@@ -193,31 +191,42 @@ class _Floors:
 
     The covariance of few texts is not that of the many that they stand for, and vectors drawn from it have smaller hubs
     than texts drawn from the true one (240 texts of 256 dimensions: a first hub of 56 texts, and in truth 70). Vectors
-    drawn anew from the drawn ones fall short of them by about as much again, which is put right: then it is 70.
+    drawn anew from the drawn ones fall short of them by about as much again, which is put right: then it is 70. Both
+    are drawn by the same numbers, another draw's than those that made the covariance: so what they differ by is hardly
+    chance, and of many texts one draw anew says as much as three of other numbers.
     """
 
     def __init__(
         self, unit: NDArray[np.float32], asked: NDArray[np.float32] | None, k: int, random: np.random.Generator
     ) -> None:
-        draws = _DRAWS_OF_FEW if len(unit) <= _FEW_TEXTS else _FLOOR_DRAWS
-        self.first: list[Index] = []
-        self.second: list[Index] = []
-        chance = islice(gaussian_draws(unit, random), draws)
-        asking = repeat(None, draws) if asked is None else islice(gaussian_draws(asked, random), draws)
-        for drawn, ask in zip(chance, asking, strict=True):
-            self.first.append(_counted(drawn, k, ask))
-            if len(unit) <= _PUT_RIGHT:
-                again = None if ask is None else next(gaussian_draws(ask, random))
-                self.second.append(_counted(next(gaussian_draws(drawn, random)), k, again))
+        few = len(unit) <= _FEW_TEXTS
+        draws = _DRAWS_OF_FEW if few else _FLOOR_DRAWS
+        seeds = random.integers(2**63, size=draws)
+        sides = [unit] if asked is None else [unit, asked]
+        shapes = [GaussianLike(side) for side in sides]
+        drawn = [_drawn(shapes, seed) for seed in seeds]
+        self.first = [_counted(each, k) for each in drawn]
+        again = draws if few else int(len(unit) <= _PUT_RIGHT)
+        self.beside = [(each + 1) % draws for each in range(again)]
+        self.second = [
+            _counted(_drawn([GaussianLike(side) for side in each], seeds[other]), k)
+            for each, other in zip(drawn, self.beside, strict=False)
+        ]
 
     def of(self, statistic: Callable[[Index], float], *, ratio: bool = True, most: float = np.inf) -> Array:
         """A statistic of the first draws, moved by what the second ones lack: by its ratio, or by its difference."""
         first = np.array([statistic(counts) for counts in self.first])
         if not self.second:
             return first
-        lacking = float(np.mean([statistic(counts) for counts in self.second]))
-        moved = first * first.mean() / lacking if ratio else first + first.mean() - lacking
+        whole, lacking = first[self.beside].mean(), float(np.mean([statistic(counts) for counts in self.second]))
+        moved = first * whole / lacking if ratio else first + whole - lacking
         return np.asarray(np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most), dtype=np.float64)
+
+
+def _drawn(shapes: Sequence[GaussianLike], seed: int) -> list[NDArray[np.float32]]:
+    """Vectors of each shape, of the numbers of that seed."""
+    random = np.random.default_rng(seed)
+    return [shape.draw(random) for shape in shapes]
 
 
 def _chance_high(draws: Array) -> float:
@@ -243,19 +252,9 @@ def skewness(values: ArrayLike) -> float:
     return float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0
 
 
-def _counted(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None) -> Index:
-    """How often each vector is among the k nearest of the others, or of queries, where no two are equally near."""
-    if len(unit) > APPROXIMATE_FROM:
-        return np.bincount(_searched(unit, k, asked).top.ravel(), minlength=len(unit))
-    counts, queries = np.zeros(len(unit), dtype=np.int64), unit if asked is None else asked
-    step = max(1, _BLOCK // len(unit))
-    for start in range(0, len(queries), step):
-        cosines = queries[start : start + step] @ unit.T
-        if asked is None:
-            rows = np.arange(len(cosines))
-            cosines[rows, start + rows] = -np.inf
-        counts += (cosines >= np.partition(cosines, -k, axis=1)[:, -k, None]).sum(axis=0)
-    return counts
+def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
+    """How often each vector is among the k nearest of the others, or of queries where there is a second side."""
+    return np.bincount(_searched(sides[0], k, *sides[1:]).top.ravel(), minlength=len(sides[0]))
 
 
 def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:

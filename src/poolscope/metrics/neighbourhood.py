@@ -115,7 +115,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     if len(unit) < 3 or k < 1:
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: three or more, and k of at least 1.")
     random = np.random.default_rng(seed)
-    positions = _different(unit)
+    positions = different_rows(unit)
     if len(positions) < 3:
         raise InputError(f"received {len(positions)} different vectors; needed: three or more.")
     if len(positions) > most:
@@ -142,7 +142,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     )
 
 
-def _different(unit: NDArray[np.float32]) -> Index:
+def different_rows(unit: NDArray[np.float32]) -> Index:
     """Positions of the vectors that equal no earlier one."""
     seen: dict[bytes, int] = {}
     for position, row in enumerate(np.round(unit, _DIGITS) + 0.0):  # + 0.0: no -0.0

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts.files import COLOURS, equal_bins, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -155,7 +155,7 @@ def _replaced(
     dots = cosines * sizes
     # ‖q − x‖² = ‖q‖² + ‖x‖² − 2 q·x; the first is the same for all.
     distances = 2 * sizes[asked][:, None] * dots - sizes**2
-    near, by_dot, by_l2 = (np.argpartition(scores, -k, axis=1)[:, -k:] for scores in (cosines, dots, distances))
+    near, by_dot, by_l2 = (best_of_rows(scores, k)[0] for scores in (cosines, dots, distances))
 
     def changed(others: NDArray[np.int64]) -> Array:
         same = (near[:, :, None] == others[:, None, :]).any(axis=2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from poolscope.charts.files import COLOURS, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
@@ -157,6 +156,8 @@ def _in_the_plane(tokens: Array) -> Array:
 
     Two eigenvectors of it take a fifth of the time of a whole decomposition. A rank of 1 leaves the second column 0.
     """
+    from scipy.linalg import eigh
+
     n, d = tokens.shape
     gram = tokens @ tokens.T if n <= d else tokens.T @ tokens
     values, vectors = eigh(gram, subset_by_index=[max(0, len(gram) - 2), len(gram) - 1])

@@ -237,10 +237,9 @@ def score_distribution(
     apart = np.triu(members[:, None] != members, 1)
     scores = cosines[apart]
     cut_off = float(np.quantile(scores, 1 - false_hits) if _enough(len(scores), false_hits) else scores.max())
-    nearest = cosines.copy()
-    np.fill_diagonal(nearest, -np.inf)
+    np.fill_diagonal(cosines, -np.inf)
     counts, edges = equal_bins(scores, _BINS)
-    related, bound = (None, None) if groups is not None else _related(cosines, false_hits)
+    related, bound = (None, None) if groups is not None else _related(cosines, scores, false_hits)
     return ScoreDistribution(
         texts=len(unit),
         pairs=len(scores),
@@ -252,7 +251,7 @@ def score_distribution(
             _quantile_interval(scores, apart, cosines, members, cut_off, false_hits),
             floor=isotropic_quantile(1 - false_hits, unit.shape[1]),
         ),
-        nearest=float(np.median(nearest.max(axis=1))),
+        nearest=float(np.median(cosines.max(axis=1))),
         counts=counts,
         edges=edges.astype(np.float64),
         positions=positions,
@@ -292,13 +291,13 @@ def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:
 
 def _by_group(values: NDArray[Any], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Array:
     """The sum over the pairs of each group of `values` (texts × texts); a pair counts for both of its groups."""
-    kept = np.where(apart, values, 0.0)
+    kept = values & apart if values.dtype == bool else np.where(apart, values, 0.0)
     return np.bincount(members, kept.sum(axis=0) + kept.sum(axis=1)).astype(np.float64)
 
 
 def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Estimate:
     """The mean over pairs of different groups, leaving out one group at a time."""
-    sums, pairs = _by_group(cosines.astype(np.float64), apart, members), _by_group(apart * 1.0, apart, members)
+    sums, pairs = _by_group(cosines.astype(np.float64), apart, members), _by_group(apart, apart, members)
     total, count = float(sums.sum()) / 2, int(apart.sum())
     return Estimate(total / count, jackknife_interval([sums], [pairs], total, count), floor=0.0)
 
@@ -338,8 +337,8 @@ def _quantile_interval(
     """
     if len(scores) * false_hits < _FEWEST_ABOVE:
         return None
-    above = _by_group((cosines >= cut_off) * 1.0, apart, members)
-    pairs = _by_group(apart * 1.0, apart, members)
+    above = _by_group(cosines >= cut_off, apart, members)
+    pairs = _by_group(apart, apart, members)
     share = jackknife_interval([above], [pairs], float(above.sum()) / 2, len(scores))
     if share is None:
         return None
@@ -351,12 +350,14 @@ def _quantile_interval(
 
 # Shares of the pairs between whose scores the tail of a normal distribution is laid: how the rest predicts the tail.
 _WINDOWS = ((0.5, 0.2), (0.4, 0.1), (0.25, 0.1))
-_BLOCKS, _LEVELS = 20, 2**21
+_BLOCKS, _LEVELS = 20, 2**13
 # Texts and share of false hits for which that is known to hold (tests/metrics/test_scores.py).
 _FEWEST_TEXTS, _RAREST = 100, 0.02
 
 
-def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate | None, float | None]:
+def _related(
+    cosines: NDArray[np.float32], scores: NDArray[np.float32], false_hits: float
+) -> tuple[Estimate | None, float | None]:
     """The share of random pairs beyond what the rest predicts, and a bound of the cut-off for the others.
 
     The rest is laid out in three ways; the interval holds them all, with their errors from leaving out blocks of texts.
@@ -364,16 +365,10 @@ def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate 
     count = len(cosines)
     if count < _FEWEST_TEXTS or false_hits > _RAREST:
         return None, None
-    # Neighbours go together: chunks of a document mostly stand side by side.
-    scores, i, j = _sorted_pairs(cosines, (np.arange(count) * _BLOCKS // count).astype(np.uint8))
-    whole = np.array([_beyond(scores, false_hits, window) for window in _WINDOWS])
-    parts = np.array(
-        [
-            [_beyond(kept, false_hits, window) for window in _WINDOWS]
-            for kept in (scores[(i != block) & (j != block)] for block in range(_BLOCKS))
-        ]
-    )
-    error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((parts - parts.mean(axis=0)) ** 2).sum(axis=0))
+    steps, below = _counts_below(cosines, float(scores.min()), float(scores.max()))
+    fits = np.array([_beyond(steps, below, false_hits, window) for window in _WINDOWS])
+    whole, parts = fits[:, :, 0], fits[:, :, 1:]
+    error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum(axis=2))
     reach = 2.093 * error  # Student's t of 19 degrees of freedom
     low, high = (whole - reach).min(axis=0), (whole + reach).max(axis=0)
     interval = Interval(float(low[1]), float(high[1]), 0.95, POPULATION, "jackknife over blocks of texts, three fits")
@@ -381,40 +376,46 @@ def _related(cosines: NDArray[np.float32], false_hits: float) -> tuple[Estimate 
     return share, float(high[0]) if low[1] > 0 else None
 
 
-def _sorted_pairs(
-    cosines: NDArray[np.float32], blocks: NDArray[np.uint8]
-) -> tuple[NDArray[np.float32], NDArray[np.uint8], NDArray[np.uint8]]:
-    """The scores of all pairs, rising, and the blocks of both texts.
+def _counts_below(cosines: NDArray[np.float32], low: float, high: float) -> tuple[Array, Array]:
+    """Equal steps from low to high, and how many pairs score below each: of all texts, and without each block of them.
 
-    Score and blocks are sorted as one whole number, which is faster than sorting places: 22 bits for the cosine, to
-    5e-7, and five for each of at most 32 blocks.
+    So no scores are sorted, and leaving out a block is a subtraction. Neighbours go together, because chunks of a
+    document mostly stand side by side.
     """
-    upper = np.triu(np.ones(cosines.shape, dtype=bool), 1)
-    pairs = (blocks[:, None].astype(np.uint32) << 5 | blocks)[upper]
-    levels = np.clip((cosines[upper] + 1) * _LEVELS, 0, 2 * _LEVELS - 1).astype(np.uint32)
-    packed = np.sort(levels << 10 | pairs)
-    scores = (packed >> 10).astype(np.float32) / np.float32(_LEVELS) - 1
-    return scores, (packed >> 5 & 31).astype(np.uint8), (packed & 31).astype(np.uint8)
+    count = len(cosines)
+    pairs = np.zeros((2, _BLOCKS, _LEVELS + 1))  # of a text of each block with any, and with one of its block
+    for block in range(_BLOCKS):
+        rows = slice(block * count // _BLOCKS, (block + 1) * count // _BLOCKS)
+        levels = np.clip((cosines[rows] - low) * (_LEVELS / max(high - low, 1e-12)), -1, _LEVELS - 1).astype(np.int64)
+        for number, part in enumerate((levels, levels[:, rows])):
+            pairs[number, block] = np.bincount(part.ravel() + 1, minlength=_LEVELS + 1)
+    touching, within = pairs
+    whole = touching.sum(axis=0) / 2
+    kept = np.vstack([whole, whole - touching + within / 2])
+    kept[:, 0] = 0.0  # a text with itself, whose score is -inf
+    return np.linspace(low, high, _LEVELS + 1), np.cumsum(kept, axis=1)
 
 
-def _beyond(scores: NDArray[np.float32], false_hits: float, window: tuple[float, float]) -> tuple[float, float]:
-    """The cut-off for pairs like the rest, by a normal tail through two quantiles, and the share of pairs beyond it.
+def _beyond(steps: Array, below: Array, false_hits: float, window: tuple[float, float]) -> Array:
+    """Cut-off for pairs like the rest, by a normal tail through two quantiles, and share of pairs beyond it (2 × sets).
 
-    Related pairs push the quantiles up too, so that the fit is made again without as many as were seen.
+    Each row of counts is a set of pairs. Related pairs push the quantiles up too, so that the fit is made again without
+    as many as were seen.
     """
     from scipy import special
 
     places = -special.ndtri([*window, false_hits])
-    beyond = 0.0
+    shares = below / below[:, -1:]
+    beyond = np.zeros(len(below))
     for _ in range(30):
-        shares = [1 - max(beyond, 0.0) - (1 - max(beyond, 0.0)) * share for share in window]
-        first, second = scores[np.minimum((np.array(shares) * len(scores)).astype(int), len(scores) - 1)]
-        cut = float(second + (second - first) * (places[2] - places[1]) / (places[1] - places[0]))
-        above = 1 - np.searchsorted(scores, np.float32(cut)) / len(scores)  # of one type: otherwise all are copied
-        previous, beyond = beyond, float(above - false_hits) / (1 - false_hits)
-        if abs(beyond - previous) < 1e-6:
+        wanted = np.outer(1 - np.maximum(beyond, 0.0), 1 - np.array(window))
+        first, second = np.array([np.interp(*at, steps) for at in zip(wanted, shares, strict=True)]).T
+        cut = second + (second - first) * (places[2] - places[1]) / (places[1] - places[0])
+        above = np.array([1 - np.interp(at, steps, share) for at, share in zip(cut, shares, strict=True)])
+        previous, beyond = beyond, (above - false_hits) / (1 - false_hits)
+        if np.abs(beyond - previous).max() < 1e-6:
             break
-    return cut, beyond
+    return np.array([cut, beyond])
 
 
 # -- the figure ---------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.cosines import effective_rank
+from poolscope.numbers.cosines import isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
 
 Array = NDArray[np.float64]
@@ -123,7 +123,7 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
     shares = squares.mean(axis=0)
     order = np.argsort(-shares, kind="stable")
     first = int(order[0])
-    rank, energies = _rank(unit, random)
+    rank, energies = _rank(unit)
     share = mean_estimate(squares[:, first])
     return Spectrum(
         vectors=len(unit),
@@ -139,7 +139,7 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
     )
 
 
-def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estimate, Array]:
+def _rank(unit: NDArray[np.float32]) -> tuple[Estimate, Array]:
     """The effective rank with its interval and floor, and the eigenvalues of the covariance, the largest first.
 
     How far a vector x moves the rank R = exp H of the singular values s = √λ follows from how it moves the eigenvalues,
@@ -162,8 +162,8 @@ def _rank(unit: NDArray[np.float32], random: np.random.Generator) -> tuple[Estim
     entropy = float(-(shares * np.log(shares)).sum())
     weights = -np.exp(entropy) * (np.log(shares) + entropy) / (2 * singular * singular.sum())
     moved = np.exp(entropy) + (projected[:, kept] - energies[kept]) @ weights
-    floor = effective_rank(unit_rows(random.standard_normal(unit.shape, dtype=np.float32), "floor"))
     estimate = mean_estimate(moved)
+    floor = isotropic_rank(*unit.shape)
     return Estimate(float(np.exp(entropy)), estimate.interval, floor=floor), np.maximum(energies[::-1], 0.0)
 
 
@@ -196,7 +196,7 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
     def nearest(cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Which are among the k nearest of each."""
         cosines[rows, asked] = -np.inf
-        return np.asarray(cosines >= np.partition(cosines, -k, axis=1)[:, -k, None])
+        return np.asarray(cosines >= best_of_rows(cosines, k)[1][:, -1:])
 
     near = nearest(products.copy())
 

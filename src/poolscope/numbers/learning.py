@@ -15,7 +15,7 @@ from poolscope.errors import InputError
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_STEP, _MOST_STEPS = 5, 9  # rounds of k-means between looks whether anything still moves, and how many looks
+_MOST_ROUNDS = 50  # of k-means; most starts stand still after ten
 _PATIENCE = 5  # starts that may fail for each that is asked
 
 
@@ -24,16 +24,14 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
 
     Clusters are numbered by their first vector, so that equal partitions are equal.
     """
-    from scipy.cluster.vq import ClusterError  # not before it is needed: its import takes long
-
     distinct = len(np.unique(vectors, axis=0))
     random = np.random.default_rng(seed)
     partitions: list[Index] = []
     for _ in range(_PATIENCE * starts if distinct >= clusters else 0):
-        try:
-            partitions.append(_one_start(vectors, clusters, random))
-        except ClusterError:  # a cluster ran empty: another start
+        labels = _one_start(vectors, _first_centres(vectors, clusters, random))
+        if labels is None:  # a cluster ran empty: another start
             continue
+        partitions.append(labels)
         if len(partitions) == starts:
             return np.stack(partitions, axis=1)
     raise InputError(
@@ -42,15 +40,33 @@ def cluster(vectors: Array, clusters: int, *, starts: int = 10, seed: int = 0) -
     )
 
 
-def _one_start(vectors: Array, clusters: int, random: np.random.Generator) -> Index:
-    from scipy.cluster.vq import kmeans2
+def _first_centres(vectors: Array, clusters: int, random: np.random.Generator) -> Array:
+    """k-means++: each further centre is a vector, drawn by its squared distance to the nearest centre so far."""
+    chosen = [int(random.integers(len(vectors)))]
+    nearest = np.full(len(vectors), np.inf)
+    while len(chosen) < clusters:
+        apart = vectors - vectors[chosen[-1]]
+        nearest = np.minimum(nearest, np.einsum("nd,nd->n", apart, apart))
+        shares = nearest / nearest.sum()
+        chosen.append(int(np.searchsorted(shares.cumsum(), random.uniform()).clip(max=len(vectors) - 1)))
+    return vectors[chosen]
 
-    centres, labels = kmeans2(vectors, clusters, iter=_STEP, minit="++", missing="raise", rng=random)
-    for _ in range(_MOST_STEPS):
-        centres, then = kmeans2(vectors, centres, iter=_STEP, minit="matrix", missing="raise")
+
+def _one_start(vectors: Array, centres: Array) -> Index | None:
+    """The clusters to which these centres lead, until no vector changes its own; None where one runs empty."""
+    labels = np.full(len(vectors), -1)
+    member = np.zeros((len(centres), len(vectors)))
+    for _ in range(_MOST_ROUNDS):
+        # The squared distance to each centre, without the square of the vector itself, which is the same for all.
+        then = ((centres**2).sum(axis=1) / 2 - vectors @ centres.T).argmin(axis=1)
         if np.array_equal(labels, then):
             break
         labels = then
+        member[:] = labels == np.arange(len(centres))[:, None]
+        sizes = member.sum(axis=1)
+        if not sizes.all():
+            return None
+        centres = (member @ vectors) / sizes[:, None]
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[inverse], dtype=np.int64)
 

@@ -20,6 +20,8 @@ Index = NDArray[np.int64]
 
 # Scores held at a time: 2²⁴ of float32 are 64 MB.
 _BLOCK = 2**24
+# Parts of a row of scores for each of the best that are looked for.
+_PARTS = 10
 # Squared lengths of unit vectors differ from 1 by so little once they are rounded to float32.
 _UNIT = 2.5e-7
 
@@ -148,7 +150,7 @@ def _ranking(
     order = np.argsort(judged[:, 0], kind="stable")
     for start, cosines in blocks:
         stop = start + len(cosines)
-        top[start:stop], scores[start:stop] = _best(cosines, k)
+        top[start:stop], scores[start:stop] = best_of_rows(cosines, k)
         here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]
         for position in here:
             row = cosines[judged[position, 0] - start]
@@ -207,7 +209,7 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
         rows = np.arange(len(cosines))
         if among is None:
             cosines[rows, start + rows] = -np.inf
-        top[start : start + len(rows)], scores[start : start + len(rows)] = _best(cosines, k)
+        top[start : start + len(rows)], scores[start : start + len(rows)] = best_of_rows(cosines, k)
     return top, scores
 
 
@@ -257,23 +259,23 @@ def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Ite
         yield start, queries[start : start + step] @ documents.T
 
 
-def _best(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
+def best_of_rows(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
     """The k best of each row, best first; equal scores by position, so that the answer is the same everywhere.
 
-    Values alone are parted, and places read off where they reach the k-th: several times faster than parting places.
+    The k-th highest of the maxima of some parts of a row is reached by k of its scores or more, and by few others: only
+    those are sorted.
     """
     rows, width = cosines.shape
-    least = np.partition(cosines, width - k, axis=1)[:, width - k]
-    places = np.flatnonzero(cosines >= least[:, None])
+    parts = _PARTS * k
+    maxima = cosines[:, : width // parts * parts].reshape(rows, -1, parts).max(axis=1) if width > 2 * parts else cosines
+    reached = np.partition(maxima, maxima.shape[1] - k, axis=1)[:, maxima.shape[1] - k]
+    places = np.flatnonzero(cosines >= reached[:, None])
     row, top = np.divmod(places, width)
     scores = cosines.ravel()[places]
-    if len(places) > rows * k:  # ties with the k-th
-        order = np.lexsort((top, -scores, row))
-        kept = order[np.arange(len(row)) - np.searchsorted(row, row) < k]
-        top, scores = top[kept], scores[kept]
-    top, scores = top.reshape(rows, k), scores.reshape(rows, k)
-    order = np.lexsort((top, -scores), axis=1)
-    return np.take_along_axis(top, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    order = np.lexsort((-scores, row))  # it keeps the order of equals
+    first = np.searchsorted(row, np.arange(rows))
+    best = order[first[:, None] + np.arange(k)]
+    return top[best], scores[best]
 
 
 def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
@@ -301,35 +303,40 @@ def _divided(above: ArrayLike, below: ArrayLike) -> Array:
 
 def gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
     """As many Gaussian vectors of the same mean and covariance, at length 1."""
-    return next(gaussian_draws(unit, random))
+    return GaussianLike(unit).draw(random)
 
 
-def gaussian_draws(unit: NDArray[np.float32], random: np.random.Generator) -> Iterator[NDArray[np.float32]]:
-    """Draw after draw of as many Gaussian vectors of the same mean and covariance, at length 1.
+class GaussianLike:
+    """Draws of as many Gaussian vectors of the same mean and covariance, at length 1.
 
     The covariance S of the sample has a wider spectrum than that of the population: tr S² exceeds tr Σ² by about
     (tr Σ)²/N. So S is mixed with what is the same in all directions until the trace of its square is that of Σ. A draw
     is of independent numbers times a root of that; of fewer vectors than dimensions the vectors themselves are a root.
     """
-    count, dimension = unit.shape
-    centre = unit.mean(axis=0)
-    centred = unit - centre
-    small = centred @ centred.T if count < dimension else centred.T @ centred
-    trace = float(np.trace(small, dtype=np.float64)) / count
-    squares = float(np.vdot(small, small)) / count**2
-    round_part = trace**2 / dimension
-    wanted = max(squares - trace**2 / count, round_part)
-    kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
-    deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
-    root = centred * np.float32(np.sqrt(kept / count))
-    if count >= dimension:
-        mixed = small.astype(np.float64) * (kept / count)
-        mixed.flat[:: dimension + 1] += float(deviation) ** 2
-        with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
-            root, deviation = np.linalg.cholesky(mixed).T.astype(np.float32), np.float32(0)
-    while True:
-        drawn = random.standard_normal((count, len(root)), dtype=np.float32) @ root
-        if deviation:
-            drawn += random.standard_normal(unit.shape, dtype=np.float32) * deviation
-        drawn += centre
-        yield unit_rows(drawn, "floor")
+
+    def __init__(self, unit: NDArray[np.float32]) -> None:
+        count, dimension = self.shape = unit.shape
+        self.centre = unit.mean(axis=0)
+        centred = unit - self.centre
+        small = centred @ centred.T if count < dimension else centred.T @ centred
+        trace = float(np.trace(small, dtype=np.float64)) / count
+        squares = float(np.vdot(small, small)) / count**2
+        round_part = trace**2 / dimension
+        wanted = max(squares - trace**2 / count, round_part)
+        kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
+        self.deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
+        self.root = centred * np.float32(np.sqrt(kept / count))
+        if count >= dimension:
+            mixed = small.astype(np.float64) * (kept / count)
+            mixed.flat[:: dimension + 1] += float(self.deviation) ** 2
+            with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
+                root = np.linalg.cholesky(mixed).T.astype(np.float32)
+                self.root, self.deviation = root, np.float32(0)
+
+    def draw(self, random: np.random.Generator) -> NDArray[np.float32]:
+        """One draw; equal numbers of `random` give vectors that lie alike in clouds of like shape."""
+        drawn = random.standard_normal((self.shape[0], len(self.root)), dtype=np.float32) @ self.root
+        if self.deviation:
+            drawn += random.standard_normal(self.shape, dtype=np.float32) * self.deviation
+        drawn += self.centre
+        return unit_rows(drawn, "floor")

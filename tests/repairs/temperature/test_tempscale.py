@@ -17,6 +17,7 @@ from attention_by_hand import LOWEST, STEPS, batch, implementation, matrix, run,
 from poolscope import as_encoder, encode, tempscale
 from poolscope.errors import InputError, ModelError
 from poolscope.repairs import ByRole, YarnLike
+from poolscope.repairs.temperature import switch
 from poolscope.repairs.temperature.switch import PREFIX, start_watch, watched
 from poolscope.stores.cache import cached_clouds
 from store_fakes import corpus
@@ -104,6 +105,30 @@ def test_the_function_is_asked_for_the_lengths_of_the_texts_only():
         assert asked == []
         run(model, batch(tokenizer))
     assert sorted(asked) == sorted({len(tokenizer(text)["input_ids"]) for text in TEXTS})
+
+
+def test_layers_share_a_division_and_passes_do_not(monkeypatch):
+    model, tokenizer = zoo.family("T5 encoder")
+    inputs, rule, divisions = batch(tokenizer), YarnLike(0.3), []
+    with tempscale(model, rule):
+        first = run(model, inputs)
+        monkeypatch.setattr(switch, "divided", lambda *of: divisions.append(of) or of[0] / of[1])
+        assert torch.equal(run(model, inputs), first)
+    biases = [of for of in divisions if of[0].shape[-2:] == 2 * (inputs["input_ids"].shape[1],)]
+    assert len(biases) == 1 < len(divisions) - 1
+
+
+@torch.inference_mode()
+def test_a_mask_that_was_changed_in_place_has_new_lengths():
+    model, tokenizer = zoo.family("BERT")
+    ids = batch(tokenizer)["input_ids"]
+    mask = torch.ones(len(ids), 1, ids.shape[1], ids.shape[1], dtype=torch.bool)
+    with tempscale(model, YarnLike(0.3)):
+        model(ids, attention_mask=mask)
+        mask[..., 3:] = mask[:, :, 3:] = False
+        mask[:, :, 3:, 0] = True
+        changed = model(ids, attention_mask=mask).last_hidden_state
+        assert torch.equal(model(ids, attention_mask=mask.clone()).last_hidden_state, changed)
 
 
 @pytest.mark.parametrize("tau", [0, -0.5, float("nan"), float("inf"), "0.8", True, None, [0.8]])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.neighbourhood import Neighbourhood, neighbourhood
+from poolscope.metrics.neighbourhood import Neighbourhood, different_rows, neighbourhood
 from poolscope.verdicts import LEVELS, Verdict
 
 # Fewer vectors than this have no neighbourhood to speak of: ten nearest are almost all.
@@ -21,7 +21,7 @@ def answer(subject: Subject) -> Answer:
     if len(chosen) < _LEAST_VECTORS:
         return unchecked("neighbourhood", f"{len(chosen)} different vectors are too few ({_LEAST_VECTORS} are needed)")
     vectors = subject.vectors[chosen]
-    if len(np.unique(np.round(vectors, 5), axis=0)) < _LEAST_VECTORS:
+    if len(different_rows(vectors)) < _LEAST_VECTORS:
         return unchecked("neighbourhood", "almost all vectors are copies of a few")
     measured = neighbourhood(vectors, seed=subject.seed)
     contrast = measured.contrast

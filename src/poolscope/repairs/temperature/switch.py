@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from poolscope.capture.trace import attention_tap
 from poolscope.encoders.temperature import STATE, current_role
@@ -57,16 +57,21 @@ class AttentionTemperature:
     rule: TemperatureRule
     known: dict[tuple[str | None, int], float] = field(default_factory=dict, repr=False)
 
-    def of(self, mask: Any, query: Any, length: int) -> Any:
-        """τ of a batch: a number, or a tensor (texts × 1 × 1 × 1); `length` is that of texts without a mask."""
-        import torch
-
+    def of(self, mask: Any, query: Any, length: int, module: Any) -> Any:
+        """τ of a batch in an attention: a number, or a tensor (texts × 1 × 1 × 1); `length` is that of texts without
+        a mask.
+        """
         role = current_role()
         rule = self.rule.for_role(role)
         if isinstance(rule, Constant):
             return rule.tau
         if mask is None:
             return rule(length)
+        return _shared("tau", module, (mask, self, role, query.dtype), partial(self._of_batch, rule, role, mask, query))
+
+    def _of_batch(self, rule: TemperatureRule, role: str | None, mask: Any, query: Any) -> Any:
+        import torch
+
         temperatures = [self._at(rule, role, n) for n in token_counts(mask).tolist()]
         # Float32 at least: a temperature rounded to half precision would be another temperature.
         dtype = torch.promote_types(query.dtype, torch.float32)
@@ -113,13 +118,31 @@ def scaled_attention(
     state = vars(module).get(STATE)
     if state is None:  # another model with the same configuration object, or the decoder of an encoder
         return plain(module, query, key, value, attention_mask, **settings)
-    tau = 1.0 if watched(module, attention_mask) else state.of(attention_mask, query, key.shape[-2])
+    watching = watched(module, attention_mask)
+    tau = 1.0 if watching else state.of(attention_mask, query, key.shape[-2], module)
     if settings.get("s_aux") is not None:
         raise refusal(module, "its attention has sinks (logits that belong to no token)")
-    for name in ("position_bias", "softcap"):
-        if settings.get(name) is not None:
-            settings[name] = divided(settings[name], tau)
+    if settings.get("softcap") is not None:
+        settings["softcap"] = divided(settings["softcap"], tau)
+    if (bias := settings.get("position_bias")) is not None:  # all layers share it, and it is larger than the queries
+        divide = partial(divided, bias, tau)
+        settings["position_bias"] = divide() if watching else _shared("bias", module, (bias, tau), divide)
     return plain(module, divided(query, tau), key, value, attention_mask, **settings)
+
+
+def _shared(name: str, module: Any, given: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+    """What the layers of one pass share, computed by the first of them: in this thread, from the very same objects.
+
+    A module that asks again begins another pass, and what is kept ends with the first thing it was made of.
+    """
+    kept: dict[str, Any] = vars(_local).setdefault(name, {})
+    same = bool(kept) and all(one is other for one, other in zip(kept["given"](), given, strict=True))
+    if not same or id(module) in kept["modules"]:
+        kept.clear()
+        first = ref(given[0], lambda _: kept.clear())
+        kept.update(given=lambda: (first(), *given[1:]), modules=set(), value=compute())
+    kept["modules"].add(id(module))
+    return kept["value"]
 
 
 def divided(numerator: Any, tau: Any) -> Any:
@@ -175,7 +198,7 @@ def intercept(module: Any) -> list[Any]:
 
 def _before(module: Any, args: Any, kwargs: Any) -> None:
     mask = kwargs.get("attention_mask", args[1] if len(args) > 1 else None)
-    tau = 1.0 if watched(module, mask) else vars(module)[STATE].of(mask, args[0], args[0].shape[-2])
+    tau = 1.0 if watched(module, mask) else vars(module)[STATE].of(mask, args[0], args[0].shape[-2], module)
     interception = _interception_class()(tau)
     interception.__enter__()
     _local.__dict__.setdefault("interceptions", []).append(interception)
