@@ -175,7 +175,7 @@ def compare_with_ray(count: int, folder: Path, words: int | None) -> None:
     encode_to_store(encoder, texts, folder / "one", shard_texts=max(count // 16, 16))
     alone = clocks() - began
     began = clocks()
-    ray.init(num_cpus=1, log_to_driver=False, include_dashboard=False)
+    ray.init("local", num_cpus=1, log_to_driver=False, include_dashboard=False)
     started = clocks() - began
     began, told = clocks(), []
     engine, shards = make_engine("ray", workers=1), {"shard_texts": max(count // 16, 16)}

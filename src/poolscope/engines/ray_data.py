@@ -76,8 +76,7 @@ class RayEngine:
             return ray
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns of how Ray Data itself starts actors
         try:
-            own = {} if self.address or os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
-            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **own)
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise InputError(
