@@ -1,18 +1,22 @@
-"""Speed and memory of all-pairs SOCM, as ratios to two baselines measured in the same run.
+"""Speed of all-pairs SOCM, as ratios to the bare product measured in the same run, for two kinds of machine.
 
-    python benchmarks/socm.py [--repeats 5] [--texts 1000] [--scaling]
+    python benchmarks/socm.py [--repeats 3] [--texts 1000] [--dense] [--scaling]
 
-Baselines: (1) the bare float32 Gram product of the same tokens, upper triangle by panels, on the same cores: what any
-exact method must at least multiply; (2) the dense method of the published code in our own words: matrix square roots by
-eigen-decompositions of d × d covariances, in batches, with PyTorch on the same cores, the covariances given. Clouds:
-real ones (all-MiniLM-L6-v2 on docstrings of about 31 tokens, d = 384) and synthetic ones of the same lengths at d = 384
-and d = 768, and paragraphs of up to 256 tokens. Every time is the best of several, the contestants taking turns.
-`POOLSCOPE_KERNEL` and `OPENBLAS_CORETYPE` in the environment choose the copy of the kernel and of the product.
+Baseline: the bare float32 Gram product of the same tokens, upper triangle by panels, on the same cores: what any exact
+method must at least multiply. Clouds: real ones (all-MiniLM-L6-v2 on docstrings of about 31 tokens, d = 384), synthetic
+ones of the same lengths and of one shape at d = 384 and 768, and of paragraphs of up to 256 tokens. Every time is the
+best of several, the contestants taking turns. All of it is run as this machine would, as one with AVX2 and no more
+would (OPENBLAS_CORETYPE and POOLSCOPE_KERNEL choose the copies of the product and of the kernel), and, on a quarter of
+the texts, by the numpy route, which serves where no compiled kernel is.
+
+With `--dense`, beside them the dense method of the published code in our own words (matrix square roots by
+eigen-decompositions of d × d covariances, in batches, with PyTorch, the covariances given), and the peak of the memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -26,32 +30,54 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from poolscope import CloudWriter, TokenClouds, socm, worst_pairs
+from poolscope import CloudWriter, TokenClouds, confusion, socm, worst_pairs
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.pairs import available_cores
 
 PANEL = 2048
+# Environments in which the comparison is run, by name.
+KINDS = {
+    "this machine": {},
+    "AVX2": {"OPENBLAS_CORETYPE": "Haswell", "POOLSCOPE_KERNEL": "v3"},
+    "numpy route": {"POOLSCOPE_KERNEL": "numpy"},
+}
+# What is compared with the product, beside all pairs, by corpus.
+CORPORA = {
+    "real, d = 384": ("published", "sinks", "worst", "confusable"),
+    "synthetic, d = 384": ("worst",),
+    "synthetic, d = 768": (),
+    "paragraphs, d = 384": ("published", "sinks"),
+}
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--repeats", type=int, default=5)
+    arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--texts", type=int, default=1000)
+    arguments.add_argument("--dense", action="store_true", help="also the dense method, and the peak of the memory")
     arguments.add_argument("--scaling", action="store_true", help="also the cost per pair from N = 500 to 8,000")
+    arguments.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = arguments.parse_args()
-    print(f"{options.texts} texts, {available_cores()} cores, {native.route()}, best of {options.repeats}")
-    with tempfile.TemporaryDirectory() as folder:
+    if options.folder is not None:
+        compare(options.folder, options.repeats)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         real = real_clouds(options.texts)
-        corpora = {"real, d = 384": real}
-        for d in (384, 768):
-            corpora[f"synthetic, d = {d}"] = synthetic_clouds(real.lengths, d)
-        corpora["synthetic paragraphs, d = 384"] = synthetic_clouds(paragraph_lengths(3 * options.texts // 10), 384)
-        for name, clouds in corpora.items():
-            path = Path(folder) / f"{len(clouds)}-{clouds.dimension}-{name[:4]}.arrow"
-            clouds.save(path)
-            compare(name, TokenClouds.open(path), path, options.repeats)
+        paragraphs = paragraph_lengths(3 * options.texts // 10)
+        made = [real, *(synthetic_clouds(real.lengths, d) for d in (384, 768)), synthetic_clouds(paragraphs, 384)]
+        for name, clouds in zip(CORPORA, made, strict=True):
+            clouds.save(folder / f"{name}.arrow")
+        print(f"{available_cores()} cores, best of {options.repeats}; wall time, in brackets processor time")
+        again = [sys.executable, __file__, "--repeats", str(options.repeats), "--folder", temporary]
+        for kind, environment in KINDS.items():
+            print(f"\n{kind}", flush=True)
+            subprocess.run(again, env=os.environ | environment, check=True)
+        if options.dense:
+            for name in CORPORA:
+                show_dense(name, folder / f"{name}.arrow")
         if options.scaling:
-            scaling(real.lengths, Path(folder))
+            scaling(real.lengths, folder)
 
 
 def real_clouds(count: int) -> TokenClouds:
@@ -107,32 +133,42 @@ def best_times(contestants: dict[str, Callable[[], object]], repeats: int) -> di
     return best
 
 
-def compare(name: str, clouds: TokenClouds, path: Path, repeats: int) -> None:
-    """All pairs, the published trace, the worst pairs and a sink in every text, beside the bare product."""
+def compare(folder: Path, repeats: int) -> None:
+    """All pairs of every corpus beside the bare product; on the compiled routes also what else is asked of pairs."""
+    print(f"  {native.route()}")
+    for name, further in CORPORA.items():
+        clouds = TokenClouds.open(folder / f"{name}.arrow")
+        if native.kernel() is None:
+            clouds, further = clouds.select(np.arange(0, len(clouds), 4)), ()
+        runs = contestants(clouds)
+        best = best_times({key: runs[key] for key in ("gram", "all pairs", *further)}, repeats)
+        gram, exact = best["gram"], best["all pairs"]
+        print(f"  {name}: {len(clouds):,} texts of {clouds.lengths.mean():.0f} tokens, product {gram.wall:.2f} s")
+        print(f"    all pairs, end to end      {exact.over(gram)} the product", flush=True)
+        for key in further:
+            print(f"    {key:<26} {best[key].over(exact)} all pairs", flush=True)
+
+
+def contestants(clouds: TokenClouds) -> dict[str, Callable[[], object]]:
+    """What is timed, by name."""
     sinks = with_sink(clouds)
-    best = best_times(
-        {
-            "gram": lambda: gram_product(clouds),
-            "socm": lambda: socm(clouds),
-            "published": lambda: socm(clouds, eps=1e-9),
-            "sinks": lambda: socm(sinks),
-            "worst": lambda: worst_pairs(clouds, 100),
-        },
-        repeats,
-    )
-    pairs = len(clouds) * (len(clouds) - 1) // 2
+    return {
+        "gram": lambda: gram_product(clouds),
+        "all pairs": lambda: socm(clouds),
+        "published": lambda: socm(clouds, eps=1e-9),
+        "sinks": lambda: socm(sinks),
+        "worst": lambda: worst_pairs(clouds, 100),
+        "confusable": lambda: confusion(clouds),
+    }
+
+
+def show_dense(name: str, path: Path) -> None:
+    """The published method, a pair, beside ours; and the memory that all pairs take."""
+    clouds = TokenClouds.open(path)
+    exact = best_times({"socm": lambda: socm(clouds)}, 1)["socm"].wall / (len(clouds) * (len(clouds) - 1) // 2)
     dense = dense_seconds_per_pair(clouds)
-    pruned = worst_pairs(clouds, 100)
-    gram, exact = best["gram"], best["socm"]
-    print(f"\n{name}: {pairs:,} pairs, {clouds.lengths.mean():.1f} tokens a text")
-    print(f"  bare Gram product          {gram.wall:8.2f} s   1.00 ×")
-    print(f"  all pairs, end to end      {exact.wall:8.2f} s   {exact.over(gram)} the Gram product")
-    print(f"  published trace (eps)      {best['published'].wall:8.2f} s   {best['published'].over(exact)} all pairs")
-    print(f"  a sink in every text       {best['sinks'].wall:8.2f} s   {best['sinks'].over(exact)} all pairs")
-    print(f"  worst 100, pruned search   {best['worst'].wall:8.2f} s   {best['worst'].over(exact)} all pairs, ", end="")
-    print(f"{pruned.evaluated / pruned.count:.1%} of them evaluated")
-    print(f"  dense published method     {dense:8.4f} s a pair, {dense / (exact.wall / pairs):,.0f} × ours")
-    print(f"  peak memory above input    {peak_memory(path):8.0f} MB", flush=True)
+    print(f"{name}: dense method {dense:.4f} s a pair, {dense / exact:,.0f} × ours; ", end="")
+    print(f"peak memory above the input {peak_memory(path):.0f} MB", flush=True)
 
 
 def gram_product(clouds: TokenClouds) -> None:

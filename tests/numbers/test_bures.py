@@ -21,7 +21,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs, plain
 from poolscope.numbers.bures.distances import Distances, _norms
-from poolscope.numbers.bures.factors import make_panel, reduce_rows, reduce_texts
+from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
 from poolscope.numbers.bures.rational import square_root_poles
 
 MIXED = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2]
@@ -125,7 +125,7 @@ def test_repeated_tokens_do_not_add_rows():
     random = np.random.default_rng(4)
     clouds = TokenClouds.from_arrays([np.repeat(random_cloud(random, 4, 9), 5, axis=0), np.ones((3, 9))])
     with ThreadPoolExecutor(1) as pool:
-        reduced = reduce_texts(clouds, np.arange(2), pool)
+        reduced = reduce_texts(clouds, np.arange(2), pool, orthogonal=True)
     assert [len(text.rows) for text in reduced] == [3, 0]
 
 
@@ -330,3 +330,13 @@ def test_panel_groups_are_views_of_the_same_texts():
     start = panel.ranks[: native.LANES].sum()
     rows = panel.rows_by_text[start : start + part.ranks.sum()]
     assert np.array_equal(part.rows_by_text, rows)
+
+
+def test_a_centred_factor_loses_one_row_and_keeps_its_covariance():
+    factors = np.random.default_rng(3).normal(size=(4, 6, 9))
+    factors -= factors.mean(axis=1, keepdims=True)
+    rows, scales = drop_centre(factors)
+    assert rows.shape == (4, 5, 9)
+    assert np.linalg.norm(rows, 2, axis=(1, 2)).max() <= 1
+    whole = rows * scales[:, None, None]
+    assert whole.transpose(0, 2, 1) @ whole == pytest.approx(factors.transpose(0, 2, 1) @ factors, abs=1e-12)

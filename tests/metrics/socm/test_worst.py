@@ -17,6 +17,7 @@ def test_pruned_search_finds_exactly_the_worst_pairs(k, scale, monkeypatch):
     monkeypatch.setattr(worst, "_SEEDS", 30)
     monkeypatch.setattr(worst, "_WORTHWHILE", 2.0)  # never give up pruning
     monkeypatch.setattr(worst, "_RANK", 3)
+    begin_the_search(monkeypatch)
     monkeypatch.setattr(worst, "_HELD", 200)
     monkeypatch.setattr(worst, "_BATCH", 50)
     clouds = random_clouds(0, [2, 5, 9, 14, 30, 3, 7] * 8, 20)
@@ -29,6 +30,7 @@ def test_pruned_search_finds_exactly_the_worst_pairs(k, scale, monkeypatch):
 
 
 def test_search_prunes_where_few_texts_stand_out(monkeypatch):
+    begin_the_search(monkeypatch)
     monkeypatch.setattr(worst, "_SEEDS", 10)
     calm = random_clouds(1, [6] * 60, 20)
     clouds = type(calm).from_arrays([calm[k] * 1.0 if k else 3 * calm[k] - 2 * calm[k].mean(axis=0) for k in range(60)])
@@ -38,6 +40,7 @@ def test_search_prunes_where_few_texts_stand_out(monkeypatch):
 
 
 def test_falls_back_to_all_pairs_where_pruning_does_not_pay(monkeypatch):
+    begin_the_search(monkeypatch)
     monkeypatch.setattr(worst, "_SEEDS", 10)
     monkeypatch.setattr(worst, "_WORTHWHILE", 0.0)
     monkeypatch.setattr(worst, "_RANK", 1)
@@ -51,6 +54,7 @@ def test_falls_back_to_all_pairs_where_pruning_does_not_pay(monkeypatch):
 
 @pytest.mark.parametrize("rank", [2, 20])
 def test_agrees_with_all_pairs_where_texts_share_a_large_direction(rank, monkeypatch):
+    begin_the_search(monkeypatch)
     monkeypatch.setattr(worst, "_SEEDS", 10)
     monkeypatch.setattr(worst, "_WORTHWHILE", 2.0)
     monkeypatch.setattr(worst, "_RANK", rank)
@@ -75,14 +79,20 @@ def test_k_out_of_range():
         worst_pairs(random_clouds(0, [2, 3], 4), 2)
 
 
-def test_the_search_is_not_begun_on_clouds_of_one_shape(monkeypatch):
+def begin_the_search(monkeypatch) -> None:
+    """Of few texts all pairs are computed at once."""
+    monkeypatch.setattr(worst.WorstSearch, "_promising", lambda self: True)
+
+
+@pytest.mark.parametrize("texts", [60, 260])
+def test_the_search_is_not_begun_on_few_texts_or_clouds_of_one_shape(texts, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("the search was begun")
 
     monkeypatch.setattr(worst, "given_pairs", refuse)
     monkeypatch.setattr(worst, "_RANK", 1)
     random = np.random.default_rng(4)
-    clouds = TokenClouds.from_arrays([1 + random.normal(size=(12, 24)) for _ in range(260)])
+    clouds = TokenClouds.from_arrays([1 + random.normal(size=(12, 24)) for _ in range(texts)])
     found = worst_pairs(clouds, 20)
     assert found.evaluated == found.count
     assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in socm(clouds).worst(20)]

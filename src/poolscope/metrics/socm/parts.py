@@ -42,7 +42,7 @@ class PairsJob:
     def _selection(self, left: TokenClouds, right: TokenClouds) -> PairSelection:
         if self.pairs is None:
             return AllPairs(left) if left is right else CrossedPairs(left, right)
-        caches = reduced_caches(left, right, whole=bool(self.wanted.formula.eps))
+        caches = reduced_caches(left, right, published=bool(self.wanted.formula.eps))
         return ListedPairs(left, right, self.pairs, "", caches)
 
 

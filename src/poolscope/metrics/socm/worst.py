@@ -133,10 +133,10 @@ class WorstSearch:
     def _promising(self) -> bool:
         """Whether the second bound would prune, by the pairs of a few texts: those of one shape it cannot tell apart.
 
-        A guess costs time where it is wrong, never a pair.
+        A guess costs time where it is wrong, never a pair. All pairs of few texts are computed before one can be made.
         """
         if len(self._left) < 4 * _LOOKED_AT:
-            return True
+            return False
         few = self._left.select(np.linspace(0, len(self._left) - 1, _LOOKED_AT, dtype=np.int64))
         highest = max(float(self._scores(piece).max()) for piece in all_pairs(few))
         bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=_RANK)])

@@ -85,8 +85,8 @@ def given_pairs(
     Callers that ask again and again about the same corpora pass the `caches` of `reduced_caches`.
     """
     native.warn_of_slow_route()
-    if caches is None or (eps and caches[0].direction is not None):
-        caches = reduced_caches(clouds, other, whole=bool(eps))
+    if caches is None or (eps and not caches[0].orthogonal):
+        caches = reduced_caches(clouds, other, published=bool(eps))
     left, right = caches
     # A pair that is asked for several times is computed once, so that it has one value: float32 sums differ a little
     # from place to place.
@@ -110,15 +110,15 @@ def _one_direction(pairs: Index, texts: int) -> Index:
 
 
 def reduced_caches(
-    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES, whole: bool = False
+    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES, published: bool = False
 ) -> tuple[ReducedCache, ReducedCache]:
     """Caches of the left and the right corpus, of so many bytes; one and the same within a single corpus.
 
-    whole: leave a direction that all texts share in the rows.
+    published: for the published trace, which needs orthogonal rows with a direction that all texts share left in them.
     """
     corpora = [clouds] if other is None or other is clouds else [clouds, other]
-    direction = None if whole else shared_direction(*corpora)
-    caches = [ReducedCache(corpus, budget, direction) for corpus in corpora]
+    direction = None if published else shared_direction(*corpora)
+    caches = [ReducedCache(corpus, budget, direction, orthogonal=published) for corpus in corpora]
     return caches[0], caches[-1]
 
 
@@ -171,7 +171,8 @@ def _all_pairs_jobs(
     pool: ThreadPoolExecutor,
 ) -> Iterator[Callable[[], Distances]]:
     def panel(part: TokenClouds, texts: Index) -> Panel:
-        return make_panel(texts, reduce_texts(part, texts, pool, rank=rank, direction=direction))
+        reduced = reduce_texts(part, texts, pool, rank=rank, direction=direction, orthogonal=bool(eps))
+        return make_panel(texts, reduced)
 
     direction = None if eps else shared_direction(*([clouds] if other is None else [clouds, other]))
     # Bounds by few directions are to be cheap.
