@@ -5,8 +5,9 @@
 
 The texts are docstrings, their clouds those of a static table, from which the effect is removed: lengths are shuffled,
 places permuted, deviations of tokens handed to other texts, the mean taken off. Then it is put back in three sizes. A
-false alarm is `watch` or `repair` where nothing is to be found. What is counted (question 4) or follows from the other
-answers (question 10) estimates nothing and has no row.
+false alarm is `watch` or `repair` where nothing is to be found; beside their share stands its 95 % interval
+(Wilson's). What is counted (question 4) or follows from the other answers (question 10) estimates nothing and has no
+row.
 
 With `--state` every run is kept in a file, and the next call goes on from there, so that long calibrations can be made
 in pieces (`--seconds`). The file belongs to the code that wrote it: with other code it is refused, as a table from two
@@ -41,6 +42,7 @@ from poolscope.metrics.hubs import hubs as count_hubs
 from poolscope.metrics.length.profile import length_profile
 from poolscope.metrics.length.search import PositionProbe, retrieval_by_length, segment_row
 from poolscope.metrics.scores import score_distribution
+from poolscope.numbers.intervals import share_of
 from poolscope.numbers.ranking import unit_rows
 from poolscope.texts import read_texts
 from poolscope.verdicts import LEVELS, Verdict
@@ -310,7 +312,9 @@ def row_of(name: str, done: dict[str, list[Run]]) -> str:
         seen = f"{shares['watch'] + shares['repair']:.0%}"
         power.append(f"{words}: {seen} ({mean}{shares['repair']:.0%} `repair`)")
     runs = f"{len(cells[0])}, {min(map(len, cells[1:]))}"
-    row = (simulation.question, runs, simulation.removed, f"{alarms:.1%}", f"{null['unchecked']:.0%}")
+    ends = share_of(round(alarms * len(cells[0])), len(cells[0]), unit="runs").interval
+    alarms_said = f"{alarms:.1%}" + ("" if ends is None else f" [{ends.low:.1%}, {ends.high:.1%}]")
+    row = (simulation.question, runs, simulation.removed, alarms_said, f"{null['unchecked']:.0%}")
     return f"| {' | '.join(row)} | {', '.join(power)} |"
 
 

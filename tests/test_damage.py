@@ -13,7 +13,7 @@ import pytest
 
 import poolscope as ps
 from audit_data import bag_of_words, topics
-from fuzzing import TARGETS, clouds, fuzz
+from fuzzing import TARGETS, clouds, damage, fuzz
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.metrics.tokens.moments import load_state
 from poolscope.stores.store import Store
@@ -23,6 +23,7 @@ from store_fakes import edit_json, fill
 TEXTS = ["one text", "another text", "the last text of all"]
 READERS = {
     "texts": lambda path: [len(text) for text in ps.read_texts(path)],
+    "columns": lambda path: [len(text) for text in ps.read_texts(path, column="text", label_column=None)],
     "spooled": lambda path: [len(text) for text in open_spooled(path)],
     "clouds": lambda path: [list(ps.open_clouds(path).ids), [cloud.sum() for cloud in ps.open_clouds(path)]],
 }
@@ -136,6 +137,18 @@ def test_strings_beside_vectors_that_are_no_utf8(tmp_path):
     _broken_letters(tmp_path / "vectors.parquet")
     with pytest.raises(InputError, match=r"vectors\.parquet: damaged"):
         ps.read_vectors(tmp_path / "vectors.parquet")
+
+
+@needs_fork
+def test_what_a_parquet_file_says_of_a_column(tmp_path):
+    """A case of the fuzzer: pyarrow ended the process where the levels of one column were asked for."""
+    path = tmp_path / "texts.parquet"
+    target = next(target for target in TARGETS if target.name == "texts parquet")
+    (tmp_path / "whole").mkdir()
+    target.make(tmp_path / "whole")
+    damage(target, tmp_path / "whole", tmp_path / "copy", 90210000368)
+    (tmp_path / "copy" / "texts.parquet").rename(path)
+    assert read_alone("columns", path).startswith(("read", "refused"))
 
 
 @needs_fork

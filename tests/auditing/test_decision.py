@@ -174,10 +174,12 @@ def test_what_is_found_as_well_all_the_same_is_watched_and_called_harmless():
     assert (falls.level, falls.basis) == ("repair", "interval")
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("configure", "configure"), ("repair", "change")])
-def test_a_wrong_pooling_comes_before_another_model(found, kind, expected):
-    many = [answer(key, kind="re-chunk") for key in ("scores", "position", "short", "scores")]
-    decided = decide(found.subject, [answer("pooling", kind=kind), *many])
+@pytest.mark.parametrize(
+    ("key", "kind", "expected"), [("pooling", "configure", "configure"), ("cone", "repair", "change")]
+)
+def test_a_wrong_pooling_comes_before_another_model(found, key, kind, expected):
+    many = [answer(name, kind="re-chunk") for name in ("scores", "position", "short", "scores")]
+    decided = decide(found.subject, [answer(key, kind=kind), *many])
     assert decided.action.kind == expected
 
 

@@ -99,3 +99,16 @@ def test_the_command_guesses_a_column_says_so_and_takes_another(tmp_path):
     fixed = ("audit", "builtin:wordllama", path, "--column", "text", "--no-files", "--trial", 0)
     assert "12 documents by column 'url'" in run(*fixed)
     assert "4 documents by column 'part'" in run(*fixed, "--group", "part")
+
+
+def test_chunks_of_one_document_are_audited_and_few_pairs_place_no_cut_off():
+    texts = [f"text {k} about {word} and {word}s" for k, word in enumerate(("cat", "dog", "cow", "hen", "fox"))]
+    one = audit(bag_of_words, texts, groups=["book"] * 5, trial_texts=0)
+    assert one["scores"].verdict.level == "unchecked"
+    few = audit(bag_of_words, texts, thresholds={"cut_off_watch": 0.01}, trial_texts=0)["scores"].verdict
+    assert few.level == "unchecked"
+    assert few.value > 0.01
+
+
+def test_a_column_without_repeats_leaves_the_guess_to_the_next():
+    assert group_column({"text": list("abc"), "doc_id": list("123"), "title": list("xxy")}) == "title"

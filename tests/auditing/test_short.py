@@ -15,6 +15,7 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import cut_pieces
 from poolscope.encoders import as_encoder
 from poolscope.metrics.length.search import retrieval_by_length
+from poolscope.verdicts import Verdict
 
 
 def subject(texts, **settings):
@@ -101,3 +102,12 @@ def test_a_fifth_that_can_not_be_asked_for_is_unchecked(mixed):
     verdict = short.answer(subject([*mixed, *(f"word{k}" for k in range(80))])).verdict
     assert verdict.level == "unchecked"
     assert "0 for the shortest" in verdict.sentence
+
+
+def test_other_chunks_are_advised_for_the_fifth_that_crowds_and_only_where_that_harms(mixed):
+    about = subject(mixed)
+    kinds = [short._action(about, "longest", Verdict("watch", basis=basis)).kind for basis in ("harmless", "too few")]
+    assert kinds == ["keep", "undecided"]
+    longest = short._action(about, "longest", Verdict("repair", basis="interval"))
+    assert longest.kind == "re-chunk"
+    assert "shortest" not in longest.step

@@ -81,10 +81,10 @@ def test_too_few_pairs_place_no_cut_off():
     assert "still pass" not in scores.verdict.sentence
     assert "780 pairs are too few to place a cut-off for 0.1 %" in scores.verdict.sentence
     assert "use this one" not in scores.verdict.sentence
-    assert scores.action.command is None
+    assert (scores.verdict.level, scores.action) == ("unchecked", None)
 
 
-def test_a_cut_off_of_few_pairs_is_watched_at_most():
+def test_a_cut_off_of_few_pairs_is_unchecked():
     limits = {"cut_off_watch": -2, "cut_off_repair": -1}
-    assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "watch"
+    assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "unchecked"
     assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"

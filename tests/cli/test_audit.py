@@ -92,7 +92,8 @@ def test_the_page_is_written(folder, texts, tmp_path):
 def test_fail_on_sets_the_exit_code(folder, texts):
     quick = (folder, texts, "--trial", 0, "--limit", 20, "--no-files")
     high = ("--threshold", "cut_off_watch=-2", "--threshold", "cut_off_repair=5")
-    assert "watch or worse" in run(*quick, *high, "--fail-on", "watch", expect=1)
+    enough = (folder, texts, "--trial", 0, "--limit", 40, "--no-files")
+    assert "watch or worse" in run(*enough, *high, "--fail-on", "watch", expect=1)
     lax = [f"--threshold={name}=99" for name in ("cut_off_watch", "cut_off_repair", "cut_watch", "cut_repair")]
     lax += ["--threshold=duplicate_watch=2", "--threshold=hub_repair=99", "--threshold=twins_repair=2"]
     run(*quick, *lax, "--fail-on", "repair")

@@ -148,10 +148,11 @@ class Subject:
 
     @cached_property
     def scores(self) -> ScoreDistribution:
-        """The cosines of pairs of different texts, of different documents where these are known."""
+        """The cosines of pairs of different texts, of different documents where these are known and several."""
+        groups = None if self.groups is None else self.groups[self.distinct]
         return score_distribution(
             self.vectors[self.distinct],
-            groups=None if self.groups is None else self.groups[self.distinct],
+            groups=None if groups is None or np.ptp(groups) == 0 else groups,
             false_hits=self.thresholds["false_hits"],
             seed=self.seed,
         )

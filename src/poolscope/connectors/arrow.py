@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
@@ -161,7 +160,7 @@ def open_arrow(name: str, fields: Fields) -> ArrowConnector:
             if FORMATS.get(file.suffix.lower(), "parquet") == "ipc":
                 refuse_packed_arrow(file)
             else:
-                refuse_packed_parquet(file, pq.read_metadata(file))
+                refuse_packed_parquet(file)
 
     def scan(columns: list[str], size: int) -> Any:
         # One file after the other, so that rows come in their order.

@@ -20,16 +20,20 @@ def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
 
     >>> group_column({"text": ["a", "b", "c"], "url": ["x", "x", "y"]})
     'url'
+    >>> group_column({"text": ["a", "b", "c"], "doc_id": ["1", "2", "3"], "title": ["x", "x", "y"]})
+    'title'
     """
     if not isinstance(source, str | os.PathLike | dict):
         return None
     try:
         table = open_table(source)
-        name = next((name for name in GROUP_COLUMNS if name in table.kinds and name not in taken), None)
-        values = [] if name is None else [str(row[0]) for row in table.rows([name]) if row[0] is not None]
+        names = [name for name in GROUP_COLUMNS if name in table.kinds and name not in taken]
+        for name in names:
+            if tells([str(row[0]) for row in table.rows([name]) if row[0] is not None]):
+                return name
     except InputError:  # a folder, lines of text, a pipe
         return None
-    return name if tells(values) else None
+    return None
 
 
 def groups_of_ids(ids: Sequence[str]) -> list[str] | None:

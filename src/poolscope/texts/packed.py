@@ -61,7 +61,7 @@ def parquet_batches(path: Path, rows: int, columns: Sequence[str] | None = None)
     """Batches of at most so many rows, fewer where one value is large; refused before they outgrow the file."""
     room = Room(path)
     with pq.ParquetFile(path) as file:
-        largest = refuse_packed_parquet(path, file.metadata, columns)
+        largest = _refuse_packed(path, file, columns)
         # A value that a dictionary holds once may stand in every row.
         rows = max(1, min(rows, room.most // max(largest, 1)))
         for batch in file.iter_batches(batch_size=rows, columns=None if columns is None else list(columns)):
@@ -69,16 +69,30 @@ def parquet_batches(path: Path, rows: int, columns: Sequence[str] | None = None)
             yield batch
 
 
-def refuse_packed_parquet(path: Path, metadata: Any, columns: Sequence[str] | None = None) -> int:
-    """Refuse a Parquet file by what it says of itself; the bytes of the largest piece of a column."""
-    room, largest = Room(path), 0
+def refuse_packed_parquet(path: Path) -> None:
+    """Refuse a Parquet file by what it says of itself and by its first row."""
+    with pq.ParquetFile(path) as file:
+        _refuse_packed(path, file, None)
+
+
+def _refuse_packed(path: Path, file: Any, columns: Sequence[str] | None) -> int:
+    """Refuse a Parquet file by what it says of itself; the bytes of the largest group of rows.
+
+    What it says of single columns is not asked for: where that is damaged, pyarrow ends the process.
+    """
+    room, largest, metadata = Room(path), 0, file.metadata
+    kinds = [metadata.schema.column(k) for k in range(metadata.num_columns)]
+    chosen = [kind for kind in kinds if columns is None or kind.path.partition(".")[0] in columns]
+    width = sum(_WIDTHS.get(kind.physical_type, 0) for kind in chosen)  # of numbers; those that repeat are kept once
     for group in (metadata.row_group(k) for k in range(metadata.num_row_groups)):
-        for column in (group.column(k) for k in range(group.num_columns)):
-            if columns is not None and column.path_in_schema.partition(".")[0] not in columns:
-                continue
-            width = _WIDTHS.get(column.physical_type, 0)  # of numbers; those that repeat are kept once
-            room.take(max(column.total_uncompressed_size, column.num_values * width))
-            largest = max(largest, 0 if width else column.total_uncompressed_size)
+        room.take(max(group.total_byte_size, group.num_rows * width))
+        largest = max(largest, group.total_byte_size)
+    names = None if columns is None else list(columns)
+    first = next(file.iter_batches(batch_size=1, columns=names), None)
+    for column in () if first is None else first.columns:
+        kind = getattr(column.type, "value_type", None)
+        if kind is not None and pa.types.is_floating(kind):  # vectors are alike, and numbers that repeat kept once
+            room.take(int(column.nbytes) * metadata.num_rows)
     return largest
 
 

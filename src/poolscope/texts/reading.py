@@ -39,7 +39,8 @@ from poolscope.texts.sources import exists, is_pattern, matching_files, open_tab
 from poolscope.texts.tables import Table, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
-"""Column names that are taken as the text column when exactly one of them is there."""
+"""Column names that are taken as the text column when exactly one of them is there; `document` only by itself, as it
+names the document of a chunk beside any of the others."""
 
 GROUP_COLUMNS = ("group", "document_id", "document", "doc_id", "source", "url", "title")
 """Columns that name the document of a chunk, the most telling first; `poolscope chunk` writes the first two."""
@@ -298,8 +299,9 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
 def _guess_column(table: Table, taken: set[str | None]) -> str:
     free = {name: kind for name, kind in table.kinds.items() if name not in taken}
     known = [name for name in free if name.casefold() in WELL_KNOWN]
+    plain = [name for name in known if name.casefold() != "document"]
     texts = [name for name, kind in free.items() if kind == "text"]
-    for candidates in (known, texts, list(free)):
+    for candidates in (plain, known, texts, list(free)):
         if len(candidates) == 1:
             return candidates[0]
         if candidates:

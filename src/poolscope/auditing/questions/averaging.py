@@ -52,7 +52,9 @@ def answer(subject: Subject) -> Answer:
         return unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
     alike, trial = subject.confusable, cloud_trial(subject)
-    verdict = judge(alike, subject.thresholds, trial, asked=subject.mistakes is not None)
+    verdict = judge(
+        alike, subject.thresholds, trial, asked=subject.mistakes is not None, documents=subject.groups is not None
+    )
     tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(subject, alike)}
     draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
     if (curves := layer_curves(subject)) is not None:
@@ -133,17 +135,20 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float
     }
 
 
-def judge(alike: Confusion | None, limits: Thresholds, trial: Trial, *, asked: bool = False) -> Verdict:
+def judge(
+    alike: Confusion | None, limits: Thresholds, trial: Trial, *, asked: bool = False, documents: bool = False
+) -> Verdict:
     """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is.
 
-    `asked`: the pairs are the relevant and the wrong text of queries.
+    `asked`: the pairs are the relevant and the wrong text of queries. `documents`: those of one document are left out.
     """
     judged = decided_by(trial, limits["socm_gain"])
     of = "a relevant text and a wrong one that your queries rank before it"
     of = of if asked else "two texts that a search would confuse"
     estimate = alike.share if alike is not None and alike.enough else Estimate(None)
     if alike is None:
-        head = "No two texts are near enough to be confused by their averages"
+        of_others = " of different documents" if documents else ""
+        head = f"No two texts{of_others} are near enough to be confused by their averages"
         head = "Your queries rank no wrong text before a relevant one" if asked else head
     elif estimate.value is None:
         pairs = "one pair" if len(alike) == 1 else f"{len(alike)} pairs"
@@ -226,9 +231,9 @@ def _confused_note(alike: Confusion, documents: str, *, asked: bool) -> str:
         reached = f"the cut-off of {unrelated} pairs" if alike.placed else "the highest score seen"
         kind = f"with a cosine of {alike.cut_off:.2f} or more, {reached}"
     drawn = f" ({len(alike):,} of them measured)" if len(alike) < alike.count else ""
-    which = f"{alike.count:,} pairs{documents} {kind}{drawn}"
+    which = f"{'1 pair' if alike.count == 1 else f'{alike.count:,} pairs'}{documents} {kind}{drawn}"
     if not alike.enough:
-        return f"{which}: the table worst_pairs has them."
+        return f"{which}: see the table worst_pairs."
     rate = alike.collapse_rate()
     return (
         f"{which}: hidden share {alike.share}, after what one text gives against itself is taken off (an upper bound: "

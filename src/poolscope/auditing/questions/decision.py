@@ -47,6 +47,8 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     measured, left = _measured(answers)
     if _little(within) and open_answers:
         sentence = f"{sentence} {_how_little(answers, within)}"
+    elif open_answers and (unanswered := _measured(within)[1]):
+        sentence = f"{sentence} Not answered: {_numbers(unanswered)}."
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -77,9 +79,10 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     as they are in all other numbers.
     """
 
-    def place(each: Answer) -> tuple[int, int, int]:
+    def place(each: Answer) -> tuple[int | bool, ...]:
         kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
-        return -LEVELS.index(each.verdict.level), kind, each.number
+        before = each.key != "pooling", kind != KINDS.index("merge")
+        return -LEVELS.index(each.verdict.level), *before, kind, each.number
 
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
 
@@ -111,7 +114,7 @@ def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
     measured, left = _measured(answers)[0], _measured(within)[1]
     sentence = left[0].verdict.sentence
     applies = not sentence.startswith(NOT_APPLICABLE)
-    why = f". {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
+    why = f": {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
         f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; question {left[0].number} "
         f"could not{why}"
@@ -157,7 +160,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[A
     broken = [each for each in open_answers if each.verdict.level == "repair"]
     sure = certainty(first) + _unproven(first, answers)
     # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
-    if len(broken) >= CHANGE_FROM and action.kind not in ("configure", "merge"):
+    if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge":
         sure = _OF_CHANGE
         action = Action(
             "change",
@@ -168,14 +171,14 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[A
     head = _VERBS[action.kind]
     others = [each for each in open_answers if each is not first]
     if first.verdict.level == "watch":
-        things = "one thing" if not others else f"{len(open_answers)} things"
-        head = f"Keep the model, and watch {things}; first {_number(first)}"
+        things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
+        head = f"Keep the model, and watch {things}"
     rest = f" Also open: {'; '.join(_short(each) for each in others)}." if others else ""
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
 _VERBS = {
-    "configure": "Correct the runtime first",
+    "configure": "Correct a setting first",
     "merge": "Clean the texts first",
     "repair": "Repair first",
     "re-chunk": "Re-chunk first",
@@ -191,7 +194,7 @@ _STEPS = {
     "repair": "try a repair",
     "re-chunk": "cut the texts anew",
     "change": "try another model",
-    "undecided": "ask with more data",
+    "undecided": "look closer",
     "keep": "keep it",
 }
 

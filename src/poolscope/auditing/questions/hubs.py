@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _LEAST_TEXTS = 30
 _LEAST_QUERIES = 30
 _K = 10
+# Fewer relevant texts than this do not tell how large a share of them is missed.
+_LEAST_RELEVANT = 10
 # One group among so many, or of so many texts, is worth its name where it holds most of the copies.
 _FEW_GROUPS, _LARGE_GROUP = 4, 10
 _LOOK_AT_MISSED = Action(
@@ -80,7 +82,8 @@ def answer(subject: Subject) -> Answer:
         tables["never_found"], numbers["never_found"] = missed, len(missed)
         share = share_of(len(missed), _relevant_texts(subject.asked), unit="texts")
         numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
-        verdict = _with_missed(verdict, share, limits)
+        if _relevant_texts(subject.asked) >= _LEAST_RELEVANT:
+            verdict = _with_missed(verdict, share, limits)
         verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
@@ -102,14 +105,25 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
     )
     twins, skewness = _texts_in(counted.twins), counted.skewness
     asked = "" if counted.asked is None else f" asked for by {counted.asked:,} queries"
-    evidence = (
+    evidence: tuple[str, ...] = (
         f"{counted.texts:,} texts{asked}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
         f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {_groups(len(counted.duplicates))}.",
         f"Equal but for letter case and blanks: {twins:,} texts in {_groups(len(counted.twins))}.",
     )
     judged, _ = _most_serious(counted, limits, equal)
+    highest = counted.largest.floor_high
+    if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
+        evidence = (*evidence, _of_the_shape(counted, highest))
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
+
+
+def _of_the_shape(counted: HubResult, highest: float) -> str:
+    """Why a text that comes back often is no finding: vectors of this shape have one, whatever the texts say."""
+    return (
+        f"That one text is found so often is no more than the mean and the spread of these vectors make by themselves "
+        f"(up to {highest:.1%}): it is the cone of question 2 rather than this text."
+    )
 
 
 def _groups(count: int) -> str:
@@ -221,7 +235,8 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
         if (few := carriers(sizes, sizes, rest=texts - sum(sizes), most=1)) is not None:
             names = [f"that of {subject.ids[group[0]]}" for group in groups]
             number = f"{few.without:.1%} of the texts are such"
-            sentences.append(few.sentence(names, what, number, units="group" if len(groups) == 1 else "groups"))
+            one = f"All of {what} are one group, {names[0]}: {sizes[0]:,} texts."
+            sentences.append(one if len(groups) == 1 else few.sentence(names, what, number, units="groups"))
     return sentences
 
 

@@ -298,8 +298,9 @@ def _action(subject: Subject, trials: Sequence[Trial], shift: SemanticShift | No
         return Action("repair", "scale the attention: a temperature helps on trial", subject.command("tune"), cost)
     basis = judged_by(trials, least).basis
     if basis == "no cure":
-        step = "keep model and chunks: neither a temperature nor smaller chunks wins here; let no fixed cut-off decide"
-        return Action("keep", step, subject.command("length"), "nothing")
+        tried = " and ".join(trial.name for trial in trials if trial.difference is not None)
+        step = f"keep model and chunks, as what was tried wins nothing here ({tried}), and let no fixed cut-off decide"
+        return Action("keep", step, subject.command("length"), "nothing is encoded again")
     if basis == "too few":
         return subject.more_on_trial(trials, least)
     won = ": a cure wins, but less than matters" if any(trial.gain > 0 for trial in trials) else ""

@@ -43,7 +43,7 @@ def answer(subject: Subject) -> Answer:
         return unchecked("pooling", "texts of a single token, or fewer than three texts, are the same in every pooling")
     tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
     kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
-    likely = "cls" if subject.pooling == "mean" else "mean"
+    likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
     return Answer(
         "pooling",
         _of_declaration(subject, likely, kept[likely]),
@@ -63,9 +63,11 @@ def answer(subject: Subject) -> Answer:
 def _of_declaration(subject: Subject, likely: str, kept: Estimate) -> Verdict:
     """`watch` where the declaration leaves something open that changes the vectors; otherwise nothing was checked."""
     declared = "declares" if subject.card.pooling else "declares no pooling; taken as"
+    cost = f"; a runtime that pools by {likely} instead would keep {kept.value:.0%} of the ten nearest neighbours"
+    if len(subject) <= _NEIGHBOURS + 1:
+        cost = ""  # everyone is everyone's neighbour
     sentence = (
-        f"The model {declared} {subject.pooling} pooling; a runtime that pools by {likely} instead would keep "
-        f"{kept.value:.0%} of the ten nearest neighbours. What yours does was not checked: hand in its vectors "
+        f"The model {declared} {subject.pooling} pooling{cost}. What yours does was not checked: hand in its vectors "
         f"(--vectors)."
     )
     judged = Verdict("watch", basis="declared") if _unclear(subject.pooling_report) else Verdict("unchecked")

@@ -106,37 +106,41 @@ def _query_numbers(asked: QueryScores) -> dict[str, Any]:
 
 def _action(subject: Subject, scores: ScoreDistribution, asked: QueryScores | None, verdict: Verdict) -> Action:
     """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
-    if not (scores.placed if asked is None else asked.placed):
-        return Action("repair", "audit more texts to place a cut-off of your own", None, "encode more texts")
     step = f"set the cut-off of your search to {verdict.value:.2f}"
     if asked is not None and verdict.basis in ("lost", "lost by estimate"):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
-        return Action("repair", step, None, "a setting of your search; nothing is encoded again")
+        return Action("configure", step, None, "a setting of your search; nothing is encoded again")
     trial = subject.mean_removal
     if trial.difference is not None and trial.gain == 0:
-        return Action("repair", step, None, "a setting of your search; nothing is encoded again")
+        return Action("configure", step, None, "a setting of your search; nothing is encoded again")
     other = "removing the mean, which helps on trial, widens the band" if trial.gain else "try a removal of the mean"
     return Action("repair", f"{step}, or {other}", subject.command("tune"), "no re-encoding: one subtraction a vector")
 
 
+def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
+    """A cut-off against its thresholds, if there are pairs enough to place it."""
+    if cut_off.interval is None:
+        return Verdict("unchecked", value=cut_off.value)
+    return limits.judge("cut_off", cut_off.known, cut_off.interval)
+
+
 def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
-    """The cut-off against its thresholds; without an interval there are too few pairs to be sure of so rare a share."""
-    verdict = limits.judge("cut_off", scores.cut_off.known, scores.cut_off.interval)
-    if scores.cut_off.interval is None:
-        verdict = verdict.at_most_watch("no interval")
+    """The cut-off against its thresholds; `unchecked` without an interval: too few pairs tell of so rare a share."""
+    verdict = _placed(scores.cut_off, limits)
     known = scores.documents is not None
     pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
     sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
         sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
+        if verdict.level == "unchecked":
+            sentence += f" {scores.pairs:,} pairs are too few to say how far that holds for others."
         if scores.others_below is not None and scores.others_below < scores.cut_off.known - 0.005:
             sentence += f" Some of these seem related: for the others {scores.others_below:.2f} or less would do."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
         sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
-    if verdict.level != "ok":
-        instead = "use this one" if scores.placed else "audit more texts to place one"
-        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: {instead}."
+    if verdict.at_least("watch"):
+        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: use this one."
     of = f" of {scores.documents:,} documents, pairs of one document left out" if known else ""
     over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (
@@ -163,9 +167,7 @@ def _random_pairs(scores: ScoreDistribution) -> str:
 
 def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     """The cut-off of queries against the thresholds of cut-offs, and what it loses of the relevant texts."""
-    verdict = limits.judge("cut_off", asked.cut_off.known, asked.cut_off.interval)
-    if asked.cut_off.interval is None:
-        verdict = verdict.at_most_watch("no interval")
+    verdict = _placed(asked.cut_off, limits)
     recall = asked.recall.interval
     if verdict.level == "ok" and recall is not None and 1 - asked.recall.known >= limits["lost_watch"]:
         sure = 1 - recall.high >= limits["lost_watch"]
@@ -179,13 +181,15 @@ def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresho
             f"{where}; cut at {asked.cut_off.value:.2f}, and {asked.share} of the others still pass, with "
             f"{asked.recall.value:.0%} of the relevant ones."
         )
+        if verdict.level == "unchecked":
+            sentence += f" {asked.queries:,} queries are too few to say how far that holds for others."
     else:
         sentence = f"{where}; {asked.wrong_pairs:,} pairs are too few to place a cut-off for {asked.share} of them."
     if verdict.basis == "lost":
-        sentence += " No cut-off parts right from wrong here."
+        sentence += f" None that lets so few pass keeps {1 - limits['lost_watch']:.0%} of them."
     elif verdict.basis == "lost by estimate":
         sentence += f" It loses the other {1 - asked.recall.known:.0%}."
-    elif verdict.level != "ok":
+    elif verdict.at_least("watch"):
         sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here."
     evidence = (*_at_the_cut_off(asked), *judge(scores, limits).evidence)
     return replace(verdict, sentence=sentence, floor=asked.cut_off.floor, evidence=evidence)

@@ -31,6 +31,8 @@ THRESHOLDS: tuple[Threshold, ...] = (
 _K = 10
 # Fewer queries than this in a fifth tell nothing of how often its documents are found.
 _FEWEST = 8
+# An interval of a share of queries that is wider than this tells nothing: hardly a query changes.
+_TELLS_NOTHING = 0.5
 # Rows of the table: the fifths, so that each of them holds queries.
 _BINS = 5
 
@@ -92,18 +94,12 @@ def answer(subject: Subject) -> Answer:
         "short_cost_interval": result.shortest.cost.interval,
         "long_cost": result.longest.cost.value,
     }
-    action = Action(
-        "re-chunk",
-        "even out the lengths of the chunks: merge the shortest with their neighbours",
-        subject.command("length"),
-        "cut the texts again and encode them; no new model",
-    )
-    side, _ = _crowding(result, subject.thresholds)
+    side, judged = _crowding(result, subject.thresholds)
     return Answer(
         "short",
         replace(verdict, evidence=evidence),
         numbers,
-        action,
+        _action(subject, side, judged),
         number_name=f"{side} fifth among wrong answers, over its share",
         tables={"retrieval_by_length": result.to_table()},
         draw={"short": result.figure},
@@ -116,8 +112,22 @@ def _asked_with(subject: Subject, task: Pieces, result: LengthRetrieval) -> str:
         return f"Asked with your {result.queries:,} queries, among all texts."
     return (
         f"Self-made queries (--queries takes your own): {task.words} words in a row of {result.queries} texts, as many "
-        f"of every fifth of the lengths; they search among all texts, their own without these words."
+        f"of every fifth of the lengths; they search among all texts, their own without these words. So few words are "
+        f"hard to find a text by: their rates compare the fifths, and say nothing of a real search."
     )
+
+
+def _action(subject: Subject, side: str, judged: Verdict) -> Action:
+    """Other chunks only where the others are found less often; otherwise nothing asks for them."""
+    if judged.basis == "too few":
+        step = "ask with more queries: too few of them tell whether the other texts are found less often"
+        return Action("undecided", step, None, "another audit")
+    if judged.level != "repair" and judged.basis == "harmless":
+        step = f"keep the chunks: that the {side} fifth takes the place of right answers is not shown"
+        return Action("keep", step, subject.command("length"), "nothing is encoded again")
+    how = "merge the shortest with their neighbours" if side == "shortest" else "cut the longest into several"
+    step, cost = f"even out the lengths of the chunks: {how}", "cut the texts again and encode them; no new model"
+    return Action("re-chunk", step, subject.command("length"), cost)
 
 
 def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Verdict]:
@@ -144,7 +154,7 @@ def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdi
         return judged
     if _harm_unknown(result, side):
         return replace(judged, level="watch", basis="too few")
-    return judged if _others_lose(result, side) else judged.at_most_watch("harmless")
+    return judged if _others_lose(result, side) else replace(judged, level="watch", basis="harmless")
 
 
 def _hardly_asked(result: LengthRetrieval) -> bool:
@@ -153,9 +163,10 @@ def _hardly_asked(result: LengthRetrieval) -> bool:
 
 
 def _harm_unknown(result: LengthRetrieval, side: str) -> bool:
-    """Do too few queries ask for the other texts to tell whether they are found less often?"""
+    """Do too few queries ask for the other texts, or change, to tell whether they are found less often?"""
     row = _fifths(result)[side]
-    return row.cost.interval is None or result.queries - row.queries < _FEWEST
+    ends = row.cost.interval
+    return ends is None or result.queries - row.queries < _FEWEST or ends.high - ends.low > _TELLS_NOTHING
 
 
 def _harm(result: LengthRetrieval, side: str) -> str:
@@ -197,7 +208,7 @@ def _quality(result: LengthRetrieval) -> str:
     elif gap.low <= 0 <= gap.high:
         told = "no difference that can be told from chance"
     else:
-        told = "a difference beyond chance, which the texts themselves may make: short ones say less"
+        told = "a difference beyond chance, which the texts themselves may make"
     return f"Found among the first {result.k}: {', '.join(parts)}; {told}."
 
 
