@@ -8,6 +8,9 @@ import textwrap
 _GLUE = "\N{NO-BREAK SPACE}"  # a blank at which no line is broken, while lines are made
 # Blanks inside an interval, after "floor", and before a per cent sign.
 _WITHIN = re.compile(r"(?<=[\d.,%]) (?=[−+-]?\d[\d.,%]*\])|(?<=\(floor) |(?<=\d) (?=%)")
+_PARTS = re.compile(r" (?=Cost: |How sure\? |Also open: |Only \d+ of \d+ questions)")
+# Words of a shell, quotes kept: a command is never broken inside them.
+_SHELL_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"])+""")
 
 
 def wrapped(text: str, width: int, indent: str = "", *, hanging: str = "") -> str:
@@ -27,6 +30,15 @@ def wrapped(text: str, width: int, indent: str = "", *, hanging: str = "") -> st
     return "\n".join(lines).replace(_GLUE, " ")
 
 
+def paragraphs(decision: str) -> list[str]:
+    """The sentence of a decision in its parts: the step, what it costs, how sure it is, and what else is open.
+
+    >>> paragraphs("Keep the model. Cost: nothing. How sure? Certain.")
+    ['Keep the model.', 'Cost: nothing.', 'How sure? Certain.']
+    """
+    return _PARTS.split(decision)
+
+
 def short(text: str, width: int) -> str:
     """The words of a text that fit into one line of `width`, and … where some do not.
 
@@ -39,3 +51,34 @@ def short(text: str, width: int) -> str:
     if text[width - 1] != " " and " " in kept:
         kept = kept.rsplit(" ", 1)[0]
     return kept.rstrip(" ,;:(") + "…"
+
+
+def command_lines(command: str, width: int) -> str:
+    r"""A command in lines of at most `width` columns, which a shell reads as one: broken after && and between words.
+
+    >>> print(command_lines("poolscope chunk a.jsonl --output b.jsonl && poolscope audit b.jsonl --id-column id", 30))
+    poolscope chunk a.jsonl \
+      --output b.jsonl &&
+    poolscope audit b.jsonl \
+      --id-column id
+    """
+    if len(command) <= width:
+        return command
+    units: list[str] = []
+    for word in _SHELL_WORDS.findall(command):
+        value = units and units[-1].startswith("-") and " " not in units[-1] and not word.startswith("-")
+        if value or word == "&&":
+            units[-1] += f" {word}"  # an option keeps its value
+        else:
+            units.append(word)
+    lines: list[str] = []
+    end = "" if "(" in units[0] else " \\"  # a call of Python goes on by itself
+    for unit in units:
+        if not lines or lines[-1].endswith("&&"):
+            lines.append(unit)
+        elif len(lines[-1]) + len(unit) + 3 <= width:
+            lines[-1] += f" {unit}"
+        else:
+            lines[-1] += end
+            lines.append(f"  {unit}")
+    return "\n".join(lines)

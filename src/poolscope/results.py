@@ -48,7 +48,6 @@ from poolscope.sketch import sketch
 
 Array = NDArray[np.float64]
 
-_NOTEBOOK_ROWS = 8  # of a table in a notebook
 # The key under which a table says where it came from.
 METADATA_KEY = b"poolscope"
 
@@ -85,6 +84,9 @@ class Result:
     """Base of every result; a subclass declares its fields, `provenance` among them where it has one."""
 
     _kinds: ClassVar[dict[str, type[Result]]] = {}
+    # Words for fields whose names say too little, and how many rows a screen shows: 0 where a figure says it better.
+    field_words: ClassVar[Mapping[str, str]] = {}
+    shown_rows: ClassVar[int] = 8
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -97,26 +99,49 @@ class Result:
         values = {part.name: getattr(self, part.name) for part in _shown(self)}
         return {name: value for name, value in values.items() if isinstance(value, Estimate | str | int | float)}
 
+    def seen(self) -> tuple[str, ...]:
+        """What the numbers say in plain words, for screens and notebooks; by default nothing."""
+        return ()
+
+    def told(self) -> list[tuple[str, str]]:
+        """The headline as words and numbers that a reader can take in."""
+        return [
+            (self.field_words.get(name) or name.replace("_", " "), _word(value))
+            for name, value in self.headline().items()
+        ]
+
     def __repr__(self) -> str:
         parts = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in self.headline().items())
         return f"{type(self).__name__}({parts})"
 
     def _repr_html_(self) -> str:
         """The headline, a small drawing of the figure and the first rows of the table, for notebooks."""
-        drawing = self._drawing()
+        parts = [self._opening(), self._drawing()]
         try:
             table = self.to_table()
         except InputError:  # too many rows to keep: the headline stands alone
-            return f"<p><b>{html.escape(repr(self))}</b></p>{drawing}"
-        head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in table.column_names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_word(value))}</td>" for value in row.values()) + "</tr>"
-            for row in table.slice(0, _NOTEBOOK_ROWS).to_pylist()
-        )
-        left = len(table) - _NOTEBOOK_ROWS
-        more = f"<p>{left:,} more rows: to_pandas(), to_polars(), to_table()</p>" if left > 0 else ""
-        title = f"<p><b>{html.escape(repr(self))}</b></p>"
-        return f"{title}{drawing}<table><tr>{head}</tr>{body}</table>{more}"
+            return "".join(parts)
+        kept = min(self.shown_rows, len(table))
+        if kept:
+            names = shown_columns(table)
+            head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
+            body = "".join(
+                "<tr>" + "".join(f"<td>{_cell(row[name])}</td>" for name in names) + "</tr>"
+                for row in table.slice(0, kept).to_pylist()
+            )
+            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+        if left := len(table) - kept:
+            more = "more rows" if kept else "rows"
+            parts.append(f'<p style="opacity:0.75">{left:,} {more}: to_pandas(), to_polars(), to_table()</p>')
+        return "".join(parts)
+
+    def _opening(self) -> str:
+        """What is seen in words with the numbers below it; the short repr where there are no words."""
+        if not (seen := self.seen()):
+            return f"<p><b>{html.escape(repr(self))}</b></p>"
+        numbers = " · ".join(html.escape(f"{words} {number}") for words, number in self.told())
+        sentences = "<br>".join(map(html.escape, seen))
+        return f'<p><b>{type(self).__name__}</b><br>{sentences}</p><p style="opacity:0.75">{numbers}</p>'
 
     def _drawing(self) -> str:
         """The figure as a small drawing; empty where there is none, or nothing that draws."""
@@ -236,6 +261,17 @@ def _word(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def shown_columns(table: pa.Table) -> list[str]:
+    """The columns of a table that a screen shows: not those that are empty, nor the ends and floors of others."""
+    names = [name for name in table.column_names if table[name].null_count < len(table)]
+    beside = {f"{name}_{end}" for name in names for end in ("low", "high", "floor")}
+    return [name for name in names if name not in beside]
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else html.escape(_word(value))
 
 
 def cells(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from poolscope.lines import short
+
 _SIZE, _COLUMNS = (300, 190), 3  # of a panel in pixels; panels in a row at most
 _LEFT, _BELOW, _ABOVE, _RIGHT = 46, 34, 20, 10
+_LETTERS = 46  # of a title, so that it stays within its panel
 _MOST = 400  # points of a trace that are drawn
 
 
@@ -115,9 +118,11 @@ def _panel(corner: tuple[float, float], title: str, axes: Sequence[Any], traces:
     for y, words in along.ticks():
         parts.append(f'<text x="{left - 4}" y="{y + 3}" text-anchor="end" opacity=".7">{html.escape(words)}</text>')
     heading = _plain(title) or along.title
-    parts.append(f'<text x="{left}" y="{top - 7}">{html.escape(heading[:52])}</text>')
+    parts.append(f'<text x="{left}" y="{top - 7}">{html.escape(short(heading, _LETTERS))}</text>')
     middle = (left + right) / 2
-    parts.append(f'<text x="{middle}" y="{bottom + 26}" text-anchor="middle">{html.escape(across.title[:52])}</text>')
+    parts.append(
+        f'<text x="{middle}" y="{bottom + 26}" text-anchor="middle">{html.escape(short(across.title, _LETTERS))}</text>'
+    )
     return "".join([*parts, *(_trace(trace, across, along) for trace in traces)])
 
 
@@ -130,9 +135,14 @@ def _trace(trace: Any, across: _Scale, along: _Scale) -> str:
     parts = []
     if "lines" in mode:
         stroke = _colour(trace.line.color)
-        fill = f' fill="{_colour(trace.fillcolor)}" opacity=".25"' if trace.fill else ' fill="none"'
+        if trace.line.shape == "hv":  # steps
+            points = [corner for k, (x, y) in enumerate(points) for corner in ((x, points[max(k - 1, 0)][1]), (x, y))]
         path = " ".join(f"{x},{y}" for x, y in points)
-        parts.append(f'<polyline points="{path}" stroke="{stroke}" stroke-width="1.5"{fill}/>')
+        if trace.fill and points:
+            ends = f" {points[-1][0]},{along(0)} {points[0][0]},{along(0)}" if trace.fill == "tozeroy" else ""
+            ink = _colour(trace.fillcolor or trace.line.color)
+            parts.append(f'<polygon points="{path}{ends}" fill="{ink}" opacity=".25"/>')
+        parts.append(f'<polyline points="{path}" stroke="{stroke}" stroke-width="1.5" fill="none"/>')
     if "markers" in mode:
         ink = _colour(trace.marker.color)
         parts += [f'<circle cx="{x}" cy="{y}" r="2.5" fill="{ink}" opacity=".75"/>' for x, y in points]

@@ -68,6 +68,14 @@ def test_a_folder_of_files_is_read_in_the_order_of_names(tmp_path):
     assert held.ids == ("0", "1", "2", "3")
 
 
+def test_a_store_of_clouds_with_labels_is_no_folder_of_vectors(tmp_path):
+    table = pa.table({"id": ["a"], "label": ["x"]})
+    pq.write_table(table, tmp_path / "labels.parquet")
+    assert is_index(str(tmp_path))
+    (tmp_path / "manifest.json").write_text("{}")
+    assert not is_index(str(tmp_path))
+
+
 def test_numpy_files(tmp_path):
     np.save(tmp_path / "v.npy", MATRIX.astype(np.float16))
     assert read_index(tmp_path / "v.npy").vectors.dtype == np.float32

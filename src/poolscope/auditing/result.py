@@ -19,6 +19,7 @@ from poolscope.auditing.question import Answer
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, refuse_special, replaced_files, text_of, write_json
+from poolscope.lines import command_lines, paragraphs
 from poolscope.results import Result, cells, plain
 from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
 
@@ -195,8 +196,8 @@ class Audit(Result):
         rows = "".join(
             f"<tr><td>{answer.number}</td><td>{coloured(answer.verdict.level)}</td>"
             f"<td style='text-align:left'><b>{html.escape(answer.title or answer.key)}</b><br>"
-            f"{html.escape(answer.verdict.sentence)}</td>"
-            f"<td>{html.escape(number_text(answer.verdict, answer.number_format or '.3g'))}</td></tr>"
+            f"{html.escape(_in_python(answer.verdict.sentence))}</td>"
+            f"<td style='text-align:left;white-space:nowrap'>{_number_lines(answer)}</td></tr>"
             for _, answers in ordered(self.answers)
             for answer in answers
         )
@@ -213,9 +214,25 @@ def coloured(level: Level) -> str:
 def _decided(answer: Answer) -> str:
     """The decision in a notebook, with what to run."""
     command = None if answer.action is None else answer.action.command
-    run = "" if command is None else f"<pre>{html.escape(command)}</pre>"
+    run = "" if command is None else f"<pre>{html.escape(command_lines(command, 100))}</pre>"
     border = f"border-left:4px solid {LEVEL_COLOURS[answer.verdict.level]};padding-left:10px"
-    return f"<div style='{border}'>{html.escape(answer.verdict.sentence)}{run}</div>"
+    step, *others = map(html.escape, map(_in_python, paragraphs(answer.verdict.sentence)))
+    return f"<div style='{border}'><b>{step}</b>{''.join(f'<br>{part}' for part in others)}{run}</div>"
+
+
+def _in_python(sentence: str) -> str:
+    """A sentence with the options of the command line as arguments.
+
+    >>> _in_python("It is not known (--group, or --limit 0).")
+    'It is not known (group=, or limit=0).'
+    """
+    return re.sub(r"--([a-z][a-z-]*)( (?=\d))?", lambda option: f"{option[1].replace('-', '_')}=", sentence)
+
+
+def _number_lines(answer: Answer) -> str:
+    """Number, interval and floor of an answer below each other."""
+    parts = number_text(answer.verdict, answer.number_format or ".3g").replace(" [", "\n[").replace(" (", "\n(")
+    return html.escape(parts).replace("\n", "<br>")
 
 
 def audit_folder(path: str | os.PathLike[str]) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer
 from poolscope.auditing.result import Audit, number_text
-from poolscope.lines import short, wrapped
+from poolscope.lines import command_lines, paragraphs, short, wrapped
 from poolscope.verdicts import LEVEL_COLOURS, LEVELS
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _details(answer: Answer, width: int) -> Text:
     if answer.action is not None:
         parts.append(wrapped(f"→ {answer.action.step} ({answer.action.cost})", width, indent, hanging="  "))
         if answer.action.command is not None:
-            parts.append(answer.action.command)
+            parts.append(command_lines(answer.action.command, width))
     return title.append("\n".join(parts) + "\n", style="not bold")
 
 
@@ -104,13 +104,16 @@ def _decision(answer: Answer, width: int) -> Iterator[Any]:
     from rich.text import Text
 
     level = answer.verdict.level
-    words = Text(wrapped(answer.verdict.sentence, width - 4))
+    step, *others = paragraphs(answer.verdict.sentence)
+    words = Text(wrapped(step, width - 4), style=LEVEL_COLOURS[level])
+    for part in others:
+        words.append(f"\n{wrapped(part, width - 4)}", style="default")
     yield Panel(
         words, title=f"{answer.title} · {level}", title_align="left", style="", border_style=LEVEL_COLOURS[level]
     )
     if answer.action is not None and answer.action.command is not None:
         yield Text("Next", style="bold")
-        yield Text(answer.action.command, style=LEVEL_COLOURS[level])
+        yield Text(command_lines(answer.action.command, width), style=LEVEL_COLOURS[level])
 
 
 def print_screen(audit: Audit, console: Any, *, details: bool = False) -> None:

@@ -107,8 +107,19 @@ def main() -> None:
 
                 run()
     except PoolscopeError as error:
-        print(f"poolscope: {error}", file=sys.stderr)
+        print(_lines(f"poolscope: {error}"), file=sys.stderr)
         sys.exit(FAILED)
+
+
+def _lines(message: str) -> str:
+    """A message for a terminal, broken between words; for files and pipes it stays one line."""
+    if not sys.stderr.isatty():
+        return message
+    from shutil import get_terminal_size
+
+    from poolscope.lines import wrapped
+
+    return "\n".join(wrapped(line, get_terminal_size().columns) for line in message.splitlines())
 
 
 def __getattr__(name: str) -> Any:

@@ -16,6 +16,7 @@ import typer
 
 from poolscope.errors import InputError
 from poolscope.files import check_file, check_folder, write_json
+from poolscope.lines import command_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -168,9 +169,9 @@ def name_written(screen: Console, *paths: object) -> None:
 
 
 def name_next(screen: Console, command: str) -> None:
-    """Say which command comes next: alone in a line that is not broken, so that it can be copied."""
+    """Say which command comes next: alone in its lines, so that it can be copied."""
     screen.print("Next", style="bold")
-    screen.print(command, soft_wrap=True)
+    screen.print(command_lines(command, screen.width), soft_wrap=True)
 
 
 def put_result(

@@ -16,7 +16,7 @@ GROUPS = {
         *("vectors", "vector_column", "distance", "reference", "server_model", "key_variable", "protocol", "served"),
         *("dimensions", "batch", "concurrency", "retries", "timeout"),
     ),
-    "Verdicts": ("thresholds", "threshold", "trial", "fail_on", "fail_above"),
+    "Verdicts": ("thresholds", "threshold", "trial", "precision", "fail_on", "fail_above"),
     "Where it is computed": ("engine", "workers", "address", "shard"),
     "Texts": ("column", "columns", "id_column", "label_column", "group", "limit", "seed", "encoding"),
     "Model": (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_figure, to_file
 from poolscope.errors import InputError
+from poolscope.lines import short, wrapped
 from poolscope.metrics.base import METRICS, Metric
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from poolscope.results import Result
     from poolscope.stores.store import Store
 
-SHOWN = 20  # rows of the table on the screen
+_PLACES = ("position", "nearest")  # columns that count texts: the screen names these
+_ID = 28  # letters of an id
 
 
 def command(name: str) -> Callable[..., None]:
@@ -44,9 +46,11 @@ def command(name: str) -> Callable[..., None]:
         screen = arguments.open_screen(json)
         engine = arguments.open_engine(where, options)
         result = _in_parts(metric, model, texts, {**reading, **options}, engine, screen)
+        ids = None
         if result is None:
-            result = metric(*_inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen))
-        _print(result, screen)
+            inputs, ids = _inputs(metric, model, texts, reading, options, cache=not no_cache, screen=screen)
+            result = metric(*inputs)
+        _print(result, screen, ids)
         put_result(result, screen, json=json, table=table, figure=figure)
 
     measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
@@ -98,27 +102,29 @@ def _inputs(
     *,
     cache: bool,
     screen: Console,
-) -> tuple[Any, ...]:
-    """What the metric needs, made of what the user named."""
+) -> tuple[tuple[Any, ...], Sequence[str]]:
+    """What the metric needs, made of what the user named, and the ids of the texts."""
     from poolscope.cli.inputs import load_clouds, read_corpus, refuse_with_clouds
     from poolscope.connectors import is_index
     from poolscope.encoders.pooling import pooling_of
     from poolscope.stores.store import Store, is_store
 
     if metric.needs == "vectors" and is_index(model):
-        return (_held(model, texts, reading, options, screen).vectors,)
+        held = _held(model, texts, reading, options, screen)
+        return (held.vectors,), held.ids
     if metric.needs == "vectors" and is_store(model) and Store.open(model).manifest.keep != "tokens":
         refuse_with_clouds(model, texts, {**reading, **options}, {})  # all texts, not a draw
-        return (_opened(model, screen).vectors().vectors,)
+        kept = _opened(model, screen).vectors()
+        return (kept.vectors,), kept.ids
     if metric.needs in ("clouds", "vectors"):
         clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
-        return (clouds,) if metric.needs == "clouds" else (pooling_of(clouds).pool(clouds),)
+        return (clouds if metric.needs == "clouds" else pooling_of(clouds).pool(clouds),), clouds.ids
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
-        return (corpus.texts,)
+        return (corpus.texts,), corpus.ids
     from poolscope.encoders import as_encoder
 
-    return as_encoder(model, **options), corpus.texts
+    return (as_encoder(model, **options), corpus.texts), corpus.ids
 
 
 def _held(
@@ -138,19 +144,43 @@ def _held(
     return collection
 
 
-def _print(result: Result, screen: Console) -> None:
+def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
+    """What is seen in words, the numbers below each other, and the first rows of the table, texts by their ids."""
+    import pyarrow as pa
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    for name, value in result.headline().items():
-        screen.print(f"{name.replace('_', ' ')}: {value}")
+    from poolscope.results import shown_columns
+
+    for sentence in result.seen():
+        screen.print(wrapped(sentence, screen.width))
+    told = result.told()
+    width = max(len(words) for words, _ in told) if told else 0
+    for words, number in told:
+        screen.print(wrapped(f"{words:<{width}}  {number}", screen.width, hanging=" " * (width + 2)), soft_wrap=True)
     rows = result.to_table()
     if len(rows) < 2:
         return
-    names = [name.replace("_", " ") for name in rows.column_names]
-    shown = Table(*names, box=SIMPLE_HEAD, pad_edge=False)
-    for row in rows.slice(0, SHOWN).to_pylist():
-        shown.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-    screen.print(shown)
-    if len(rows) > SHOWN:
-        screen.print(f"{len(rows) - SHOWN:,} more rows: --table writes all of them", style="dim")
+    kept = min(result.shown_rows, len(rows))
+    if kept:
+        names = shown_columns(rows)
+        shown = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in names:
+            numeric = pa.types.is_floating(rows[name].type) or pa.types.is_integer(rows[name].type)
+            shown.add_column(
+                "text" if name == "position" else name.replace("_", " "),
+                justify="right" if numeric and name not in _PLACES else "left",
+            )
+        for row in rows.slice(0, kept).to_pylist():
+            shown.add_row(*(_cell(name, row[name], ids) for name in names))
+        screen.print(shown)
+    if len(rows) > kept:
+        screen.print(f"{len(rows) - kept:,} {'more ' if kept else ''}rows: --table writes all of them", style="dim")
+
+
+def _cell(name: str, value: Any, ids: Sequence[str] | None) -> str:
+    if name in _PLACES and ids is not None and isinstance(value, int) and 0 <= value < len(ids):
+        return short(ids[value], _ID)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -13,6 +13,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -463,6 +464,10 @@ def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, scre
     if cut or cut_too:
         lines.append(f"  too long: {cut} and {cut_too} tokens were cut off")
     lines.append(
+        f"The mean vectors have a cosine of {1 - 2 * pair.mean_distance:.3f}; around them the token clouds differ by "
+        f"{projection.covariance_distance_over_trace:.3f} on a scale from 0 to 1."
+    )
+    lines.append(
         f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
     )
     if projection.above_trace:
@@ -471,4 +476,4 @@ def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, scre
             f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
         )
     for line in lines:
-        screen.print(line)
+        screen.print(wrapped(line.lstrip(), screen.width, " " * (len(line) - len(line.lstrip()))), soft_wrap=True)

@@ -11,6 +11,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_json, to_figure, to_file
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -160,6 +161,12 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Cons
 
 
 def _print(result: WindowsResult, screen: Console) -> None:
+    first, limit = result.ratios[0], f"{result.loss_limit:.0%}"
+    seen = f"Means of {first.ratio} neighbouring tokens lose {_share(first.lost)} of the variance of a text"
+    seen += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
+    largest = f"the longest that lose {limit} or less are of {result.largest_ratio}"
+    seen += f"{largest if result.largest_ratio else f'none of those measured loses {limit} or less'}."
+    screen.print(wrapped(seen, screen.width))
     wide = screen.width >= _WIDE
     interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
     screen.print(f"share of the variance of a text that lies inside windows {interval}")
@@ -171,20 +178,19 @@ def _print(result: WindowsResult, screen: Console) -> None:
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
     _table(heads, rows, screen)
     for line in _explained(result):
-        screen.print(line)
+        screen.print(wrapped(line, screen.width))
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):
         words = "" if window.text is None else f": {window.text!r}"
         place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
-        screen.print(f"  hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}", style="dim")
+        told = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
+        screen.print(wrapped(told, screen.width, "  ", hanging="  "), style="dim", soft_wrap=True)
 
 
 def _explained(result: WindowsResult) -> list[str]:
-    limit, largest = f"{result.loss_limit:.0%}", result.largest_ratio
     lines = [
         "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
         "first direction; adaptive, windows cut where the tokens change. SOCM: mean over pairs (in random order).",
-        f"largest ratio measured here that loses {limit} or less, with its interval: {largest or 'none'}",
     ]
     if (result.first_share.value or 0) > 0.5:
         without = ", ".join(f"{_share(row.without_first)} at {row.ratio}" for row in result.ratios)

@@ -127,7 +127,9 @@ def is_arrow_source(name: str) -> bool:
         return True
     if path.suffix.lower() in FORMATS:
         return is_file(path) and _has_vectors(path)
-    return is_folder(path) and next(files_below(path, ".parquet"), None) is not None
+    if not is_folder(path) or (path / "manifest.json").exists():  # a store of clouds, with its labels in Parquet
+        return False
+    return next(files_below(path, ".parquet"), None) is not None
 
 
 def _has_vectors(path: Path) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,29 @@ class CorpusSummary(Result):
     lengths: Index = bulk(required=True)
     cut_by_length: Index = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "truncated": "share of texts cut",
+        "norm": "mean length of vectors",
+        "smallest_norm": "shortest vector",
+        "largest_norm": "longest vector",
+        "repeated": "share of texts that repeat another",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """How long the texts are, and what was lost."""
+        lines = [f"Half of the {self.texts:,} texts have {self.quantile(0.5):,} tokens or fewer."]
+        if self.tokens_cut:
+            share = self.tokens_cut / (self.tokens + self.tokens_cut)
+            lines.append(
+                f"{self.truncated.known:.0%} of the texts were cut: {self.tokens_cut:,} tokens ({share:.0%} of all) "
+                f"never reached the model."
+            )
+        else:
+            lines.append("Every text is read to its end.")
+        if self.repeated.value:
+            lines.append(f"{self.repeated.value:.1%} of the texts repeat an earlier one.")
+        return tuple(lines)
 
     def quantile(self, share: float) -> int:
         """The number of tokens that a share of the texts does not exceed."""

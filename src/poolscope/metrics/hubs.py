@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -82,6 +82,26 @@ class HubResult(Result):
     def derived(self) -> dict[str, Any]:
         """How many texts there are, and the share of them that have a near-duplicate."""
         return {"texts": self.texts, "duplicate_share": self.duplicate_share}
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "k": "nearest that are counted",
+        "skewness": "skewness of the times found",
+        "largest": "share that finds the first hub",
+        "antihubs": "share of texts never found",
+        "duplicate_cosine": "cosine of duplicates at least",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """How often the first hub is found, how many texts never are, and what stands twice."""
+        if self.largest.value is None or self.antihubs.value is None:
+            return ()
+        who = "queries" if self.asked else "other texts"
+        return (
+            f"The text found most often is among the {self.k} nearest of {self.largest.value:.0%} of the {who}; in "
+            f"Gaussian vectors of the same mean and covariance it would be {self.largest.floor or 0:.0%}.",
+            f"{self.antihubs.value:.0%} of the texts are not found; there it would be {self.antihubs.floor or 0:.0%}.",
+            f"Near duplicates (cosine {self.duplicate_cosine:.2g} or more): {len(self.duplicates):,} groups.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a text, the first hub first: how often it is found, and its nearest other text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,28 @@ class Neighbourhood(Result):
     part: Index = bulk(required=True)
     outlying: NDArray[np.bool_] = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "k": "nearest that are joined",
+        "contrast": "distance of two over that of the nearest",
+        "outliers": "share of outliers",
+        "islands": "share outside the largest part",
+        "parts": "parts of the graph of neighbours",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """How well the nearest stands out, and what lies apart."""
+        if self.contrast.value is None:
+            return ()
+        apart = sum(value or 0.0 for value in (self.outliers.value, self.islands.value))
+        return (
+            f"Two vectors are {self.contrast.value:.2f} times as far apart as a vector and its nearest; in Gaussian "
+            f"vectors of the same mean and covariance it would be {self.contrast.floor or 0:.2f} times.",
+            f"{self.outliers.value or 0:.1%} of the vectors are far from everything, and {self.islands.value or 0:.1%} "
+            f"lie outside the largest group that neighbours lead through."
+            if apart > 0
+            else "No vector is far from everything, and neighbours lead from each to every other.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a vector, the farthest from its nearest first: that distance, its part of the graph, its size."""

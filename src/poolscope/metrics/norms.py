@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,30 @@ class Norms(Result):
     def derived(self) -> dict[str, Any]:
         """Are they of one length, and is it 1?"""
         return {"normalised": self.normalised, "unit": self.unit}
+
+    shown_rows = 0
+    field_words: ClassVar[Mapping[str, str]] = {
+        "k": "nearest that are compared",
+        "median": "median length",
+        "low": "length that 5 % stay below",
+        "high": "length that 5 % exceed",
+        "variation": "standard deviation over mean",
+        "by_dot": "neighbours replaced by inner product",
+        "by_l2": "neighbours replaced by Euclidean distance",
+        "long_among": "longest tenth among them, over cosine",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """Whether the distance matters."""
+        if self.normalised:
+            return ("All vectors have one length, so that every distance finds the same neighbours.",)
+        if self.by_dot.value is None or self.by_l2.value is None:
+            return ()
+        return (
+            f"Nine of ten vectors have lengths from {self.low:.3g} to {self.high:.3g}.",
+            f"Of the {self.k} nearest by cosine, an inner product replaces {self.by_dot.value:.0%} by others, and the "
+            f"Euclidean distance {self.by_l2.value:.0%}.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a vector: its length."""

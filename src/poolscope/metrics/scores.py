@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +44,18 @@ class Cone(Result):
     per_text: Array = bulk(required=True)
     direction: Array = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
+
+    shown_rows = 0
+    field_words: ClassVar[Mapping[str, str]] = {"mean_norm": "length of the mean"}
+
+    def seen(self) -> tuple[str, ...]:
+        """What two texts have in common."""
+        if self.mean_cosine.value is None:
+            return ()
+        return (
+            f"Two different texts have a cosine of {self.mean_cosine.value:.2f} on average; without a direction that "
+            f"all vectors share it would be 0.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a text: its mean cosine with all others."""
@@ -176,6 +188,27 @@ class ScoreDistribution(Result):
     def cut_off_name(self) -> str:
         """What the cut-off is, in words."""
         return f"cut-off for {self.share} false hits" if self.placed else "highest score seen"
+
+    shown_rows = 0
+    field_words: ClassVar[Mapping[str, str]] = {
+        "mean": "mean cosine",
+        "deviation": "standard deviation",
+        "false_hits": "share that passes the cut-off",
+        "cut_off": "cut-off",
+        "nearest": "nearest text (median)",
+        "others_below": "cut-off of unrelated pairs at most",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """What a pair scores, and what few of them pass."""
+        pairs = "random texts" if self.documents is None else "texts of different documents"
+        if self.mean.value is None or self.cut_off.value is None:
+            return ()
+        return (
+            f"Two {pairs} score {self.mean.value:.2f} on average, and {100 * self.false_hits:.3g} % of such pairs "
+            f"score {self.cut_off.value:.2f} or more.",
+            f"The nearest other text of a text scores {self.nearest:.2f} (median).",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin of the histogram: its edges, and how many pairs score so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,24 @@ class Spectrum(Result):
     def derived(self) -> dict[str, Any]:
         """The share of the room that is used."""
         return {"used": self.used}
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "dimension_number": "the largest dimension",
+        "largest_share": "its share of the squared length",
+        "kept": "neighbours kept without it",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """How many directions are in use, and what the largest dimension does."""
+        rank, share, kept = self.effective_rank, self.largest_share.value, self.kept.value
+        if rank.value is None or share is None or kept is None:
+            return ()
+        return (
+            f"The vectors spread over about {rank.value:.0f} directions; as many vectors without a preferred one would "
+            f"spread over {rank.floor or 0:.0f}.",
+            f"The largest dimension, number {self.dimension_number}, holds {share:.1%} of the squared length; without "
+            f"it {kept:.0%} of the ten nearest remain.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a dimension, that with the largest share first."""

@@ -22,6 +22,7 @@ from poolscope import __version__
 from poolscope.charts.files import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
+from poolscope.lines import paragraphs
 from poolscope.report.overview import CorpusMap, OverviewRow
 from poolscope.report.pairs import PairExplorer
 from poolscope.report.sections import (
@@ -203,11 +204,13 @@ def render_page(
     scripts, theme, plotly = list(map(_asset, _SCRIPTS)), _asset("theme.js"), _plotly(data["sections"])
     limits = {row.key: row.limits for row in overview}
     verdicts = [section.verdict for section in sections if section.verdict is not None]
+    told = overall or _counted(verdicts)
     return str(
         _template().render(
             title=title,
             subtitle=subtitle,
-            overall=overall or _counted(verdicts),
+            overall=told,
+            overall_parts=[] if told is None else _parts(told.sentence),
             command=command,
             headlines=headlines,
             overview=overview,
@@ -338,6 +341,17 @@ def _counted(verdicts: Sequence[Verdict]) -> Verdict | None:
     if counts["ok"] == len(verdicts):
         return Verdict("ok", f"Nothing to repair: all {len(verdicts)} answers are ok.")
     return Verdict(worst_level(list(verdicts)), f"Of {len(verdicts)} answers {', '.join(parts)}.")
+
+
+def _parts(sentence: str) -> list[str]:
+    """The first sentence of a decision, which is its heading, and its other parts.
+
+    >>> _parts("Re-chunk first: split 3 texts. Cost: no new model. How sure? Certain.")
+    ['Re-chunk first: split 3 texts.', 'Cost: no new model.', 'How sure? Certain.']
+    """
+    first, *others = paragraphs(sentence)
+    head, dot, rest = first.partition(". ")
+    return [head + dot.rstrip(), *filter(None, (rest, *others))]
 
 
 def _rows(value: Any, path: str = "") -> list[tuple[str, Any]]:

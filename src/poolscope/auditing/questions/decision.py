@@ -173,7 +173,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[A
     if first.verdict.level == "watch":
         things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
         head = f"Keep the model, and watch {things}"
-    rest = f" Also open: {'; '.join(_short(each) for each in others)}." if others else ""
+    rest = f" Also open: {_also(others)}." if others else ""
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
@@ -203,10 +203,13 @@ def _number(of: Answer) -> str:
     return f"question {of.number}" + ("" if of.action is None else f" ({_STEPS[of.action.kind]})")
 
 
-def _short(of: Answer) -> str:
-    """An answer that is open too, in a few words."""
-    step = "look at it" if of.action is None else _STEPS[of.action.kind]
-    return f"question {of.number}, {of.title or of.key} ({of.verdict.level}: {step})"
+def _also(answers: Sequence[Answer]) -> str:
+    """What else is open, by what to do, in a few words each."""
+    steps: dict[str, list[str]] = {}
+    for each in answers:
+        step = "look at it" if each.action is None else _STEPS[each.action.kind]
+        steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
+    return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
 
 
 def _listed(parts: Sequence[str]) -> str:

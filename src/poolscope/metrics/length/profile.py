@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -85,6 +85,27 @@ class LengthProfile(Result):
     slope: Estimate
     assignment: NDArray[np.int64] | None = bulk()
     provenance: Mapping[str, Any] = origin()
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "cosine_deviation": "standard deviation of the cosine",
+        "doublings": "doublings from short to long texts",
+        "slope": "change of the cosine per doubling",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """Whether the cosine goes with the length."""
+        if self.slope.value is None:
+            return ("All texts fall into one bin of lengths, so that nothing can be said of length.",)
+        reach = self.slope.interval
+        if reach is None or reach.low <= 0 <= reach.high:
+            return (
+                f"That the mean cosine goes with the length cannot be told from chance ({self.slope} per doubling).",
+            )
+        more = "more" if self.slope.value > 0 else "less"
+        return (
+            f"Texts look {more} alike the longer they are: the mean cosine of two changes by "
+            f"{self.slope.value:+.3f} per doubling.",
+        )
 
     def __repr__(self) -> str:
         slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+.4f} per doubling"
