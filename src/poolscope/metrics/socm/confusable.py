@@ -180,7 +180,7 @@ def _token_names(
     """The names of the tokens of a text, or their places counted from 1."""
     ids = None if names is None else clouds.token_ids(text)
     if names is None or ids is None:
-        return [f"token {place}" for place in range(1, int(clouds.lengths[text]) + 1)]
+        return [f"position {place}" for place in range(1, int(clouds.lengths[text]) + 1)]
     return names(ids.tolist())
 
 
