@@ -22,7 +22,7 @@ from poolscope.encoders import (
     encode,
     register_encoder,
 )
-from poolscope.encoders.base import check_layers, resolve_prompt
+from poolscope.encoders.base import as_progress, check_layers, resolve_prompt
 from poolscope.errors import InputError, ModelError
 from tiny_models import tiny_model, tiny_tokenizer
 
@@ -277,3 +277,12 @@ def test_progress_is_a_bar_or_a_function(capsys):
     seen = []
     encode(model, ["a", "b"], progress=lambda texts, tokens: seen.append(texts))
     assert sum(seen) == 2
+
+
+def test_progress_without_a_known_end_is_a_line_now_and_then(capsys, monkeypatch):
+    now = iter([0.0, 0.0, 1.0, 6.0, 7.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    advance = as_progress(True)
+    for _ in range(3):
+        advance(2, 12)
+    assert capsys.readouterr().err.splitlines() == ["encoded 4 texts · 4 tokens/s"]

@@ -21,13 +21,33 @@ _ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpu
 # Called after every batch with the number of texts and tokens just encoded.
 Progress = Callable[[int, int], None]
 _EVERY = 0.25  # seconds between two states of the line
+_SELDOM = 5.0  # and between two lines where nobody knows how many texts there will be
 
 
-def as_progress(progress: bool | Progress | None, total: int) -> Progress | None:
-    """What to call after every batch: what the caller gave, or, for True, a line on standard error that moves on."""
+def as_progress(progress: bool | Progress | None, total: int | None = None) -> Progress | None:
+    """What to call after every batch: what the caller gave, or, for True, a line on standard error that moves on.
+
+    Where `total` is not known, because texts are encoded several times, lines say now and then how many were.
+    """
     if not isinstance(progress, bool):
         return progress
-    return _line(total) if progress else None
+    if not progress:
+        return None
+    return _lines() if total is None else _line(total)
+
+
+def _lines() -> Progress:
+    """A line every few seconds: how many texts are encoded, and how fast."""
+    began, shown, texts, tokens = time.perf_counter(), time.perf_counter(), 0, 0
+
+    def advance(more_texts: int, more_tokens: int) -> None:
+        nonlocal shown, texts, tokens
+        texts, tokens, now = texts + more_texts, tokens + more_tokens, time.perf_counter()
+        if now - shown >= _SELDOM:
+            shown = now
+            print(f"encoded {texts:,} texts · {tokens / (now - began):,.0f} tokens/s", file=sys.stderr, flush=True)
+
+    return advance
 
 
 def _line(total: int) -> Progress:

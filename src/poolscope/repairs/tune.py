@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.charts.files import COLOURS, GREY, short_name, style
-from poolscope.encoders.base import Progress, TokenEncoder, check_texts
+from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError, refuse_renamed, require
 from poolscope.evaluation import (
@@ -246,7 +246,7 @@ def tune(
     reranked: int = RERANKED,
     limit: int | None = LIMIT,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> TuneResult:
     """Search repairs of a model on half of the texts; recommend one only if the rest agrees.
@@ -280,8 +280,8 @@ def tune(
         The most texts (queries, or labelled pairs) that are looked at, drawn at random; None: all.
     seed
         Of the draw and of the halves.
-    progress
-        Called with texts and tokens while encoding.
+    progress : bool or callable, optional
+        True for a line now and then on standard error; or what is called with texts and tokens while encoding.
     **options
         Those of `as_encoder`.
 
@@ -307,13 +307,14 @@ def tune(
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
-    search = Search(encoder, choosing, progress)
+    told = as_progress(progress)
+    search = Search(encoder, choosing, told)
     search.try_clouds(tried_poolings, _prepared(tried_repairs, encoder, search, named=repairs), reranked=reranked)
     search.try_readings(_prepared(tried_readings, encoder, search, named=readings))
     search.try_temperatures(rules)
     search.try_combinations()
     selected = search.best()
-    before, after = _report(encoder, reporting, selected, declared=search.bench.pooling, progress=progress)
+    before, after = _report(encoder, reporting, selected, declared=search.bench.pooling, progress=told)
     difference = None if after is None else compare_scores(before, after)
     decision = decide(search.trials, selected, difference, chosen_on=search.bench.before, reported_on=before)
     repair = None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
-from poolscope.encoders.base import check_texts, resolve_prompt
+from poolscope.encoders.base import as_progress, check_texts, resolve_prompt
 from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
@@ -96,7 +96,7 @@ def length_report(
     probes: bool = True,
     seed: int = 0,
     measured: MeasuredTexts | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> LengthReport:
     """Profile, mechanism, null models, probes, retrieval, position and labels of a model, by length.
@@ -127,8 +127,9 @@ def length_report(
         Of everything that is drawn.
     measured
         What `measure_texts` gave for these texts, on another machine for instance; they are then not encoded again.
-    progress
-        Called with the numbers of texts and tokens as they are encoded.
+    progress : bool or callable, optional
+        True for a line now and then on standard error; or what is called with the numbers of texts and tokens as they
+        are encoded.
     **options
         Those of `as_encoder`, such as `max_length`.
 
@@ -147,7 +148,7 @@ def length_report(
     (2, True)
 
     """
-    texts = check_texts(texts)
+    texts, progress = check_texts(texts), as_progress(progress)
     encoder = as_encoder(model, **options)
     if pairs is not None and not isinstance(pairs, Pairs):
         raise InputError(f"pairs: received {type(pairs).__name__}; allowed: what read_pairs gives. Read them with it.")

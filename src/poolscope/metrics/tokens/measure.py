@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
-from poolscope.encoders.base import Progress, TokenEncoder, check_layers, check_texts, model_identity, not_a_text
+from poolscope.encoders.base import (
+    Progress,
+    TokenEncoder,
+    as_progress,
+    check_layers,
+    check_texts,
+    model_identity,
+    not_a_text,
+)
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens.moments import (
@@ -61,7 +69,7 @@ def token_statistics(
     vocabulary: Any = None,
     state: str | os.PathLike[str] | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> TokenStatistics:
     """Q, M and V of every token type in every layer, and what they add up to over the corpus.
@@ -87,8 +95,8 @@ def token_statistics(
         A file in which the run is saved every minute; the same call goes on where it stopped.
     seed : int
         Of the bootstrap over types.
-    progress : callable, optional
-        Called with the number of texts and tokens just done.
+    progress : bool or callable, optional
+        True for a bar on standard error; or what is called with the number of texts and tokens just done.
     **options
         Of the encoder.
 
@@ -126,7 +134,14 @@ def token_statistics(
     if not moments.texts and groups is None:
         moments.allowed = count_first(encoder, texts, known, max_types)
     keys = TokenKeys(moments.names, known, by_label=groups is not None)
-    run = TokenRun(encoder, numbers, moments, keys, state=state, progress=progress)
+    run = TokenRun(
+        encoder,
+        numbers,
+        moments,
+        keys,
+        state=state,
+        progress=as_progress(progress, len(texts) if isinstance(texts, Sized) else None),
+    )
     items = items_of(texts, groups)
     run.skip_done(items)
     run.take(items)
