@@ -51,6 +51,8 @@ class Visit:
     def begin(self):
         """The page as it is first seen, whatever another test has done to it."""
         address, viewport, scheme = self._start
+        if self.page.url.startswith("file:"):
+            self.page.evaluate("localStorage.clear()")  # colours that a reader chose
         self.complaints.clear()
         self.page.set_viewport_size(viewport)
         self.page.emulate_media(media="screen", color_scheme=scheme)

@@ -22,12 +22,13 @@ audits = [f"{folder}/{number}" for number in range(len(models))]
 screens = [run("audit", model, texts, "-o", audit, "--trial", 0) for model, audit in zip(models, audits)]
 with open(f"{folder}/scores.csv", "w", encoding="utf-8") as table:
     print("model,score", *(f"{model},{score}" for model, score in zip(models, (0.3, 0.2, 0.1))), sep="\\n", file=table)
+run("audit", models[0], texts, "-o", f"{folder}/strict", "--trial", 0, "--threshold", "repetition_watch=0")
 correlate = ("research", "correlate", *audits, "--scores", f"{folder}/scores.csv", "--metric", "repetition")
 print(json.dumps({
     "help": run("--help"),
     "metric": run("repetition", models[0], texts, "--json", f"{folder}/metric.json", "--no-cache"),
     "audit": screens[0],
-    "compare": run("compare", *audits),
+    "compare": run("compare", *audits, "-o", f"{folder}/compared"),
     "correlate": run(*correlate, "--control", "none"),
     "tune": run("tune", models[0], texts, "--search", "turned"),
     "vectors": run("audit", "spiral:300", "--no-files"),
@@ -47,7 +48,7 @@ def install(site: Path) -> None:
     (metadata / "entry_points.txt").write_text(f"[poolscope.extensions]\n{name} = {module}\n", encoding="utf-8")
 
 
-def test_metric_question_encoder_and_repair_of_another_package_are_found_everywhere(tmp_path):
+def test_what_another_package_adds_is_found_everywhere(tmp_path):
     install(tmp_path / "site")
     texts = tmp_path / "texts.txt"
     texts.write_text(
@@ -64,7 +65,11 @@ def test_metric_question_encoder_and_repair_of_another_package_are_found_everywh
     assert 0 < json.loads((tmp_path / "metric.json").read_text(encoding="utf-8"))["share"]["value"] < 1
     assert re.search(r"OK\n(?s:.*) 10  Repetition +0\.\d+  share of tokens \[", seen["audit"])
     page = (tmp_path / "0" / "report.html").read_text(encoding="utf-8")
+    comparison = (tmp_path / "compared" / "comparison.html").read_text(encoding="utf-8")
     assert "Do these texts repeat themselves?" in page
+    assert "Do these texts repeat themselves?" in comparison
+    strict = json.loads((tmp_path / "strict" / "audit.json").read_text(encoding="utf-8"))["answers"]
+    assert {answer["key"]: answer["level"] for answer in strict}["repetition"] == "watch"
     assert re.search(r"10\. Repetition +ok", seen["compare"])
     assert re.search(r"repetition +3 ", seen["correlate"])  # a point a model
     assert "turned" in seen["tune"]

@@ -44,7 +44,10 @@ HOMES = homes(poolscope.__file__)
 RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
 
 # (file, stage that it imports from all the same): why. An entry that is no longer needed fails.
-BACK_EDGES: dict[tuple[str, str], str] = {}
+BACK_EDGES: dict[tuple[str, str], str] = {
+    ("encoders/temperature.py", "repairs"): "a model that keeps a rule runs by it as soon as it is loaded",
+}
+PLACE = re.compile(r"poolscope(\.\w+)+:[\w.]+")  # "package.module:name", imported when it is used
 # Folders that may import torch: everything else sees numpy.
 TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
 TORCH_ELSEWHERE = {
@@ -53,13 +56,15 @@ TORCH_ELSEWHERE = {
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports: at its top, inside functions, or for type checking."""
+    """Every module that a file imports: at its top, inside functions, for type checking, or by the name of a place."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} if node.module != "poolscope" else {f"poolscope.{item.name}" for item in node.names}
         elif isinstance(node, ast.Import):
             names |= {item.name for item in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACE.fullmatch(node.value):
+            names.add(node.value.partition(":")[0])
     return names
 
 

@@ -227,7 +227,9 @@ def _in_plain_words(target: Path) -> Iterator[None]:
         yield
     except OutputError:
         raise
-    except (OSError, UnicodeEncodeError) as error:  # the latter of a name that no file can have
+    except (OSError, UnicodeEncodeError) as error:
+        if isinstance(error, UnicodeEncodeError) and error.object[error.start : error.end] not in str(target):
+            raise  # of what is written, not of a name that no file can have
         name = str(target).encode(errors="backslashreplace").decode()
         reason = getattr(error, "strerror", None) or error
         refused = OutputError(

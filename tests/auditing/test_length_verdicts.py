@@ -146,12 +146,14 @@ def crowded(low, cost, **more):
 
 
 def test_a_bias_is_repaired_only_if_it_is_sure_and_does_harm():
-    loses, unsure = Interval(0.1, 0.3, 0.95, "", ""), Interval(-0.1, 0.5, 0.95, "", "")
+    loses, unsure = Interval(0.1, 0.3, 0.95, "", ""), Interval(-0.1, 0.2, 0.95, "", "")
     harm = short.judge(crowded(2.1, loses), Thresholds())
     assert (harm.level, harm.basis) == ("repair", "interval")
     assert "are found less often" in harm.sentence
     harmless = short.judge(crowded(2.1, unsure), Thresholds())
     assert (harmless.level, harmless.basis) == ("watch", "harmless")
+    wide = short.judge(crowded(2.1, Interval(-0.1, 0.5, 0.95, "", "")), Thresholds())
+    assert (wide.level, wide.basis) == ("watch", "too few")
     assert short.judge(crowded(1.9, loses), Thresholds()).level == "watch"  # the estimate alone is not enough
     open_end = short.judge(crowded(0.9, loses), Thresholds())  # 0.9 to 4: neither chance nor a bias is shown
     assert (open_end.level, "too few to tell" in open_end.sentence) == ("unchecked", True)

@@ -16,6 +16,8 @@ from poolscope.auditing.question import QUESTIONS, Number, Question, Threshold, 
 from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS
 
+DOCS = Path(__file__).parents[2] / "docs"
+
 TOY = '''
 """How many words has a text? A question from outside poolscope."""
 import numpy as np
@@ -129,21 +131,28 @@ def test_every_question_keeps_the_contract(key):
     assert question.words[-1] in "?."
     assert question.metric is None or question.metric in METRICS
     own = {threshold.name for threshold in question.thresholds}
+    assert all(threshold.why.endswith(".") for threshold in question.thresholds)
+    assert {name for gauge in question.gauges for name in (gauge.watch, gauge.repair)} <= own | {""}
+    assert {mark.table for mark in question.marks} <= set(question.tables)
     assert question.judged_on is None or f"{question.judged_on}_watch" in own
     for view in question.tables.values():
         assert view.title
         assert view.headings
         assert set(view.below) <= set(view.headings)
+    page, _, anchor = question.page.partition("#")
+    headings = re.findall(r"^#+ (.+)", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+    assert anchor in anchors | {""}
 
 
 def test_the_page_lists_every_question_in_order():
-    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    page = (DOCS / "audit.md").read_text(encoding="utf-8")
     places = [page.index(f"| {number} | {QUESTIONS[key].words} |") for number, key in enumerate(ASKED, 1)]
     assert places == sorted(places)
 
 
 def test_the_page_of_vectors_lists_the_questions_that_only_they_are_asked():
-    page = (Path(__file__).parents[2] / "docs" / "vectors.md").read_text(encoding="utf-8")
+    page = (DOCS / "vectors.md").read_text(encoding="utf-8")
     alone = [question for question in QUESTIONS.values() if question.key not in ASKED]
     places = [page.index(f"| `{question.key}` | {question.words} |") for question in alone]
     assert places == sorted(places)

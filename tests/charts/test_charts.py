@@ -17,11 +17,8 @@ from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import (
     PANELS,
     PAPER,
-    cosine_figure,
-    frequency_figure,
     layers_figure,
     layers_sheet,
-    socm_figure,
 )
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
@@ -84,18 +81,16 @@ def test_every_value_is_inside_its_axis(bert, llama):
         assert (values <= high).all()
 
 
-def test_the_other_figures(bert):
-    assert [trace.y[0] for trace in lines(cosine_figure(bert))] == [bert.means("cosine").mean[0]]
-    (socm,) = lines(socm_figure(bert))
+def test_the_other_panels(bert):
+    assert [trace.y[0] for trace in lines(layers_figure(bert, panels=["cosine"]))] == [bert.means("cosine").mean[0]]
+    (socm,) = lines(layers_figure(bert, panels=["socm"]))
     assert list(socm.y) == [state.mean for state in bert.socm]
-    names = [trace.name for trace in lines(frequency_figure(bert))]
+    names = [trace.name for trace in lines(layers_figure(bert, panels=["sigma_a", "high_frequency"]))]
     drawn = ("layer", "attention branch", "bound of the branch", "published bound")
     assert names == ["BertModel", *(f"BertModel: {curve}" for curve in drawn)]
     assert len(layers_sheet(bert).layout.annotations) == 8
     without = dataclasses.replace(bert, socm=None)
     assert len(layers_sheet(without).layout.annotations) == 7
-    with pytest.raises(InputError, match="without SOCM"):
-        socm_figure(without)
     with pytest.raises(InputError, match=r"the panels \['nonsense'\]; needed"):
         layers_figure(bert, panels=["nonsense"])
     with pytest.raises(InputError, match="0 results"):

@@ -76,8 +76,8 @@ def test_the_words_of_panels_have_room(phone):
 
 
 def test_words_in_figures_follow_the_colours(dark):
-    coloured = "document.querySelector('#second .annotation-text tspan tspan[style*=fill]').style.fill"
-    dark.wait_for_function(f"{coloured} === 'rgb(77, 156, 201)'")  # lighter than on paper
+    coloured = dark.locator("#second .annotation-text tspan tspan[style*=fill]").first
+    playwright.expect(coloured).to_have_css("fill", "rgb(77, 156, 201)")  # lighter than on paper
 
 
 def test_nothing_is_wider_than_the_screen(phone):

@@ -96,7 +96,8 @@ def test_the_list_of_questions_stays_in_sight_and_follows(shown):
         "ok: Fine",
     ]
     shown.locator(".questions a", has_text="Odd").click()
-    shown.wait_for_function("document.querySelector('.questions a[aria-current]')?.textContent.includes('Odd')")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
+    playwright.expect(shown.locator(".questions a[aria-current]")).to_contain_text("Odd")
     assert shown.locator(".bar").bounding_box()["y"] == 0
     heading = shown.locator("#odd h2").bounding_box()
     assert heading["y"] > shown.locator(".bar").bounding_box()["height"]  # not below the list

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -46,8 +47,15 @@ def test_a_model_that_cannot_be_had_stands_there_with_the_reason(measured):
     assert "layers" in " ".join(result.runs[0]["notes"])  # a table has none, and it is said
 
 
-def test_what_is_there_is_not_measured_again(measured, tmp_path):
+@pytest.fixture
+def changeable(measured, tmp_path):
+    """The same in a folder that a test may change."""
     folder, result = measured
+    return shutil.copytree(folder, tmp_path / "zoo"), result
+
+
+def test_what_is_there_is_not_measured_again(changeable):
+    folder, result = changeable
     said = []
     again = zoo(MODELS, TEXTS, output=folder, cache=False, say=said.append)
     assert "one: measured already" in said
@@ -70,8 +78,8 @@ def test_a_kept_number_that_is_none_is_measured_again(tmp_path, value):
     assert kept.get("clouds") is not None
 
 
-def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(measured):
-    folder, _ = measured
+def test_a_call_that_was_interrupted_goes_on_with_the_part_that_is_missing(changeable):
+    folder, _ = changeable
     models = {"one": MODELS["one"]}
     zoo(models, TEXTS, output=folder, cache=False)
     (folder / "models" / "one" / "tokens.json").unlink()
@@ -142,8 +150,8 @@ def test_texts_are_cut_where_a_model_has_no_more_positions(tmp_path):
     assert {"temperature", "sigma_a", "filter_and_length", "variation_middle"} <= set(result.runs[0]["numbers"])
 
 
-def test_other_texts_are_measured_anew(measured):
-    folder, result = measured
+def test_other_texts_are_measured_anew(changeable):
+    folder, result = changeable
     other = zoo({"one": MODELS["one"]}, TEXTS[:-1], output=folder, cache=False)
     assert other.runs[0]["numbers"]["socm"] != result.runs[0]["numbers"]["socm"]
     assert other.corpus["texts"] == len(TEXTS) - 1
@@ -210,8 +218,8 @@ def test_an_output_that_cannot_be_a_folder(tmp_path, place):
 
 
 @pytest.mark.parametrize("damage", ["levels", "numbers", "deep"])
-def test_what_is_not_whole_is_measured_anew(measured, tmp_path, damage):
-    folder, _ = measured
+def test_what_is_not_whole_is_measured_anew(changeable, damage):
+    folder, _ = changeable
     models = {"one": MODELS["one"]}
     numbers = folder / "models" / "one" / "audited.json"
     zoo(models, TEXTS, output=folder, cache=False)

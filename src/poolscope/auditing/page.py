@@ -22,16 +22,16 @@ def audit_page(audit: Audit) -> str:
     decisions = [answer for answer in audit.answers if is_decision(answer)]
     # Their figure and their step stand at the top of the page already.
     shown = [replace(answer, draw={}, action=None) for answer in decisions]
-    found = [answer for _, answers in ordered(audit.answers) for answer in answers]
+    others = [answer for _, answers in ordered(audit.answers) for answer in answers]
     return render_page(
         f"Audit of {audit.model['name']}",
         f"{audit.extent}{stored}",
-        [*shown, *found],
+        [*shown, *others],
         explorer=explorers[0]() if explorers else None,
         provenance={"model": audit.model, "corpus": audit.corpus, **audit.provenance},
         overall=decisions[0].verdict if decisions else None,
         command=decisions[0].action.command if decisions and decisions[0].action else None,
-        overview=overview(found, audit.thresholds),
+        overview=overview(others, audit.thresholds),
         texts_map=texts_map(audit),
     )
 

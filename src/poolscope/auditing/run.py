@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.asking import query_notes
 from poolscope.auditing.commands import Named
 from poolscope.auditing.material import (
     DEFAULT_TEXTS,
@@ -25,6 +24,7 @@ from poolscope.auditing.material import (
     vectors_of,
 )
 from poolscope.auditing.progress import Pace, Watch, as_watch
+from poolscope.auditing.queries import query_notes
 from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import Subject

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.asking import AskedTask, Mistakes, asked_task, mistakes, on_trial
 from poolscope.auditing.commands import Named
 from poolscope.auditing.plan import Whole
+from poolscope.auditing.queries import Mistakes, QueryTask, mistakes, on_trial, query_task
 from poolscope.auditing.question import Action
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
@@ -198,9 +198,9 @@ class Subject:
         return cut_halves(self)
 
     @cached_property
-    def asked(self) -> AskedTask | None:
+    def query_task(self) -> QueryTask | None:
         """The user's queries over all different texts; None without any."""
-        return None if self.queries is None else asked_task(self, self.queries)
+        return None if self.queries is None else query_task(self, self.queries)
 
     @cached_property
     def search(self) -> SearchTask | str:
@@ -211,12 +211,12 @@ class Subject:
             return "trials were switched off"
         if len(self.queries) < MIN_QUERIES:
             return f"{len(self.queries)} of your queries have a relevant text, and {MIN_QUERIES} are needed"
-        return self.asked or "there are no queries"
+        return self.query_task or "there are no queries"
 
     @cached_property
     def anew(self) -> SearchTask | str:
         """The same for trials that encode texts anew: some of the queries, with few texts."""
-        return on_trial(self, self.search) if isinstance(self.search, AskedTask) else self.search
+        return on_trial(self, self.search) if isinstance(self.search, QueryTask) else self.search
 
     @cached_property
     def mean_removal(self) -> Trial:
@@ -261,10 +261,10 @@ class Subject:
     @cached_property
     def mistakes(self) -> Mistakes | None:
         """Where the user's queries rank a wrong text before a relevant one; None without queries."""
-        if self.asked is None:
+        if self.query_task is None:
             return None
-        groups = None if self.groups is None else self.groups[self.asked.texts]
-        return mistakes(self.asked, groups, most=MOST_ALIKE, seed=self.seed)
+        groups = None if self.groups is None else self.groups[self.query_task.texts]
+        return mistakes(self.query_task, groups, most=MOST_ALIKE, seed=self.seed)
 
     @cached_property
     def confusable(self) -> Confusion | None:
@@ -322,7 +322,7 @@ class Subject:
     def _more_queries(self, needed: float) -> Action:
         """More of the queries on trial, where there are enough; otherwise a longer list of them."""
         count = len(self.queries or ())
-        if needed <= count and isinstance(self.anew, AskedTask):
+        if needed <= count and isinstance(self.anew, QueryTask):
             texts = self.anew.task.documents
             trial = int(np.ceil(needed * len(texts) / self.anew.task.units / 10)) * 10
             step = f"put {trial:,} texts on trial: too few of your queries ask for the present {len(texts):,}"

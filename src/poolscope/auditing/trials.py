@@ -1,6 +1,6 @@
 """Small held-out trials: does a repair help on these texts, before anyone pays for it?
 
-The task is that of the user's queries (`asking.py`). Without any it is split-half self-retrieval: each half of a text
+The task is that of the user's queries (`queries.py`). Without any it is split-half self-retrieval: each half of a text
 shall find the other one among such halves of the other texts on trial and, for a repair of the vectors, all texts that
 are not on trial; it is fitted on those only. How a trial is made stands in `poolscope.repairs.trials`.
 """

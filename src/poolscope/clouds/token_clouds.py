@@ -424,6 +424,7 @@ class CloudWriter:
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> part = TokenClouds.from_arrays([np.eye(2), np.ones((3, 2))])
     >>> path = Path(tempfile.mkdtemp()) / "clouds.arrow"
     >>> with CloudWriter(path) as writer:

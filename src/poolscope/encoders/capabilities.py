@@ -190,11 +190,6 @@ def in_route(encoder: TokenEncoder, role: str, route: Callable[[str], TokenEncod
     return encoder
 
 
-def counts_tokens(encoder: TokenEncoder) -> bool:
-    """Has it a tokenizer that can be asked without running the model?"""
-    return has(encoder, "tokenize")
-
-
 def tokenizer_of(encoder: TokenEncoder) -> Tokenizing:
     """The encoder itself, as one that counts tokens."""
     require_capability(encoder, "tokenize")

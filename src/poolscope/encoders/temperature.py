@@ -17,7 +17,7 @@ STATE = "_poolscope_temperature"
 CONFIG_KEY = "tempscale"  # under which the configuration of a model keeps a rule
 
 # Where the function stands that runs a model by such a rule. It belongs to the repairs, a later stage, and is looked up
-# by name when a model keeps a rule, as the rows of the other tables are: nothing else here knows how a rule is applied.
+# by name when a model keeps a rule: nothing else here knows how a rule is applied. `tests/test_layout.py` lists it.
 APPLIES_RULE = "poolscope.repairs.temperature.tempscale:apply_saved"
 
 _local = threading.local()

@@ -154,8 +154,10 @@ def search_recall(
     rows = []
     for value in values:
         returned = find(table[asked], k + 1, value)
-        found = np.array([shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)])
-        rows.append(SettingRecall(value, share_estimate(found)))
+        reached = np.array(
+            [shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)]
+        )
+        rows.append(SettingRecall(value, share_estimate(reached)))
         if rows[-1].recall.known >= until:
             break
     return SearchRecall(
@@ -224,8 +226,8 @@ def trial_indexes(vectors: ArrayLike, *, distance: str = "cosine", seed: int = 0
         def find(queries: Any, k: int, value: int | None, index: Any = index, hnsw: bool = hnsw) -> list[list[str]]:
             make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
             params = make(**{"efSearch" if hnsw else "nprobe": value})
-            _, found = index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
-            return [[str(place) for place in row] for row in found.tolist()]
+            _, places = index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
+            return [[str(place) for place in row] for row in places.tolist()]
 
         kept = [value for value in values if hnsw or value <= cells_]
         options: dict[str, Any] = {"kind": kind, "setting": setting, "values": kept, "until": TARGET, "seed": seed}

@@ -54,10 +54,10 @@ class Ranking:
         highest = np.zeros(self.queries)
         np.maximum.at(highest, self.query, worth)
         worth = _divided(worth, highest[self.query])  # the same measure, and sums of huge grades stay finite
-        gains = np.where(self.rank <= k, worth / np.log2(1 + self.rank), 0.0)
+        gains = np.where(self.rank <= k, worth / discount(self.rank), 0.0)
         order = np.lexsort((-worth, self.query))
         place = np.arange(len(order)) - np.searchsorted(self.query[order], self.query[order])
-        ideal = np.where(place < k, worth[order] / np.log2(2 + place), 0.0)
+        ideal = np.where(place < k, worth[order] / discount(1 + place), 0.0)
         best = np.bincount(self.query[order], ideal, self.queries)
         return _divided(np.bincount(self.query, gains, self.queries), best)
 
@@ -101,6 +101,15 @@ class Ranking:
 
     def _judged(self) -> Index:
         return np.bincount(self.query, minlength=self.queries)
+
+
+def discount(rank: NDArray[Any]) -> Array:
+    """What nDCG divides the gain of a document by, at a rank counted from 1: log₂(1 + rank).
+
+    >>> discount(np.array([1, 3])).tolist()
+    [1.0, 2.0]
+    """
+    return np.asarray(np.log2(1 + rank), dtype=np.float64)
 
 
 def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike, *, k: int = 10) -> Ranking:

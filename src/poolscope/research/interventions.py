@@ -22,7 +22,7 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns
 from poolscope.numbers.intervals import Estimate, bootstrap_interval, jackknife_interval
 from poolscope.numbers.moments import TextMoments, mean, text_moments
-from poolscope.numbers.ranking import Ranking, rank_documents, tied_rank
+from poolscope.numbers.ranking import Ranking, discount, rank_documents, tied_rank
 from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]
@@ -455,7 +455,7 @@ def _baseline(before: _Measured, documents: int, relevant: Array, k: int) -> Bas
     means = before.quality["means"]
     judged = means[~np.isnan(means)]
     counts = np.unique(relevant[:, 0], return_counts=True)[1]
-    gains = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
+    gains = np.cumsum(1 / discount(np.arange(1, k + 1)))
     chance = float((counts / documents * gains[min(k, documents) - 1] / gains[np.minimum(counts, k) - 1]).mean())
     return Baseline(
         k=k,

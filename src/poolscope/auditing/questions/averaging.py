@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.asking import Mistakes
+from poolscope.auditing.queries import Mistakes
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
@@ -276,9 +276,9 @@ def _worst_table(subject: Subject, alike: Confusion | None) -> pa.Table:
         kept = alike.columns.take(rows)
         columns |= {"d_mu": kept.mean_distance, "d_sigma": kept.covariance_distance}
     table = {name: pa.array(columns.get(name, []), pa.float64()) for name in (*_PAIR_NUMBERS, "d_mu", "d_sigma")}
-    if subject.mistakes is not None and subject.asked is not None:
+    if subject.mistakes is not None and subject.query_task is not None:
         pairs = np.array([(pair.i, pair.j) for pair in worst], dtype=np.int64).reshape(-1, 2)
-        table |= _mistake_columns(subject.mistakes, subject.asked.task.queries, pairs)
+        table |= _mistake_columns(subject.mistakes, subject.query_task.task.queries, pairs)
     for side in ("i", "j"):
         table[f"id_{side}"] = pa.array([getattr(pair, f"id_{side}") for pair in worst], pa.string())
         table[f"text_{side}"] = pa.array([getattr(pair, f"text_{side}") for pair in worst], pa.large_string())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.asking import AskedTask
+from poolscope.auditing.queries import QueryTask
 from poolscope.auditing.question import (
     Action,
     Answer,
@@ -52,10 +52,10 @@ def answer(subject: Subject) -> Answer:
     if len(subject) < 2:
         return unchecked("hubs", "one text has no neighbours")
     limits = subject.thresholds
-    asked = subject.asked if len(subject.queries or ()) >= _LEAST_QUERIES else None
+    task = subject.query_task if len(subject.queries or ()) >= _LEAST_QUERIES else None
     counted = hubs(
         subject.vectors,
-        queries=None if asked is None else asked.vectors[0],
+        queries=None if task is None else task.vectors[0],
         texts=subject.texts,
         duplicate_cosine=limits["duplicate_cosine"],
         seed=subject.seed,
@@ -77,14 +77,14 @@ def answer(subject: Subject) -> Answer:
         whole = subject.whole.corpus
         note = f"Of all {whole.texts:,} texts {whole.repeated.value:.2%} equal an earlier one but for case and blanks."
         verdict = replace(verdict, evidence=(note, *verdict.evidence))
-    if subject.asked is not None:
-        missed = _never_found(subject, subject.asked)
+    if subject.query_task is not None:
+        missed = _never_found(subject, subject.query_task)
         tables["never_found"], numbers["never_found"] = missed, len(missed)
-        share = share_of(len(missed), _relevant_texts(subject.asked), unit="texts")
+        share = share_of(len(missed), _relevant_texts(subject.query_task), unit="texts")
         numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
-        if _relevant_texts(subject.asked) >= _LEAST_RELEVANT:
+        if _relevant_texts(subject.query_task) >= _LEAST_RELEVANT:
             verdict = _with_missed(verdict, share, limits)
-        verdict = replace(verdict, evidence=(*_asked_notes(subject.asked, missed, counted), *verdict.evidence))
+        verdict = replace(verdict, evidence=(*_missed_notes(subject.query_task, missed, counted), *verdict.evidence))
     return Answer(
         "hubs",
         verdict,
@@ -152,31 +152,31 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
     return worst, worst is each[0]
 
 
-def _never_found(subject: Subject, asked: AskedTask) -> pa.Table:
+def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
     """The relevant texts that no query of theirs has among its first ten, with the best of these queries."""
-    ranking = asked.ranking.condensed(asked.best)
+    ranking = task.ranking.condensed(task.best)
     order = np.lexsort((ranking.rank, ranking.document))
     _, first = np.unique(ranking.document[order], return_index=True)
     best = order[first]  # of each relevant text the judgement with the best rank
-    missed = best[ranking.rank[best] > asked.ranking.top.shape[1]]
+    missed = best[ranking.rank[best] > task.ranking.top.shape[1]]
     missed = missed[np.argsort(-ranking.rank[missed], kind="stable")]
-    positions = asked.texts[ranking.document[missed]]
+    positions = task.texts[ranking.document[missed]]
     return pa.table(
         {
             "id": pa.array([subject.ids[k] for k in positions], pa.string()),
             "best_rank": pa.array(ranking.rank[missed], pa.float64()),
-            "query": pa.array([asked.task.queries[q] for q in ranking.query[missed]], pa.large_string()),
+            "query": pa.array([task.task.queries[q] for q in ranking.query[missed]], pa.large_string()),
             "text": _texts(subject, positions),
             "instead": pa.array(
-                [subject.ids[asked.texts[ranking.top[q, 0]]] for q in ranking.query[missed]], pa.string()
+                [subject.ids[task.texts[ranking.top[q, 0]]] for q in ranking.query[missed]], pa.string()
             ),
         }
     )
 
 
-def _relevant_texts(asked: AskedTask) -> int:
+def _relevant_texts(task: QueryTask) -> int:
     """How many texts are the answer to a query."""
-    return len(np.unique(asked.task.relevant[asked.best, 1]))
+    return len(np.unique(task.task.relevant[task.best, 1]))
 
 
 def _with_missed(verdict: Verdict, share: Estimate, limits: Thresholds) -> Verdict:
@@ -190,17 +190,17 @@ def _with_missed(verdict: Verdict, share: Estimate, limits: Thresholds) -> Verdi
     return replace(verdict, level="watch", sentence=sentence, basis="interval" if sure else "estimate")
 
 
-def _asked_notes(asked: AskedTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
-    relevant = _relevant_texts(asked)
+def _missed_notes(task: QueryTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
+    relevant = _relevant_texts(task)
     share = share_of(len(missed), relevant, unit="texts")
     ends = "" if share.interval is None else f" [{share.interval.low:.1%}, {share.interval.high:.1%}]"
     verb, those = ("is", "it") if len(missed) == 1 else ("are", "them")
-    found = (
+    missing = (
         f"{len(missed):,} of {relevant:,} relevant texts, {share.known:.1%}{ends}, {verb} among the first "
-        f"{asked.ranking.top.shape[1]} of no query that asks for {those} (table never_found)."
+        f"{task.ranking.top.shape[1]} of no query that asks for {those} (table never_found)."
     )
     few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs: those are counted among the texts themselves."
-    return (found,) if counted.asked is not None else (found, few)
+    return (missing,) if counted.asked is not None else (missing, few)
 
 
 def _texts_in(groups: Any) -> int:

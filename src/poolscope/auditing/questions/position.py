@@ -18,7 +18,7 @@ from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from poolscope.auditing.asking import AskedTask
+    from poolscope.auditing.queries import QueryTask
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
@@ -143,15 +143,15 @@ def _place(position: float) -> str:
 def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     """The probe with the user's queries, else with halves of the longest texts, and who was asked; None for neither."""
     settings: dict[str, Any] = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
-    if subject.asked is not None and (asked := _asked_pairs(subject, subject.asked)) is not None:
-        pairs, segment, longest = asked
+    if subject.query_task is not None and (own := _query_pairs(subject, subject.query_task)) is not None:
+        pairs, segment, longest = own
         try:
             probe = position_probe(
                 subject.encoder,
                 pairs,
                 segment=segment,
                 longest=longest,
-                query_encoder=subject.asked.asking,
+                query_encoder=subject.query_task.asking,
                 **settings,
             )
             return probe, f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
@@ -161,21 +161,21 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     if long is None:
         return None
     probe = position_probe(subject.encoder, long[0], segment=long[1], longest=long[2], **settings)
-    if subject.asked is not None:
+    if subject.query_task is not None:
         short = f"Too few texts that answer your queries have {_LEAST_SEGMENT} tokens or more"
         return probe, f"{short}: asked with halves of the longest texts instead."
     return probe, f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
 
 
-def _asked_pairs(subject: Subject, asked: AskedTask) -> tuple[Pairs, int, int] | None:
+def _query_pairs(subject: Subject, task: QueryTask) -> tuple[Pairs, int, int] | None:
     """The user's queries with their relevant texts and some others around, and the sizes that `_sizes` gives."""
-    idle = np.random.default_rng(subject.seed).permutation(asked.task.idle)[:_PROBE_TEXTS]
-    counted = replace(asked.task, relevant=asked.task.relevant[asked.best], grades=None, answers=None)
-    task = counted.part(np.arange(counted.units), np.sort(idle))
-    sizes = _sizes(subject, [task.documents[k] for k in np.unique(task.relevant[:, 1])])
+    idle = np.random.default_rng(subject.seed).permutation(task.task.idle)[:_PROBE_TEXTS]
+    counted = replace(task.task, relevant=task.task.relevant[task.best], grades=None, answers=None)
+    part = counted.part(np.arange(counted.units), np.sort(idle))
+    sizes = _sizes(subject, [part.documents[k] for k in np.unique(part.relevant[:, 1])])
     if sizes is None:
         return None
-    return Pairs(read_texts(list(task.queries)), read_texts(list(task.documents)), task.relevant), *sizes
+    return Pairs(read_texts(list(part.queries)), read_texts(list(part.documents)), part.relevant), *sizes
 
 
 def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None:

@@ -74,7 +74,7 @@ def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
 
 def _asked(subject: Subject) -> QueryScores | None:
     """What the user's queries score; None without any."""
-    task = subject.asked
+    task = subject.query_task
     if task is None:
         return None
     groups = None if subject.groups is None else subject.groups[task.texts]

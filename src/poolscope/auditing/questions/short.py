@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.asking import asked_pieces
+from poolscope.auditing.queries import query_pieces
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Pieces, cut_pieces
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
@@ -65,7 +65,7 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
 
 def answer(subject: Subject) -> Answer:
     """The user's queries, or pieces of texts of every length that ask for the rest, with all others in the way."""
-    task = cut_pieces(subject) if subject.asked is None else asked_pieces(subject, subject.asked)
+    task = cut_pieces(subject) if subject.query_task is None else query_pieces(subject, subject.query_task)
     if isinstance(task, str):
         return unchecked("short", f"it takes queries, made of pieces of the texts, and {task}")
     if len(task.documents) <= _K or np.ptp(task.lengths) == 0:
@@ -108,7 +108,7 @@ def answer(subject: Subject) -> Answer:
 
 def _asked_with(subject: Subject, task: Pieces, result: LengthRetrieval) -> str:
     """Who asked: the user's queries, or pieces of the texts."""
-    if subject.asked is not None:
+    if subject.query_task is not None:
         return f"Asked with your {result.queries:,} queries, among all texts."
     return (
         f"Self-made queries (--queries takes your own): {task.words} words in a row of {result.queries} texts, as many "

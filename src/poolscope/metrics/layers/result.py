@@ -391,23 +391,6 @@ def layers_sheet(*results: LayersResult) -> Any:
     return layers_figure(*results, panels=[name for name in PANELS if name != "socm" or measured])
 
 
-def cosine_figure(*results: LayersResult) -> Any:
-    """Within-text cosine by layer."""
-    return layers_figure(*results, panels=["cosine"])
-
-
-def socm_figure(*results: LayersResult) -> Any:
-    """SOCM by layer: at which depth does a model concentrate?"""
-    if any(result.socm is None for result in results):
-        raise InputError("socm_figure: received a result without SOCM; compute it with socm_texts of at least 2.")
-    return layers_figure(*results, panels=["socm"])
-
-
-def frequency_figure(*results: LayersResult) -> Any:
-    """σₐ by layer, and the growth of the high-frequency part beside its bound."""
-    return layers_figure(*results, panels=["sigma_a", "high_frequency"])
-
-
 def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[LayersResult], *, legend: bool) -> None:
     row, column = cell[0] + 1, cell[1] + 1
     axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])

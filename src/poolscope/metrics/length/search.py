@@ -28,7 +28,7 @@ from poolscope.numbers.intervals import (
     share_estimate,
     with_floor,
 )
-from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows, wrong_above
+from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
 from poolscope.results import Result
 from poolscope.texts import Pairs
 
@@ -209,7 +209,7 @@ class _Tally:
     def row(self, label: str, member: NDArray[np.bool_], cost: Estimate) -> RetrievalRow:
         """Everything of one set of documents."""
         rank, near = self.rank, self.rank <= self.k
-        gain = np.where(near, 1 / np.log2(1 + rank), 0.0)
+        gain = np.where(near, 1 / discount(rank), 0.0)
         expected = self._expected(member)
         shares = self._shares(member)
         share = bootstrap_estimate(shares)

@@ -34,7 +34,7 @@ def _name(texts: int) -> str:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AskedTask(SearchTask):
+class QueryTask(SearchTask):
     """The user's queries and all different texts, whose clouds are at hand: nothing is encoded until a trial asks.
 
     `texts` are the positions of the documents in the corpus.
@@ -67,21 +67,21 @@ class AskedTask(SearchTask):
         answers = self.task.answers
         return np.arange(len(self.task.relevant)) if answers is None else self.ranking.best_of(answers)
 
-    def part(self, queries: NDArray[np.int64], idle: NDArray[np.int64]) -> AskedTask:
+    def part(self, queries: NDArray[np.int64], idle: NDArray[np.int64]) -> QueryTask:
         """Some queries, with their relevant documents and those of `idle`."""
         task = self.task.part(queries, idle)
         task = replace(task, name=_name(len(task.documents)))
-        held = np.union1d(self.task.relevant[np.isin(self.task.relevant[:, 0], queries), 1], idle)
-        clouds = self.ready[0][queries], self.ready[1][held]
-        vectors = self.vectors[1][held]
-        return replace(self, task=task, ready=clouds, texts=self.texts[held], learnt_from=vectors)
+        kept = np.union1d(self.task.relevant[np.isin(self.task.relevant[:, 0], queries), 1], idle)
+        clouds = self.ready[0][queries], self.ready[1][kept]
+        vectors = self.vectors[1][kept]
+        return replace(self, task=task, ready=clouds, texts=self.texts[kept], learnt_from=vectors)
 
 
-def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
+def query_task(subject: Subject, queries: JudgedQueries) -> QueryTask:
     """The queries over all different texts; a relevant text that repeats an earlier one is found where that is."""
     texts, encoder = subject.distinct, query_encoder(subject.encoder, subject.query_prompt)
-    held = np.searchsorted(texts, subject.first_equal[queries.relevant[:, 1]])
-    relevant, grades, answers = _judgements(queries, held)
+    documents = np.searchsorted(texts, subject.first_equal[queries.relevant[:, 1]])
+    relevant, grades, answers = _judgements(queries, documents)
     corpus = subject.texts or []
     task = RetrievalTask(
         list(queries.texts),
@@ -93,7 +93,7 @@ def asked_task(subject: Subject, queries: JudgedQueries) -> AskedTask:
         grades=grades if queries.graded else None,
         answers=answers,
     )
-    return AskedTask(
+    return QueryTask(
         encoder=subject.encoder,
         asking=encoder,
         task=task,
@@ -142,7 +142,7 @@ class Mistakes:
         return np.stack([self.relevant, self.wrong], axis=1)
 
 
-def mistakes(task: AskedTask, groups: NDArray[np.int64] | None, *, most: int, seed: int) -> Mistakes:
+def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, seed: int) -> Mistakes:
     """For every query the wrong texts among the first ten that stand before its best relevant one; at most so many.
 
     Texts of the relevant one's document are no mistakes, where documents are known (`groups`, one number a document of
@@ -152,11 +152,11 @@ def mistakes(task: AskedTask, groups: NDArray[np.int64] | None, *, most: int, se
     order = np.lexsort((ranking.rank, ranking.query))
     queries, first = np.unique(ranking.query[order], return_index=True)
     best = ranking.document[order[first]]  # of each query the relevant text that ranks first
-    asked, held = (np.asarray(side) for side in task.vectors)
-    own = np.einsum("nd,nd->n", asked[queries], held[best])
+    asking, searched = (np.asarray(side) for side in task.vectors)
+    own = np.einsum("nd,nd->n", asking[queries], searched[best])
     top, scores = ranking.top[queries], ranking.scores[queries]
-    keys = queries[:, None] * len(held) + top
-    wrong = (scores > own[:, None]) & ~np.isin(keys, ranking.query * len(held) + ranking.document)
+    keys = queries[:, None] * len(searched) + top
+    wrong = (scores > own[:, None]) & ~np.isin(keys, ranking.query * len(searched) + ranking.document)
     if groups is not None:
         wrong &= groups[top] != groups[best][:, None]
     rows, places = np.nonzero(wrong)
@@ -176,27 +176,27 @@ def mistakes(task: AskedTask, groups: NDArray[np.int64] | None, *, most: int, se
     )
 
 
-def asked_pieces(subject: Subject, task: AskedTask) -> Pieces:
+def query_pieces(subject: Subject, task: QueryTask) -> Pieces:
     """The queries and all different texts with their whole lengths, as the question of short texts searches them."""
     whole = (subject.clouds.lengths + subject.clouds.truncated)[task.texts]
     return Pieces(task.vectors[0], task.vectors[1], task.task.relevant, whole, 0, counted=task.best)
 
 
-def on_trial(subject: Subject, task: AskedTask) -> AskedTask:
+def on_trial(subject: Subject, task: QueryTask) -> QueryTask:
     """So many queries that their relevant texts can be encoded anew, and texts drawn to fill up their number."""
     random = np.random.default_rng(subject.seed)
     size = min(MOST_TEXTS, len(task.texts) // 2) if subject.trial_texts is None else subject.trial_texts
     relevant = task.task.relevant
     chosen: list[int] = []
-    held: set[int] = set()
+    needed: set[int] = set()
     for query in random.permutation(task.task.units).tolist():
         own = set(relevant[relevant[:, 0] == query, 1].tolist())
-        if len(chosen) >= MIN_QUERIES and len(held | own) > size:
+        if len(chosen) >= MIN_QUERIES and len(needed | own) > size:
             break
         chosen.append(query)
-        held |= own
+        needed |= own
     idle = np.setdiff1d(np.arange(len(task.texts)), relevant[np.isin(relevant[:, 0], chosen), 1])
-    filled = random.permutation(idle)[: max(size - len(held), 0)]
+    filled = random.permutation(idle)[: max(size - len(needed), 0)]
     return task.part(np.sort(np.array(chosen)), np.sort(filled))
 
 
