@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from poolscope import audit, check_runtime
+from poolscope.encoders.endpoint import Endpoint
 
 pytestmark = pytest.mark.runtimes
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ def test_infinity_does_as_the_model_declares_and_its_vectors_are_audited(minilm)
     with running(*program, *chosen, *plain) as url:
         check = check_runtime(url, REFERENCE, model="minilm", endpoint={"timeout": 300.0})
         texts = [f"Chapter {k} is about {what}." for k, what in enumerate(["bread", "ships", "stars"] * 20)]
-        result = audit(f"{url}/embeddings", texts, server_model="minilm")
+        result = audit(Endpoint(f"{url}/embeddings", model="minilm"), texts)
     assert check.verdict.level == "ok"
     assert check.match.own.mean > 0.9999
     assert result["scores"].verdict.level != "unchecked"
