@@ -71,6 +71,8 @@ def test_one_line_an_answer_with_its_interval_and_its_floor_where_there_is_room(
 
 def test_print_is_the_screen_and_repr_is_short(result):
     assert str(result) == as_text(result)
+    assert "audit.save(" in str(result)
+    assert "--details" not in str(result)
     assert "\n" not in repr(result)
 
 

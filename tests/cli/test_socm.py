@@ -57,7 +57,7 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     assert alike["cut_off"] > 0.5
     assert all(pair["cosine"] >= alike["cut_off"] - 1e-6 for pair in alike["worst"])
     assert {(pair["i"] % 4, pair["j"] - pair["i"]) for pair in alike["worst"]} == {(0, 1)}
-    assert alike["worst"][0]["differs_j"][0][0].startswith("token ")
+    assert alike["worst"][0]["differs_j"][0][0].startswith("position ")
     assert 0 < alike["collapse_rate"]["value"] < 1
     output = run(tmp_path / "clouds.arrow", "--top", 3)
     assert f"{alike['cut_off']:.3f} or more, which 1 % of random pairs reach" in output

@@ -266,3 +266,14 @@ def test_a_kind_from_outside_is_used_on_the_command_line_and_opened_again(tmp_pa
         capture_output=True, text=True, env=environment, timeout=120,
     )  # fmt: skip
     assert "letters:NAME" in refused.stderr
+
+
+def test_progress_is_a_bar_or_a_function(capsys):
+    model = lambda texts: [[[1.0, 2.0]] for _ in texts]  # noqa: E731
+    encode(model, ["a", "b"], progress=True)
+    assert "2 of 2 texts" in capsys.readouterr().err
+    encode(model, ["a", "b"], progress=False)
+    assert capsys.readouterr().err == ""
+    seen = []
+    encode(model, ["a", "b"], progress=lambda texts, tokens: seen.append(texts))
+    assert sum(seen) == 2

@@ -184,7 +184,8 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
     rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
     levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
     told = [_asks(levels[name]) for name in (second, first)]
-    sentence = f"{second} against {first}: {told[0]}, {f'not {told[1]}' if told[0] != told[1] else 'as before'}."
+    before = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
+    sentence = f"{second} against {first}: {told[0]}, {before}."
     both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
     own = [key for key in both if not QUESTIONS[key].from_answers]
     for word, wanted in (("Better", 1), ("Worse", -1)):

@@ -48,7 +48,7 @@ def overview(comparison: Comparison) -> ReportSection:
                     [fact, *("–" if value is None else str(value) for value in values)]
                     for fact, values in comparison.facts.items()
                 ],
-                view=[ReportColumn("fact", ""), *(ReportColumn(name, name) for name in names)],
+                view=[ReportColumn("fact", "What"), *(ReportColumn(name, name) for name in names)],
             ),
         ],
         explained_by="audit.md#compare",

@@ -21,6 +21,11 @@ HEADINGS = {"repair": "Repair", "watch": "Watch", "unchecked": "Unchecked", "ok"
 _LEAST, _MOST = 40, 120  # columns: narrower breaks words, wider lines are hard to follow
 # Columns of the number of a question, of its title, of what was measured, and of the words for that at least.
 _NUMBER, _TITLE, _VALUE, _WORDS = 4, 18, 7, 8
+# Where more is found than one line an answer: for a shell, and for Python.
+_MORE = "Floors, whole sentences and what they rest on: --details, or the page."
+_MORE_IN_PYTHON = (
+    'Floors, whole sentences and what they rest on: audit["scores"], or the page that audit.save("folder") writes.'
+)
 
 
 def ordered(answers: Sequence[Answer]) -> list[tuple[str, list[Answer]]]:
@@ -36,8 +41,8 @@ def is_decision(answer: Answer) -> bool:
     return answer.key in QUESTIONS and QUESTIONS[answer.key].from_answers
 
 
-def screen(audit: Audit, width: int, *, details: bool = False) -> Iterator[Any]:
-    """What to print, part by part (rich), for a screen of `width` columns."""
+def screen(audit: Audit, width: int, *, details: bool = False, more: str = _MORE) -> Iterator[Any]:
+    """What to print, part by part (rich), for a screen of `width` columns; `more` says where the rest is found."""
     from rich.text import Text
 
     width = min(max(width, _LEAST), _MOST)
@@ -54,8 +59,7 @@ def screen(audit: Audit, width: int, *, details: bool = False) -> Iterator[Any]:
         if is_decision(answer):
             yield from _decision(answer, width)
     if not details:
-        hint = "Floors, whole sentences and what they rest on: --details, or the page."
-        yield Text(wrapped(hint, width), style="dim")
+        yield Text(wrapped(more, width), style="dim")
 
 
 def line(answer: Answer, width: int) -> Text:
@@ -116,10 +120,10 @@ def _decision(answer: Answer, width: int) -> Iterator[Any]:
         yield Text(command_lines(answer.action.command, width), style=LEVEL_COLOURS[level])
 
 
-def print_screen(audit: Audit, console: Any, *, details: bool = False) -> None:
+def print_screen(audit: Audit, console: Any, *, details: bool = False, more: str = _MORE) -> None:
     """Print an audit on a console (rich)."""
     width = min(max(console.width, _LEAST), _MOST)
-    for part in screen(audit, width, details=details):
+    for part in screen(audit, width, details=details, more=more):
         from rich.text import Text
 
         # Lines are made already; a longer one is a command or a path, which must stay whole.
@@ -127,11 +131,11 @@ def print_screen(audit: Audit, console: Any, *, details: bool = False) -> None:
 
 
 def as_text(audit: Audit, *, width: int = 100, details: bool = False) -> str:
-    """An audit as plain text, as the command line shows it."""
+    """An audit as plain text, as the command line shows it; where more is found is said in Python."""
     import io
 
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
-    print_screen(audit, console, details=details)
+    print_screen(audit, console, details=details, more=_MORE_IN_PYTHON)
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

@@ -25,7 +25,6 @@ from poolscope.encoders.capabilities import can_encode, has_attention, takes_tok
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
-from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm_reduced
@@ -36,6 +35,7 @@ from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.texts import JudgedQueries, Texts
+from poolscope.texts.groups import first_of_equal
 
 Array = NDArray[np.float64]
 

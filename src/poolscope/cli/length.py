@@ -287,8 +287,9 @@ def _of_model(
 
 
 def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Console) -> None:
-    """The verdict first, then the profile, then what else was measured, most telling first."""
-    _print_verdict("length", verdicts, screen)
+    """The verdicts first, then the profile, then what else was measured, most telling first."""
+    for name in verdicts:
+        _print_verdict(name, verdicts, screen)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
@@ -301,14 +302,10 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
         if report.shift.sentence() not in verdicts["length"].sentence:
             screen.print(report.shift.sentence())
     if report.retrieval is not None:
-        _print_verdict("search", verdicts, screen)
         _print_retrieval(report.retrieval, screen)
     if report.position is not None:
-        _print_verdict("position", verdicts, screen)
         for line in verdicts["position"].evidence:
             screen.print(f"  {line}")
-    if report.labels is not None:
-        _print_verdict("labels", verdicts, screen)
     if report.texts_truncated:
         screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):

@@ -11,6 +11,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_file
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,10 +191,9 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
         return
     clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
     size = store.size()
-    screen.print(
-        f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
-        f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
-    )
+    line = f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
+    line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+    screen.print(wrapped(line, screen.width), soft_wrap=True)
     unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
     for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
         screen.print(f"  {note}", style="dim")
@@ -208,7 +208,8 @@ def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
     from rich.filesize import decimal
 
     sample, source = store.manifest.sample, store.manifest.texts["source"]
-    screen.print(f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})")
+    line = f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})"
+    screen.print(wrapped(line, screen.width), soft_wrap=True)
     if sample is not None:
         notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
     for note in notes:

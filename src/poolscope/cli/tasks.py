@@ -186,7 +186,8 @@ def _run(
 
 
 def print_result(result: TuneResult, screen: Console) -> None:
-    """The table of candidates, the verdict and its evidence."""
+    """The verdict with its evidence, and the table of candidates."""
+    from rich import box
     from rich.table import Table
 
     from poolscope.cli.inputs import print_notes
@@ -196,22 +197,23 @@ def print_result(result: TuneResult, screen: Console) -> None:
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
     table = Table(
-        "candidate", "", chosen.metric, "difference", "95 % interval", "cost", title=title, title_justify="left"
-    )
-    for column in table.columns[2:]:
+        "candidate", chosen.metric, "difference", "95 % interval", "cost",
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    for column in table.columns[1:4]:
         column.justify, column.no_wrap = "right", True
-    table.add_row("the model as it is", "", f"{chosen.value:.4f}", "", "", "")
+    table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval, _cost(row, result.width))
-        table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", row["family"], *numbers)
+        table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
     screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)
-    screen.print(table)
     screen.print(result.verdict.level, style=f"bold {LEVEL_COLOURS[result.verdict.level]}")
     screen.print(wrapped(result.verdict.sentence, screen.width))
     for sentence in result.verdict.evidence:
-        screen.print(f"  {sentence}")
+        screen.print(wrapped(sentence, screen.width, "  "))
+    screen.print(table)
 
 
 def _cost(row: dict[str, Any], width: int | None) -> str:

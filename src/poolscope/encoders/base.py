@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -18,6 +20,34 @@ _ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpu
 
 # Called after every batch with the number of texts and tokens just encoded.
 Progress = Callable[[int, int], None]
+_EVERY = 0.25  # seconds between two states of the line
+
+
+def as_progress(progress: bool | Progress | None, total: int) -> Progress | None:
+    """What to call after every batch: what the caller gave, or, for True, a line on standard error that moves on."""
+    if not isinstance(progress, bool):
+        return progress
+    return _line(total) if progress else None
+
+
+def _line(total: int) -> Progress:
+    """One line, written over: how many of `total` texts are done, how fast, and about how long it will still take."""
+    began, shown, texts, tokens = time.perf_counter(), 0.0, 0, 0
+
+    def advance(more_texts: int, more_tokens: int) -> None:
+        nonlocal shown, texts, tokens
+        texts, tokens, now = texts + more_texts, tokens + more_tokens, time.perf_counter()
+        if now - shown < _EVERY and texts < total:
+            return
+        shown, seconds = now, now - began
+        left = seconds * (total - texts) / max(texts, 1)
+        bar = "█" * (20 * texts // max(total, 1))
+        state = (
+            f"encoding {bar:░<20} {texts:,} of {total:,} texts · {tokens / seconds:,.0f} tokens/s · {left:.0f} s left"
+        )
+        print(f"\r{state:<90}", end="\n" if texts >= total else "", file=sys.stderr, flush=True)
+
+    return advance
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any, overload
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, as_progress
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.declaration import is_router
 from poolscope.encoders.gguf import is_gguf, load_gguf
@@ -291,11 +291,11 @@ def _unknown(source: Source) -> InputError | ModelError:
 
 @overload
 def encode(
-    model: Any, texts: Any = None, *, layers: None = None, progress: Progress | None = None, **options: Any
+    model: Any, texts: Any = None, *, layers: None = None, progress: bool | Progress | None = None, **options: Any
 ) -> TokenClouds: ...
 @overload
 def encode(
-    model: Any, texts: Any = None, *, layers: Sequence[int], progress: Progress | None = None, **options: Any
+    model: Any, texts: Any = None, *, layers: Sequence[int], progress: bool | Progress | None = None, **options: Any
 ) -> dict[int, TokenClouds]: ...
 def encode(
     model: Any,
@@ -304,7 +304,7 @@ def encode(
     images: Any = None,
     audio: Any = None,
     layers: Sequence[int] | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> TokenClouds | dict[int, TokenClouds]:
     """The token clouds of texts: for each text the tokens that the model's own mean pooling averages.
@@ -325,7 +325,8 @@ def encode(
     layers
         Layers to give (0 = embedding output, negative from the end), all from one forward pass.
     progress
-        Called after every batch with the number of texts and tokens just encoded.
+        True for a bar on standard error; or what is called after every batch with the number of texts and tokens just
+        encoded.
     **options
         The fields of `EncoderOptions`: `role`, `prompt`, `max_length`, `dtype`, `device`, …
 
@@ -345,12 +346,13 @@ def encode(
         raise InputError("encode: received several of texts, images and audio; needed: one of them. Pass one.")
     if other:
         (kind, items), *_ = other.items()
-        states = open_patches(model, kind, options).encode(items, layers=layers, progress=progress)
+        shown = as_progress(progress, len(items))
+        states = open_patches(model, kind, options).encode(items, layers=layers, progress=shown)
         return states[-1] if layers is None else states
     texts = as_texts(texts)
     encoder = as_encoder(model, **options)
     _warn_of_pooling(encoder, named=isinstance(model, str | os.PathLike))
-    clouds = encoder.encode(texts, layers=layers, progress=progress)
+    clouds = encoder.encode(texts, layers=layers, progress=as_progress(progress, len(texts)))
     if isinstance(texts, Texts):
         origin = {"texts": texts.origin()}
         clouds = {layer: part.described(ids=texts.ids, provenance=origin) for layer, part in clouds.items()}

@@ -14,6 +14,7 @@ from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, res
 from poolscope.encoders.capabilities import options_of
 from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
 from poolscope.results import Result
+from poolscope.texts.groups import plain_text
 
 # Of the texts that became identical a note names so many; the report has them all.
 _SHOWN_GROUPS, _SHOWN_IDS, _LONG_ID = 3, 5, 40
@@ -198,12 +199,8 @@ def _identical(clouds: TokenClouds) -> tuple[tuple[int, ...], ...]:
             groups[ids.tobytes()].append(int(position))
     shared = [group for group in groups.values() if len(group) > 1 and cut[group].any()]
     if texts is not None:
-        shared = [group for group in shared if len({_plain(texts[k]) for k in group}) > 1]
+        shared = [group for group in shared if len({plain_text(texts[k]) for k in group}) > 1]
     return tuple(tuple(group) for group in shared)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def cloud_notes(clouds: TokenClouds) -> list[str]:

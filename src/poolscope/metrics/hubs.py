@@ -16,6 +16,7 @@ from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
 from poolscope.numbers.ranking import GaussianLike, drawn_units, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
+from poolscope.texts.groups import plain_text
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -324,22 +325,6 @@ def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> t
 
 def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     return _groups([plain_text(text) for text in texts], np.arange(len(texts)))
-
-
-def first_of_equal(texts: Sequence[str]) -> Index:
-    """For each text the position of the first one that it equals but for letter case and blanks.
-
-    >>> first_of_equal(["One two", "three", "one  two"]).tolist()
-    [0, 1, 0]
-    """
-    seen: dict[str, int] = {}
-    firsts = [seen.setdefault(plain_text(text), position) for position, text in enumerate(texts)]
-    return np.array(firsts, dtype=np.int64)
-
-
-def plain_text(text: str) -> str:
-    """A text without letter case and with single blanks: what is left is what makes two texts the same here."""
-    return " ".join(text.casefold().split())
 
 
 def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], ...]:

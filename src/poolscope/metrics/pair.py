@@ -234,7 +234,9 @@ def pair_figure(
     figure.update_layout(margin={"t": 125}, legend={"orientation": "v"})
     figure.update_xaxes(title_text="first singular direction")
     figure.update_yaxes(
-        title_text=f"second singular direction ({pair.kept:.0%} in the plane)", scaleanchor="x", scaleratio=1
+        title={"text": f"second singular direction ({pair.kept:.0%} in the plane)", "standoff": 12},
+        scaleanchor="x",
+        scaleratio=1,
     )
     return figure
 

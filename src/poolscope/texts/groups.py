@@ -1,4 +1,7 @@
-"""Which texts belong together: chunks of one document, by a column, by ids like `doc#3`, or by a list."""
+"""Which texts belong together: chunks of one document, by a column, by ids like `doc#3`, or by a list.
+
+And which repeat another: this is the one place that decides when two texts are the same.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.texts.reading import GROUP_COLUMNS
@@ -60,3 +66,19 @@ def checked_groups(groups: Sequence[Any], texts: int) -> list[str]:
             f"groups: received {len(names)} for {texts} texts; needed: one for each. Pass a list of names."
         )
     return names
+
+
+def first_of_equal(texts: Sequence[str]) -> NDArray[np.int64]:
+    """For each text the position of the first one that it equals but for letter case and blanks.
+
+    >>> first_of_equal(["One two", "three", "one  two"]).tolist()
+    [0, 1, 0]
+    """
+    seen: dict[str, int] = {}
+    firsts = [seen.setdefault(plain_text(text), position) for position, text in enumerate(texts)]
+    return np.array(firsts, dtype=np.int64)
+
+
+def plain_text(text: str) -> str:
+    """A text without letter case and with single blanks: what is left is what makes two texts the same here."""
+    return " ".join(text.casefold().split())

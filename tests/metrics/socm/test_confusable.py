@@ -111,7 +111,7 @@ def test_the_tokens_where_two_clouds_differ_are_named():
     (pair,) = (pair for pair in alike.worst(1))
     differs = pair.differs_j if pair.j == 1 else pair.differs_i
     assert 1 in (pair.i, pair.j)
-    assert differs[0][0] == "token 8"
+    assert differs[0][0] == "position 8"
     assert differs[0][1] > 0.5
 
 

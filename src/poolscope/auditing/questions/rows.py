@@ -11,7 +11,7 @@ from poolscope.auditing.question import Action, Answer, Gauge, Number, Question,
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
-from poolscope.metrics.hubs import plain_text
+from poolscope.texts.groups import plain_text
 from poolscope.verdicts import LEVELS, Verdict
 
 _SHOWN = 5

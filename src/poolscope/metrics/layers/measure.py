@@ -23,7 +23,7 @@ from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, we
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
-from poolscope.encoders.base import check_texts
+from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
@@ -61,7 +61,7 @@ def layers(
     ids: Sequence[str] | None = None,
     socm_texts: int = SOCM_TEXTS,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> LayersResult:
     """λ, r, C, concentration ratio, cosine, σₐ, high-frequency growth and SOCM of every layer, from one pass.
@@ -83,8 +83,8 @@ def layers(
         SOCM compares all pairs of at most so many texts, drawn at random; 0 leaves it out.
     seed : int
         Of that draw.
-    progress : callable, optional
-        Called with the number of texts and tokens just done.
+    progress : bool or callable, optional
+        True for a bar on standard error; or what is called with the number of texts and tokens just done.
     **options
         The fields of `EncoderOptions`, such as `max_length`.
 
@@ -117,7 +117,9 @@ def layers(
             clouds = stack.enter_context(StateClouds(names, socm_texts, seed=seed))
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # the batches share out the cores
         tally = LayerTally(opened, names, clouds)
-        for done in opened.run(texts, partial(BatchTally, tally), parallel=True, progress=progress):
+        for done in opened.run(
+            texts, partial(BatchTally, tally), parallel=True, progress=as_progress(progress, len(texts))
+        ):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
         by_state = None if clouds is None else clouds.socm(tally.states, sink_states(tally.first))

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.hubs import first_of_equal
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
@@ -20,6 +19,7 @@ from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimat
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance, transient
+from poolscope.texts.groups import first_of_equal
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -180,7 +180,7 @@ def _token_names(
     """The names of the tokens of a text, or their places counted from 1."""
     ids = None if names is None else clouds.token_ids(text)
     if names is None or ids is None:
-        return [f"token {place}" for place in range(1, int(clouds.lengths[text]) + 1)]
+        return [f"position {place}" for place in range(1, int(clouds.lengths[text]) + 1)]
     return names(ids.tolist())
 
 

@@ -102,7 +102,7 @@
           showline: true,
         },
         yaxis: {
-          title: { text: "d<sub>Σ</sub>: how much the covariances differ" },
+          title: { text: "d<sub>Σ</sub>: how much the covariances differ", standoff: 12 },
           range: [0, top],
           zeroline: false,
           showline: true,
