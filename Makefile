@@ -6,7 +6,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 
-.PHONY: test models test-models zoo test-cluster test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models zoo test-cluster test-runtimes test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads.
 test: $(VENV)/.test-ready check  ## lint, types, tests
@@ -35,6 +35,12 @@ zoo: models  ## the measured models and claims of the documentation, into zoo-ou
 
 test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/engines
+
+# Each runtime asks for versions of its own; one that cannot be installed here is named, and its tests are skipped.
+test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers (infinity, llama.cpp) on loopback; minutes
+	-@$(MAKE) --no-print-directory $(VENV)-infinity/.ready || echo "infinity-emb cannot be installed here"
+	-@$(MAKE) --no-print-directory $(VENV)-llama_cpp/.ready || echo "llama.cpp (xllamacpp) cannot be installed here"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m runtimes tests/runtimes
 
 # What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions,
 # and tests that read standard output alone cannot do so with the test runner of click 8.1 (of the lowest typer).
@@ -147,6 +153,16 @@ $(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
 	  --editable '.[train,onnx,gguf,static,images,hub,repairs,mteb,report,transport,mcp,ray,defaults]' \
 	  hatchling hypothesis langchain-core llama-index-core model2vec mpmath onnx pandas polars pytest pytest-xdist
+	touch $@
+
+$(VENV)-infinity/.ready:
+	$(PYTHON) -m venv --clear $(VENV)-infinity
+	$(VENV)-infinity/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 'infinity-emb[server,torch]==0.0.78'
+	touch $@
+
+$(VENV)-llama_cpp/.ready:
+	$(PYTHON) -m venv --clear $(VENV)-llama_cpp
+	$(VENV)-llama_cpp/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: xllamacpp==2026.10.11549
 	touch $@
 
 $(VENV)-dist/.ready:

@@ -14,9 +14,20 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+# What stands before the last @ of an address, and fields of its query that are named like a secret.
+_USER = re.compile(r"(\w:/{1,2})[^\s'\"]*:[^\s'\"]*@")
+_FIELD = re.compile(r"([?&][\w-]*(?:pass|key|token|secret)[\w-]*=)[^&\s'\"]+", re.IGNORECASE)
+
 
 class PoolscopeError(Exception):
-    """Base of every error that poolscope raises on purpose."""
+    """Base of every error that poolscope raises on purpose; its message shows no password of an address.
+
+    >>> str(PoolscopeError("mysql://me:open-sesame@host/base?api_key=open-sesame is no file"))
+    'mysql://…@host/base?api_key=… is no file'
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(_FIELD.sub(r"\1…", _USER.sub(r"\1…@", a)) if isinstance(a, str) else a for a in args))
 
 
 class InputError(PoolscopeError, ValueError):

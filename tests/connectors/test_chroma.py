@@ -94,8 +94,11 @@ def test_a_server_gives_the_same_rows_and_searches(server):
     assert [ids[0] for ids in found] == IDS[:5]
 
 
-def test_an_audit_of_a_server_measures_its_search(server):
+def test_an_audit_of_a_server_measures_its_search_and_keeps_no_token(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHROMA_TOKEN", SECRET)
     result = audit(f"{server}/plain")
+    folder = result.save(tmp_path / "audit")
+    assert not any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert result.numbers["rows"] == len(IDS)
     assert result["recall"].verdict.level in ("ok", "watch")
     assert result.numbers["recall"] > 0.9

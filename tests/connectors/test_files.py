@@ -12,6 +12,8 @@ import pytest
 
 from poolscope import read_vectors
 from poolscope.connectors import Collection, as_collection, is_index, read_index
+from poolscope.connectors.arrow import open_arrow
+from poolscope.connectors.base import Fields
 from poolscope.connectors.collection import array_collection
 from poolscope.errors import InputError
 from poolscope.texts import read_texts
@@ -249,3 +251,13 @@ def test_an_address_that_is_none_is_refused_and_not_shown(address, package):
     with pytest.raises(InputError, match="whose host cannot be read") as refused:
         read_index(address)
     assert "hidden" not in str(refused.value)
+
+
+def test_a_parquet_file_streams_and_is_not_held_whole(tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((4000, 256)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 256)
+    pq.write_table(pa.table({"vector": column}), tmp_path / "v.parquet", row_group_size=100)
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in open_arrow(str(tmp_path / "v.parquet"), Fields()).batches(100)]
+    assert len(held) == 40
+    assert max(held) < vectors.nbytes / 2

@@ -43,5 +43,5 @@ def test_the_search_of_an_index_and_its_setting(folder):
 def test_wrong_names(folder):
     with pytest.raises(InputError, match="no such table; there are indexed, plain"):
         read_index(f"lancedb:{folder}/plane")
-    with pytest.raises(InputError, match="there is no folder"):
+    with pytest.raises(InputError, match="there is no such folder"):
         read_index("lancedb:nowhere/plain")

@@ -72,8 +72,7 @@ def test_a_folder_that_is_none(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore:.*insecure")
-def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, monkeypatch):
+def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, tmp_path, monkeypatch):
     from qdrant_server import serving
 
     monkeypatch.setenv("QDRANT_API_KEY", SECRET)
@@ -91,6 +90,8 @@ def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, monkeyp
     assert result.numbers["recall"] == 1.0
     assert "hnsw_ef 16 reaches 1.000" in result["recall"].verdict.sentence
     turned = [(body["searches"][0].get("params") or {}).get("hnsw_ef") for path, body in asked if "query" in path]
+    written = [path.read_bytes() for path in result.save(tmp_path / "audit").rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in content for content in written)
     assert turned[:2] == [None, 16]  # as it is set, and then the ladder
     assert all("points" in path or not body for path, body in asked)  # nothing but reading
 
@@ -112,12 +113,12 @@ def test_a_server_that_refuses_or_is_not_there_in_one_line_without_the_key(monke
     server = HTTPServer(("127.0.0.1", 0), Refusing)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.warns(UserWarning, match="insecure"), pytest.raises(ConnectionFailedError) as refused:
+        with pytest.raises(ConnectionFailedError) as refused:
             read_index(f"qdrant://me:{SECRET}@127.0.0.1:{server.server_port}/plain")
     finally:
         server.shutdown()
         server.server_close()
-    with pytest.warns(UserWarning, match="insecure"), pytest.raises(ConnectionFailedError) as absent:
+    with pytest.raises(ConnectionFailedError) as absent:
         read_index(f"qdrant://127.0.0.1:{server.server_port}/plain")
     assert "401" in str(refused.value)
     for error in (refused.value, absent.value):

@@ -144,7 +144,9 @@ def _has_vectors(path: Path) -> bool:
 def _dataset(path: Path) -> Any:
     import pyarrow.dataset as ds  # it brings pandas along, where that is installed: not before it is needed
 
-    kind = FORMATS.get(path.suffix.lower(), "parquet")
+    kind: Any = FORMATS.get(path.suffix.lower(), "parquet")
+    if kind == "parquet":  # read ahead, a whole file would be held at once
+        kind = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False))
     if path.is_dir():
         return ds.dataset(sorted(str(file) for file in files_below(path, ".parquet") if file.is_file()), format=kind)
     return ds.dataset(str(path), format=kind)
@@ -166,7 +168,7 @@ def open_arrow(name: str, fields: Fields) -> ArrowConnector:
 
     def scan(columns: list[str], size: int) -> Any:
         # One file after the other, so that rows come in their order.
-        return dataset.to_batches(columns=columns, batch_size=size, use_threads=False)
+        return dataset.to_batches(columns=columns, batch_size=size, use_threads=False, batch_readahead=1)
 
     return ArrowConnector(path.name, dataset.schema, scan, fields)
 

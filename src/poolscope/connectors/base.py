@@ -174,13 +174,21 @@ def is_folder(path: Path) -> bool:
 def split_address(address: str) -> SplitResult:
     """The parts of an address; one that is none is refused without being shown, as it may hold a password."""
     try:
-        return urlsplit(address)
+        parts = urlsplit(address)
+        # A password with / ? or # in it would be taken for the host, and shown.
+        if (
+            parts.netloc
+            and "@" not in parts.netloc
+            and "@" in (parts.path + parts.fragment + parts.query.partition("=")[0])
+        ):
+            raise ValueError("the host ends before an @")
     except ValueError as error:
         scheme = address.partition(":")[0]
         raise InputError(
-            f"{scheme}: received an address whose host cannot be read; allowed: {scheme}://host:port/…, an address "
-            f"of IPv6 in brackets. Check the brackets."
+            f"{scheme}: received an address whose host cannot be read; allowed: {scheme}://host:port/…, an "
+            f"address of IPv6 in brackets. Check the brackets, and write / ? # @ of a password as %2F %3F %23 %40."
         ) from error
+    return parts
 
 
 def safe_name(address: str) -> str:
@@ -206,6 +214,19 @@ def without_secrets(address: str) -> str:
     user, at, place = parts.netloc.rpartition("@")
     kept = [(key, value) for key, value in parse_qsl(parts.query) if not _SECRET.search(key)]
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=urlencode(kept)))
+
+
+def unencrypted(address: str, scheme: str, key: str | None, variable: str) -> list[str]:
+    """One sentence where a key goes to another machine without TLS.
+
+    >>> unencrypted("qdrant://host/c", "qdrant", "k", "KEY"), unencrypted("qdrant://localhost/c", "qdrant", "k", "KEY")
+    (['The key (KEY) was sent to host unencrypted; qdrants://… uses TLS.'], [])
+    """
+    if key is None or not address.startswith(f"{scheme}://"):
+        return []
+    host = split_address(address).hostname
+    here = host in (None, "localhost", "127.0.0.1", "::1")
+    return [] if here else [f"The key ({variable}) was sent to {host} unencrypted; {scheme}s://… uses TLS."]
 
 
 def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> ConnectionFailedError:

@@ -1,4 +1,4 @@
-"""Chroma: `chroma:folder[/collection]` on this machine, or `chroma://host:port/collection`.
+"""Chroma: `chroma:folder[/collection]` on this machine, or `chroma://host:port/collection`, `chromas://…` for TLS.
 
 A token is taken from the variable CHROMA_TOKEN, never from the address.
 """
@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from numpy.typing import NDArray
 
@@ -23,10 +22,13 @@ from poolscope.connectors.base import (
     is_file,
     metadata_fields,
     safe_name,
+    split_address,
     string_or_none,
+    unencrypted,
 )
 from poolscope.errors import InputError, require
 
+SCHEMES = ("chroma://", "chromas://")
 PREFIX = "chroma:"
 DOCUMENT = "document"
 """What Chroma calls the text of a row, which is no field of its metadata."""
@@ -39,7 +41,7 @@ _HEADER = b"SQLite format 3\0"
 
 def accepts(name: str) -> bool:
     """Is it an address of Chroma?"""
-    return name.startswith(PREFIX)
+    return name.startswith((*SCHEMES, PREFIX))
 
 
 def open_chroma(name: str, fields: Fields) -> ChromaConnector:
@@ -48,11 +50,11 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
     token = os.environ.get("CHROMA_TOKEN")
     settings = require("chromadb.config", "chroma").Settings(anonymized_telemetry=False)
     try:
-        if name.startswith(f"{PREFIX}//"):
-            parts = urlsplit(name)
+        if name.startswith(SCHEMES):
+            parts, secure = split_address(name), name.startswith(SCHEMES[1])
             headers = None if token is None else {"Authorization": f"Bearer {token}"}
-            place, port = parts.hostname or "localhost", parts.port or 8000
-            client = chromadb.HttpClient(host=place, port=port, headers=headers, settings=settings)
+            place, port = parts.hostname or "localhost", parts.port or (443 if secure else 8000)
+            client = chromadb.HttpClient(host=place, port=port, ssl=secure, headers=headers, settings=settings)
             collection = parts.path.strip("/")
         else:
             folder, collection = _folder(name.removeprefix(PREFIX), shown)
@@ -60,7 +62,9 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
                 client = chromadb.PersistentClient(path=str(folder), settings=settings)
             except ValueError:  # this process has it open already, with settings of its own
                 client = chromadb.PersistentClient(path=str(folder))
-        return ChromaConnector(shown, client, collection, fields)
+        opened = ChromaConnector(shown, client, collection, fields)
+        opened.notes = [*opened.notes, *unencrypted(name, "chroma", token, "CHROMA_TOKEN")]
+        return opened
     except InputError:
         raise
     except Exception as error:

@@ -179,7 +179,7 @@ class _InMemory:
 def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> Collection:
     """All rows of a connector, or a draw of `limit` of those that can be compared (0: all; None: 100,000).
 
-    Rows stream through: no more than the draw and one batch are held at a time.
+    Rows stream through: no more than the draw, a quarter of it and some batches are held at a time.
     """
     if connector.distance not in (None, *DISTANCES):
         raise InputError(f"{connector.name}: distance {connector.distance!r}; allowed: {', '.join(DISTANCES)}.")
@@ -248,7 +248,7 @@ class _Draw:
             self.words[place] = (str(batch.ids[position]), text, group)
         self.rows += count
         self.parts.append((self.random.random(len(good)), matrix, places))
-        if self.most and sum(len(keys) for keys, _, _ in self.parts) > 2 * self.most:
+        if self.most and sum(len(keys) for keys, _, _ in self.parts) > 1.25 * self.most:
             self._thin()
 
     def _checked(self, batch: Batch) -> tuple[list[tuple[int, str]], NDArray[Any], NDArray[np.int64]]:

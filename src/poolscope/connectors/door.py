@@ -29,14 +29,14 @@ CONNECTORS: dict[str, ConnectorKind] = {
     for kind in (
         ConnectorKind(
             "qdrant",
-            "qdrant://host:port/collection or qdrant:folder/collection",
+            "qdrant(s)://host:port/collection or qdrant:folder/collection",
             qdrant.accepts,
             qdrant.open_qdrant,
             extra="qdrant",
         ),
         ConnectorKind(
             "chroma",
-            "chroma:folder/collection or chroma://host:port/collection",
+            "chroma:folder/collection or chroma(s)://host:port/collection",
             chroma.accepts,
             chroma.open_chroma,
             extra="chroma",

@@ -27,10 +27,10 @@ def open_lance(name: str, fields: Fields) -> LanceConnector:
     """The table that the address names."""
     place = Path(name.removeprefix(PREFIX).partition("?")[0].rstrip("/")).expanduser()
     folder, table = place.parent, place.name.removesuffix(ENDING)
-    lancedb = require("lancedb", "lancedb")
     shown = f"{PREFIX}{folder / table}"
     if not is_folder(folder):
-        raise InputError(f"{shown}: there is no folder {folder}. Check the spelling.")
+        raise InputError(f"{shown}: there is no such folder. Check the spelling.")
+    lancedb = require("lancedb", "lancedb")
     try:
         base = lancedb.connect(str(folder))
         listed = base.list_tables()

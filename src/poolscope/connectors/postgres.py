@@ -65,7 +65,10 @@ def open_postgres(name: str, fields: Fields) -> PostgresConnector:
     shown = safe_name(name)
     if not table:
         raise InputError(f"{shown}: received no table; allowed: {shown}?table=NAME, and &column=NAME of the vectors.")
-    address = urlunsplit(parts._replace(query=urlencode({k: v for k, v in asked.items() if k not in OWN})))
+    user, at, place = parts.netloc.rpartition("@")
+    netloc = f"{user.replace('@', '%40')}{at}{place}"  # libpq ends a password at the first @, and shows the rest
+    query = urlencode({key: value for key, value in asked.items() if key not in OWN})
+    address = urlunsplit(parts._replace(netloc=netloc, query=query))
     wanted = Fields(
         fields.vector or asked.get("column"),
         fields.text or asked.get("text"),

@@ -6,6 +6,7 @@ A key is taken from the variable QDRANT_API_KEY, never from the address.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from poolscope.connectors.base import (
     metadata_fields,
     safe_name,
     string_or_none,
+    unencrypted,
 )
 from poolscope.errors import InputError, require
 
@@ -58,7 +60,9 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
         if name.startswith(SCHEMES):
             scheme = "https" if name.startswith("qdrants") else "http"
             address = f"{scheme}://{place.partition('://')[2].rpartition('@')[2]}"
-            opened = client(url=address, api_key=key, timeout=30, check_compatibility=False)
+            with warnings.catch_warnings():  # that a key goes without TLS is one of the notes
+                warnings.filterwarnings("ignore", message=".*insecure")
+                opened = client(url=address, api_key=key, timeout=30, check_compatibility=False)
         else:
             folder = Path(place.removeprefix(PREFIX)).expanduser()
             if not is_file(folder / "meta.json"):
@@ -69,7 +73,9 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
     except Exception as error:  # whatever the client raises: refused, timed out, 401, locked by another process
         raise failed(shown, error, _REMEDY, key) from error
     try:
-        return QdrantConnector(shown, opened, collection, fields)
+        connector = QdrantConnector(shown, opened, collection, fields)
+        connector.notes = [*connector.notes, *unencrypted(name, "qdrant", key, "QDRANT_API_KEY")]
+        return connector
     except InputError:
         opened.close()
         raise
