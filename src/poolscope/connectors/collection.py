@@ -18,7 +18,6 @@ MOST_ROWS = 100_000
 """Of more rows than this so many are drawn, unless another number is asked for."""
 
 NO_VECTOR, NOT_FINITE, ZERO, NO_TEXT = "no vector", "NaN or infinity", "all zeros", "no text"
-_REASONS = (NO_VECTOR, NOT_FINITE, ZERO, NO_TEXT)
 # So many rows that were set aside are kept by name; all of them are counted.
 _NAMED = 1000
 
