@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import typer
@@ -24,6 +25,11 @@ def run(*arguments: object, width: int = 160, expect: int = 0) -> str:
     result = invoke(*arguments, width=width)
     assert result.exit_code == expect, result.output
     return result.output
+
+
+def last_command(printed: str) -> list[str]:
+    """The words of the last command on a screen; a long one goes on over lines that end with a backslash."""
+    return shlex.split(printed[printed.rindex("\npoolscope ") :].replace("\\\n", ""))
 
 
 def commands() -> dict[str, Any]:

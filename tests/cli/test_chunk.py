@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 import pytest
 
 from chunk_data import assert_whole
-from command_line import invoke, run
+from command_line import invoke, last_command, run
 from length_data import word_tokenizer
 from poolscope import read_texts
 from poolscope.errors import InputError
@@ -52,7 +51,7 @@ def test_the_screen_and_the_file(folder, texts, tmp_path):
     assert f"tokens a chunk: shortest 3, median {tokens[len(tokens) // 2]}, longest {tokens[-1]}" in printed
     assert f"cuts: {len(chunks) - 8} at a blank, 0 inside a word" in printed
     assert f"written: {output}" in printed
-    assert printed.splitlines()[-1] == f"poolscope audit {folder} '{output}' --id-column id"
+    assert last_command(printed) == ["poolscope", "audit", str(folder), str(output), "--id-column", "id"]
     kinds = dict(zip(source.ids, source.labels, strict=True))
     assert [kinds[row["document_id"]] for row in rows] == [row["label"] for row in rows] == list(chunks.labels)
     assert len(source) == 8
@@ -85,7 +84,7 @@ def test_options(folder, texts, tmp_path):
     assert found["chunks"] == len(read_texts(tmp_path / "c.parquet"))
     assert "at most 30 tokens a chunk, 4 of them special tokens and prompt; up to 5 repeat the chunk before" in printed
     assert "6 of 8 texts selected." in printed
-    following = shlex.split(printed.splitlines()[-1])
+    following = last_command(printed)
     named = ["poolscope", "audit", str(folder), str(tmp_path / "c.parquet")]
     assert following == [*named, "--id-column", "id", "--prompt", "dog cat "]
 
