@@ -127,7 +127,7 @@ def test_the_bar_names_phases_and_tells_the_time_left_from_the_start(monkeypatch
         bar.opened(ENCODING)
         assert f"about {duration(40 + questions)} left" in bar.status(99)
         clock[0] += 40
-        bar.encoded(5, 50)  # half of them after the time of all: the questions will take longer too
+        bar.encoded(5, 25)  # half of them after the time of all: the questions will take longer too
         assert f"about {duration(40 + questions * 81 / 41)} left" in bar.status(99)
         bar.expect([*QUESTIONS, "one that was not asked the last time"], "known", 10)
         bar.asking(QUESTIONS["hubs"])

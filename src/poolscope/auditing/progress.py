@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,7 @@ OPENING, ENCODING = "opening the model", "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
 _SAID_EVERY = 60.0  # seconds between two lines of a log
 _PRIOR = 1.0  # second: a question of a blink that takes three does not make an hour of the rest
+_CHARACTERS = 4.0  # a token, in English
 _BLINK = 1e-3  # seconds of the phase that are left when all batches are there
 
 
@@ -93,6 +95,45 @@ def _kept() -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+@dataclass
+class Count:
+    """How far encoding is: texts of an earlier run (`kept`), those done, and their tokens."""
+
+    texts: int = 0
+    characters: int = 0
+    kept: int = 0
+    done: int = 0
+    tokens: int = 0
+
+    def add(self, texts: int, tokens: int) -> None:
+        """A batch; without tokens it was there already."""
+        self.kept += 0 if tokens else texts
+        self.done += texts
+        self.tokens += tokens
+
+    @property
+    def share(self) -> float:
+        """Of the work, what is done; 0 before the first batch.
+
+        The longest texts come first, so that the texts to come are shorter than those done: how much shorter, the
+        characters tell, within bounds that hold for writing of fewer characters a token, and for texts cut off.
+
+        >>> count = Count(texts=100, characters=40_000)
+        >>> count.add(10, 2000)  # 200 tokens each, of about 10,000
+        >>> count.share
+        0.2
+        """
+        new, coming = self.done - self.kept, self.texts - self.done
+        if new <= 0:
+            return 0.0
+        same = coming * self.tokens / new  # tokens to come, if the texts are as long as those done
+        typical = self.characters / _CHARACTERS * (new + coming) / self.texts - self.tokens
+        return self.tokens / (self.tokens + min(max(typical, same / 4), same))
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.texts:,} texts"
 
 
 class Watch:
@@ -191,7 +232,7 @@ class PlanOnly(Watch):
     """A watch for where nothing is drawn, such as the log of a job: the plan, and once a minute how far encoding is."""
 
     def __init__(self) -> None:
-        self._texts = self._kept = self._done = 0
+        self._count = Count()
         self._began = self._said = time.perf_counter()
 
     def planned(self, sentences: Sequence[str]) -> None:
@@ -201,7 +242,7 @@ class PlanOnly(Watch):
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Know how many there are."""
-        self._texts = texts
+        self._count = Count(texts, characters)
 
     def opened(self, phase: str) -> None:
         """Know since when they are encoded."""
@@ -209,14 +250,11 @@ class PlanOnly(Watch):
 
     def encoded(self, texts: int, tokens: int) -> None:
         """A line a minute."""
-        if tokens == 0:
-            self._kept += texts
-        self._done += texts
-        now, new = time.perf_counter(), self._done - self._kept
-        if now - self._said >= _SAID_EVERY and new:
-            left = (now - self._began) / new * (self._texts - self._done)
-            told = f"encoding: {self._done:,} of {self._texts:,} texts, about {duration(left)} left"
-            print(told, file=sys.stderr, flush=True)
+        self._count.add(texts, tokens)
+        now, share = time.perf_counter(), self._count.share
+        if now - self._said >= _SAID_EVERY and share:
+            left = (now - self._began) * (1 / share - 1)
+            print(f"encoding: {self._count}, about {duration(left)} left", file=sys.stderr, flush=True)
             self._said = now
 
 
@@ -231,7 +269,7 @@ class Bar(Watch):
         self._expected = list(QUESTIONS)
         self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()
         self._key: str | None = None
-        self._texts = self._kept = self._done = self._tokens = 0
+        self._count = Count()
         self._pace: Pace | None = None  # until the texts are read
         self._taken: dict[str, float] = {}  # seconds of the phases that have ended and were not taken from the cache
         self._live: Any = None
@@ -246,7 +284,7 @@ class Bar(Watch):
     def _turn(self, phase: str, key: str | None) -> None:
         """The last phase has ended, this one begins."""
         now = time.perf_counter()
-        if self._key is not None and (self._key != ENCODING or self._tokens):
+        if self._key is not None and (self._key != ENCODING or self._count.tokens):
             self._taken[self._key] = now - self._phase_began
         self._phase, self._phase_began, self._key = phase, now, key
         self._show()
@@ -258,20 +296,17 @@ class Bar(Watch):
 
     def begin(self, model: str, texts: int, characters: int) -> None:
         """Know how much there is to do."""
-        self._texts, self._pace = texts, Pace.last(model, texts, characters)
+        self._count, self._pace = Count(texts, characters), Pace.last(model, texts, characters)
 
     def encoded(self, texts: int, tokens: int) -> None:
         """Move the bar."""
-        if tokens == 0:
-            self._kept += texts
-        self._done += texts
-        self._tokens += tokens
+        self._count.add(texts, tokens)
         self._show(same=True)
 
     def expect(self, keys: Sequence[str], model: str, texts: int) -> None:
         """Know how many there are, and of how many texts: of very many only a draw is asked about."""
         self._expected = list(keys)
-        if texts != self._texts:
+        if texts != self._count.texts:
             self._pace, self._taken = Pace.last(model, texts, 0), {}
 
     def asking(self, question: Question) -> None:
@@ -322,9 +357,9 @@ class Bar(Watch):
         """The phase, how far it is, and about how long everything will still take."""
         parts = [f"{time.perf_counter() - self._began:.0f} s"]
         if self._key == ENCODING:
-            parts.insert(0, f"{self._done:,} of {self._texts:,} texts")
-            if self._tokens:
-                parts.insert(1, f"{self._tokens / (time.perf_counter() - self._phase_began):,.0f} tokens/s")
+            parts.insert(0, str(self._count))
+            if self._count.tokens:
+                parts.insert(1, f"{self._count.tokens / (time.perf_counter() - self._phase_began):,.0f} tokens/s")
         elif self._key is not None and self._key != OPENING:
             parts.insert(0, f"question {len(self._answers) + 1} of {len(self._expected)}")
         tail = " · ".join([*parts, *self._left_in_words()])
@@ -348,9 +383,8 @@ class Bar(Watch):
         """
         gone = time.perf_counter() - self._phase_began
         taken, usual = dict(self._taken), None if self._key is None else pace.of(self._key)
-        if self._key == ENCODING and self._tokens and self._done > self._kept:
-            share = (self._done - self._kept) / max(self._texts - self._kept, 1)
-            usual = taken[ENCODING] = max(gone / share, gone + _BLINK)
+        if self._key == ENCODING and self._count.share:
+            usual = taken[ENCODING] = max(gone / self._count.share, gone + _BLINK)
         elif self._key is not None and usual is not None and gone > usual:
             taken[self._key] = gone
         taken.pop(OPENING, None)  # it says nothing of what follows
