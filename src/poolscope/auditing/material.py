@@ -78,10 +78,11 @@ class Material:
         """The document of each cloud, by what was named, else by what came with the vectors, else by ids like doc#3;
         and whether it is known by the ids.
         """
-        if groups is None and self.collection is not None and tells(self.collection.groups or ()):
-            groups = self.collection.groups
+        brought = None if self.collection is None else self.collection.groups
+        if groups is None and brought is not None and tells(brought):
+            groups = brought
         if groups is None:
-            return groups_of_ids(list(self.clouds.ids)), True
+            return groups_of_ids(brought or ()) or groups_of_ids(self.clouds.ids), True
         if self.whole is None:
             return checked_groups(groups, len(self.clouds)), False
         names = checked_groups(groups, self.whole.plan.texts)
