@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -339,3 +341,10 @@ def test_plain_and_packed_values():
     assert restored(Array, packed(turned)).tolist() == turned.tolist()
     assert restored(Array, packed(np.array(0.5))).shape == ()
     assert restored(Array, [1, None]).tolist()[0] == 1.0
+
+
+def test_a_file_is_loaded_where_nothing_was_measured_yet(tmp_path):
+    poolscope.hubs(np.random.default_rng(0).normal(size=(40, 5))).save(tmp_path / "hubs.json")
+    code = "import sys; from poolscope.results import Result; print(Result.load(sys.argv[1]).k)"
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "hubs.json")], capture_output=True, text=True)
+    assert run.stdout.strip() == "10", run.stderr
