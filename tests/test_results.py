@@ -237,6 +237,8 @@ def test_damaged_content_is_refused_with_the_version_that_wrote_it(every, change
 
 def test_a_missing_field_and_another_result_are_refused(every):
     content = every.to_dict(arrays=True)
+    with pytest.raises(StoreError, match="names no result"):
+        Result.from_dict({"mean": 1.0})
     with pytest.raises(StoreError, match="received a 'Every' where a Whole"):
         Whole.from_dict(content)
     with pytest.raises(StoreError, match="'Unheard'"):

@@ -189,6 +189,11 @@ class Result:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """The result that `to_dict` described; what a version of poolscope wrote without is left at its default."""
+        if cls is Result and "result" not in content:
+            raise StoreError(
+                "the content names no result: it comes from another program, or from a version before 0.1, whose JSON "
+                "was for reading only. Measure again, and keep what `save` writes."
+            )
         kind = _kind(str(content.get("result", cls.__name__)))
         if kind is None or not issubclass(kind, cls):
             raise StoreError(
