@@ -22,7 +22,7 @@ from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, lanes, native, nuclear_norm, pairs, plain
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
-from poolscope.numbers.bures.rational import square_root_poles
+from poolscope.numbers.bures.native import square_root_poles
 
 MIXED = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2]
 

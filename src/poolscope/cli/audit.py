@@ -146,7 +146,8 @@ def audit(
         result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
-        result.save(output, page=not no_page)
+        with arguments.open_screen(arguments.SCREEN).status("writing the page" if not no_page else "writing"):
+            result.save(output, page=not no_page)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
