@@ -67,7 +67,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         model, tokenizer = _load(place, declared, options, device=devices[0])
         if declared.latent is not None:
             add_latent(model, declared.latent, weights, name=name)
-    _check_reads_texts(model, name=name)
+    check_reads_texts(model, name=name)
     if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
@@ -118,7 +118,7 @@ def wrap_loaded(
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
     words = loaded_unembedding(model)
     model = _without_wrapping(model)
-    _check_reads_texts(model, name=name or type(model).__name__)
+    check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
     if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
@@ -307,7 +307,7 @@ def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -
         )
 
 
-def _check_reads_texts(model: Any, *, name: str) -> None:
+def check_reads_texts(model: Any, *, name: str) -> None:
     """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
     kind = type(model).__name__
     refuse_latent(vars(model.config), name=name)
