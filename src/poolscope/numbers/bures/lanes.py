@@ -11,7 +11,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.numbers.bures.rational import square_root_poles
+from poolscope.numbers.bures.native import square_root_poles
 
 Array = NDArray[np.float64]
 
