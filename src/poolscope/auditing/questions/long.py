@@ -12,6 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
@@ -38,7 +39,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     ),
     Threshold(
         "length_gain",
-        0.02,
+        LEAST_GAIN,
         "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries, as all texts are encoded "
         "anew for them; without such a cure a rise is watched, not repaired.",
     ),
