@@ -73,7 +73,7 @@ def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
         run(*arguments)
     assert older.read_bytes() == b"older"
     output = run(*arguments, "--force", "--limit", "30", "--json", tmp_path / "t.json")
-    assert "is not written, and the older file of that name is removed: too few to tell." in output.replace("\n", " ")
+    assert "is not written, and the older file of that name is removed: nothing was tried." in output.replace("\n", " ")
     assert not older.exists()
     assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["limit"] == 30
 

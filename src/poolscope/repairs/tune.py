@@ -74,9 +74,11 @@ class TuneResult(Result):
 
     @property
     def outcome(self) -> str:
-        """One of "repair", "nothing to repair" and "too few to tell"."""
+        """One of "repair", "nothing to repair", "too few to tell" and "nothing was tried"."""
         if self.recommended is not None:
             return "repair"
+        if all(trial.family == "re-ranking" for trial in self.trials):
+            return "nothing was tried"
         return "nothing to repair" if self.verdict.level == "ok" else "too few to tell"
 
     def __repr__(self) -> str:
@@ -180,7 +182,7 @@ def decide(
 def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) -> Verdict:
     """The verdict where no candidate is better on the half that chose, so that the other half was not asked."""
     if not fitted:
-        return Verdict("unchecked", "Nothing was tried: no candidate is for this model.")
+        return Verdict("unchecked", "Nothing was tried: no candidate changes this model.")
     blind = [trial.change for trial in fitted if not trial.could_tell(LEAST_GAIN)]
     told = held_out >= FEWEST_HELD_OUT and not blind
     where = f"{len(chosen_on.observations):,} {chosen_on.unit}"

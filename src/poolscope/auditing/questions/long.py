@@ -88,7 +88,7 @@ def judge(
     size, sentence = _size(result, slope, interval, floor, thresholds)
     level: Level = size
     basis: Basis | None = None
-    if size != "ok":
+    if size in ("watch", "repair"):
         explained, words = (False, "") if nulls is None else _against_averaging(nulls)
         judged = judged_by(trials, thresholds["length_gain"])
         level, basis = judged.level if size == "repair" and not explained else "watch", judged.basis
@@ -111,7 +111,8 @@ def judge(
 def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
     """`watch` where labels of long texts are told less well, beyond chance and by enough.
 
-    The labels of long and short texts may differ too, so that this alone never says `repair`.
+    The labels of long and short texts may differ too, so that this alone never says `repair`. `unchecked` where the
+    interval holds 0 and leaves room for such a loss.
     """
     value, interval, notes = result.difference.value, result.difference.interval, result.notes
     if value is None:
@@ -131,7 +132,8 @@ def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
             f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
             f"{value:+.2f}{ends}."
         )
-    return Verdict("ok", sentence, value, interval, 0.0, notes)
+    told = interval is not None and interval.low > -thresholds["labels_watch"]
+    return Verdict("ok" if told else "unchecked", sentence, value, interval, 0.0, notes)
 
 
 def answer(subject: Subject) -> Answer:
@@ -155,7 +157,7 @@ def answer(subject: Subject) -> Answer:
     )
     if profile.slope.value is None:
         return unchecked("long", "too few texts are of clearly different lengths (a few far longer ones do not count)")
-    rises = judge(profile, thresholds).level != "ok"
+    rises = judge(profile, thresholds).at_least("watch")
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     shift = _shift(subject) if rises else None
     verdict = judge(profile, thresholds, shift=shift, trials=trials)
@@ -214,7 +216,14 @@ def _size(
         words = f"they look less so ({slope:+.3f} per doubling)"
         return "ok", f"Long texts do not look more alike than short ones; {words}."
     if interval.low <= 0 or slope <= floor:
-        return "ok", f"Long texts look no more alike than short ones (slope {slope:+.3f} per doubling, within chance)."
+        measured = f"slope {slope:+.3f} {interval} per doubling, within chance"
+        if result.rise(interval.high) < thresholds["length_repair"]:
+            return "ok", f"Long texts look no more alike than short ones ({measured})."
+        room = f"{result.rise(interval.high):.2g} standard deviations of the cosine"
+        return "unchecked", (
+            f"Whether long texts look more alike than short ones cannot be told: {measured}, with room for a rise of "
+            f"{room} from the shortest to the longest tenth."
+        )
     small = slope < 0.0005  # in a narrow cone, where all cosines are near 1
     grows = f"the mean cosine grows by {format(slope, '.1e' if small else '.3f')} per doubling of length"
     size = f"{rise:.2g} standard deviations of the cosine from the shortest to the longest tenth"
