@@ -42,7 +42,7 @@ def test_a_rise_is_graded_and_repaired_only_with_a_cure(strong):
     assert (untried.value, untried.interval, untried.floor) == (
         strong.slope.value,
         strong.slope.interval,
-        strong.slope.floor_high,
+        strong.slope.floor,
     )
     cured = long.judge(strong, Thresholds(), trials=[WON])
     assert (cured.level, cured.basis) == ("repair", "trial")

@@ -115,6 +115,9 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
     highest = counted.largest.floor_high
     if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
         evidence = (*evidence, _of_the_shape(counted, highest))
+    elif judged.level == "ok" and skewness.interval is not None and skewness.interval.low > (skewness.floor or 0.0):
+        least = f"{limits['hub_watch']:.0%} of the {askers} more than by chance"
+        evidence = (*evidence, f"Texts are found more unevenly than by chance, but no single one by {least}.")
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
 
 

@@ -81,11 +81,11 @@ def judge(
     it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
     length of the chunks, takes nothing back. Long or mixed is what the `shift` tells; it changes no level.
     """
-    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
-    if slope is None or interval is None or floor is None:
+    slope, interval, highest = result.slope.value, result.slope.interval, result.slope.floor_high
+    if slope is None or interval is None or highest is None:
         why = "all texts fall into one length bin" if len(result.bins) == 1 else "too few texts in the bins"
         return Verdict("unchecked", f"Length cannot be judged here: {why}, so there is no slope to see.")
-    size, sentence = _size(result, slope, interval, floor, thresholds)
+    size, sentence = _size(result, slope, interval, highest, thresholds)
     level: Level = size
     basis: Basis | None = None
     if size in ("watch", "repair"):
@@ -105,7 +105,7 @@ def judge(
         *(() if shift is None else shift.sentences_made()),
         *(note for trial in trials for note in trial.evidence),
     )
-    return Verdict(level, " ".join([sentence, *advice]), slope, interval, floor, evidence, basis)
+    return Verdict(level, " ".join([sentence, *advice]), slope, interval, result.slope.floor, evidence, basis)
 
 
 def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
@@ -167,7 +167,7 @@ def answer(subject: Subject) -> Answer:
         "length_slope": profile.slope.value,
         **_rise(profile),
         "length_slope_interval": profile.slope.interval,
-        "length_slope_floor": profile.slope.floor_high,
+        "length_slope_floor": profile.slope.floor,
     }
     tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
@@ -208,15 +208,18 @@ def _shift(subject: Subject) -> SemanticShift | None:
 
 
 def _size(
-    result: LengthProfile, slope: float, interval: Interval, floor: float, thresholds: Thresholds
+    result: LengthProfile, slope: float, interval: Interval, highest: float, thresholds: Thresholds
 ) -> tuple[Level, str]:
-    """How much the cosine rises with the length: `ok` within chance or below the threshold; and in words."""
+    """How much the cosine rises with the length: `ok` within chance or below the threshold; and in words.
+
+    `highest`: what shuffled lengths stay below.
+    """
     rise, certain = result.rise(slope), result.rise(interval.low)
     if interval.high < 0:
         words = f"they look less so ({slope:+.3f} per doubling)"
         return "ok", f"Long texts do not look more alike than short ones; {words}."
-    if interval.low <= 0 or slope <= floor:
-        measured = f"slope {slope:+.3f} {interval} per doubling, within chance"
+    if interval.low <= 0 or slope <= highest:
+        measured = f"slope {slope:+.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
         if result.rise(interval.high) < thresholds["length_repair"]:
             return "ok", f"Long texts look no more alike than short ones ({measured})."
         room = f"{result.rise(interval.high):.2g} standard deviations of the cosine"
@@ -236,7 +239,7 @@ def _size(
 
 def _rise(result: LengthProfile) -> dict[str, Any]:
     """The rise that the thresholds are about, with its interval and floor; nothing where there is no slope."""
-    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor
     if slope is None or interval is None or floor is None:
         return {}
     low, high = result.rise(interval.low), result.rise(interval.high)
@@ -285,7 +288,8 @@ def _evidence(result: LengthProfile) -> tuple[str, ...]:
     first, last = shown[0], shown[-1]
     return (
         f"Mean pairwise cosine {first.cosine.value:.3f} at {first.label} {result.unit}, {last.cosine.value:.3f} at "
-        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}.",
+        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}. Shuffled lengths give slopes of up to "
+        f"{result.slope.floor_high or 0.0:.3f} per doubling.",
         f"Mean distance from the centre {first.distance.value:.3f} and {last.distance.value:.3f}; lengths shuffled: "
         f"{last.distance.floor:.3f}.",
         *result.notes,
