@@ -235,6 +235,7 @@ def verify(
 
     screen = arguments.open_screen(json, soft_wrap=True)
     checked = verify_path(path)
+    screen.print(checked.seen()[0])
     for file in checked.files:
         screen.print(f"{file.state:<9}  {file.name}  {file.words}")
     if json is not None:
