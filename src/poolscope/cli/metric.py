@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import short, wrapped
 from poolscope.metrics.base import METRICS, Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Column, Table
 
     from poolscope.engines import Engine
     from poolscope.results import Result
@@ -174,31 +174,10 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
             )
         for row in rows.slice(0, kept).to_pylist():
             shown.add_row(*(_cell(name, row[name], ids) for name in names))
-        left_out = _fitted(shown, screen)
-        screen.print(shown)
-        if left_out:
-            named = "column" if len(left_out) == 1 else "columns"
-            less = f"{len(left_out)} {named} left out here ({', '.join(left_out)}): --table writes all of them"
-            screen.print(wrapped(less, screen.width), style="dim", soft_wrap=True)
+        print_table(shown, screen, whole="--table FILE has all of them")
     if len(rows) > kept:
         count, more = len(rows) - kept, "more " if kept else ""
         screen.print(f"{count:,} {more}row{'' if count == 1 else 's'}: --table writes all of them", style="dim")
-
-
-def _fitted(table: Table, screen: Console) -> list[str]:
-    """Take columns off the right end of a table until it fits without breaking a word or a number; which ones."""
-
-    def needed(column: Column, *headings: str) -> int:
-        return max(map(len, (*headings, *map(str, column.cells)))) + 3  # with its edges
-
-    left_out: list[str] = []
-    if sum(needed(column, str(column.header)) for column in table.columns) + 2 <= screen.width:
-        return left_out
-    for column in table.columns:  # headings in several lines
-        column.width = needed(column, *str(column.header).split()) - 3
-    while len(table.columns) > 2 and sum((column.width or 0) + 3 for column in table.columns) + 2 > screen.width:
-        left_out.insert(0, str(table.columns.pop().header))
-    return left_out
 
 
 def _cell(name: str, value: Any, ids: Sequence[str] | None) -> str:
