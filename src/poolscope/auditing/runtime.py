@@ -15,11 +15,9 @@ from poolscope.encoders import Progress, as_encoder, pooling_report
 from poolscope.encoders.objects import as_vector_source
 from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
-from poolscope.runtimes.asking import Asked, ask
+from poolscope.runtimes.asking import Asked, Declared, ask, compare_declarations, probe_texts
 from poolscope.runtimes.causes import Reference
-from poolscope.runtimes.declared import Declared, compare_declarations
 from poolscope.runtimes.match import RuntimeMatch, match_runtime
-from poolscope.runtimes.probes import probe_texts
 from poolscope.texts import as_texts
 from poolscope.verdicts import Verdict
 

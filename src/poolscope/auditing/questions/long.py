@@ -316,6 +316,7 @@ QUESTION = Question(
     number_name="rise of the mean cosine per doubling of the length",
     metric="length",
     answer=answer,
+    seconds=6,
     needs="vectors",
     judge=judge,
     thresholds=THRESHOLDS,

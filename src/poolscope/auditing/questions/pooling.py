@@ -421,6 +421,7 @@ QUESTION = Question(
     page="runtime.md#what-is-compared",
     number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
+    seconds=0.7,
     judge=judge,
     door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[
