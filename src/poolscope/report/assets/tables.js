@@ -155,7 +155,8 @@
       return made.get(k);
     }
 
-    const texts = spec.view.some((view) => spec.rows.slice(0, FIRST).some((row) => asText(row[view.column]).length > 100));
+    const tall = (row) => spec.view.some((view) => asText(row[view.column]).length > 100);
+    const texts = spec.rows.slice(0, FIRST).filter(tall).length > FIRST / 2;
     const first = texts ? FIRST_LONG : FIRST;
 
     function show() {
