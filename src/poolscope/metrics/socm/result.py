@@ -355,6 +355,7 @@ class WorstPairs(Result):
 
 # -- the figure -------------------------------------------------------------------------------------------------------
 
+# Figure of SOCM: the two distances of every pair, in which high and left is what averaging hides.
 
 _MOST_POINTS = 1500  # of one colour: a page with more gets slow
 
