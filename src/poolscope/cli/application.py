@@ -158,8 +158,13 @@ def run() -> None:
         raise
 
 
-# -- ctrl-c -----------------------------------------------------------------------------------------------------------
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
+# Ctrl-C: the work stops where it is, or is ended a second later, and what was kept is said.
+#
+# Python raises KeyboardInterrupt between two of its own steps. A model or a kernel may be far from the next one, and
+# threads that work are waited for. Since every file is whole or absent at any moment, and a folder is replaced in one
+# step, nothing is lost if the process ends at once: so a thread watches for the signal and ends it after a moment.
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 SECONDS = 1.0  # for what is under way to come to its own end
