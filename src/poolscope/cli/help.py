@@ -94,6 +94,9 @@ def _meaning(part: Any) -> str:
 def _row(names: str, meaning: str, width: int) -> str:
     indent = " " * _NAMES
     text = wrapped(meaning, width, indent)
-    if len(names) + 4 > _NAMES:
-        return f"  {names}\n{text}"
+    if len(names) + 4 > _NAMES:  # a list of choices that is wider than the screen is broken between them
+        shown = (
+            wrapped(names.replace("|", "| "), width, "  ", hanging="    ") if len(names) + 2 > width else f"  {names}"
+        )
+        return f"{shown.replace('| ', '|')}\n{text}"
     return f"  {names:<{_NAMES - 2}}{text[_NAMES:]}"
