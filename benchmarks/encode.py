@@ -1,12 +1,13 @@
 """Speed and memory of encoding, as ratios to sentence-transformers measured in the same run.
 
-    python benchmarks/encode.py [--repeats 5] [--texts 2000] [--memory]
+    python benchmarks/encode.py [--repeats 5] [--texts 2000] [--memory] [--processor] [--equal N]
 
 Contestants on the embedded model (all-MiniLM-L6-v2) and docstrings of mixed length: SentenceTransformer.encode with
 output_value="token_embeddings" at batch sizes 32 (its default) and 64, poolscope on torch, and poolscope on the same
 model exported to ONNX (needs the package `onnx`). All must give the same vectors, and they take turns. Beside the
 best times stand the medians, for machines that others use too: cores that share a batch wait for the slowest, which the
-best time does not show.
+best time does not show. With `--processor` processor time is measured, on one thread: what is left of a comparison on a
+busy machine. `--equal N` takes texts of N common words each, a token a word, where nobody pads.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from sentence_transformers import SentenceTransformer
 from poolscope import TokenClouds, as_encoder, read_texts
 
 ST_SIZES = (32, 64)
+COMMON = ("the", "time", "of", "a", "day", "and", "way", "to", "work", "for", "people", "in", "world", "water", "house")
 
 
 def main() -> None:
@@ -41,17 +43,24 @@ def main() -> None:
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--texts", type=int, default=2000)
     arguments.add_argument("--memory", action="store_true", help="also the memory that a batch budget costs")
+    arguments.add_argument("--processor", action="store_true", help="processor time of one thread")
+    arguments.add_argument("--equal", type=int, metavar="N", help="texts of N words each")
     arguments.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = arguments.parse_args()
     logging.disable(logging.WARNING)
     texts = read_texts("builtin:docstrings", limit=options.texts).texts
+    if options.equal:
+        drawn = np.random.default_rng(0).choice(COMMON, size=(options.texts, options.equal))
+        texts = [" ".join(words) for words in drawn]
+    if options.processor:
+        torch.set_num_threads(1)
     if options.child is not None:
         print(memory_of_a_run(texts, options.child))
         return
     with tempfile.TemporaryDirectory() as folder:
         contestants, tokens = prepare(texts, Path(folder))
         print(f"{len(texts):,} texts, {tokens:,} tokens, {torch.get_num_threads()} threads, best of {options.repeats}")
-        compare(contestants, tokens, options.repeats)
+        compare(contestants, tokens, options.repeats, time.process_time if options.processor else time.perf_counter)
     if options.memory:
         compare_memory(options.texts)
 
@@ -111,13 +120,13 @@ def export(model: Any, folder: Path) -> Path:
     return folder
 
 
-def compare(contestants: dict[str, Callable[[], Any]], tokens: int, repeats: int) -> None:
+def compare(contestants: dict[str, Callable[[], Any]], tokens: int, repeats: int, clock: Callable[[], float]) -> None:
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     reference = times[f"sentence-transformers, batch {ST_SIZES[0]}"]
     print(f"{'':34}{'best s':>8}{'tokens/s':>10}{'× faster':>10}{'median s':>10}{'× faster':>10}")
     for name, found in times.items():
