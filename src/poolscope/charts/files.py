@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.errors import InputError, MissingExtraError, require
+from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
 from poolscope.numbers.intervals import Estimate
 
@@ -60,6 +60,8 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0
 
     """
     check_figure_path(path)
+    if not callable(getattr(figure, "to_html", None)):
+        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
     ending = Path(path).suffix.lower()
     if ending == PAGE:
         content = figure.to_html(include_plotlyjs=True, full_html=True).encode("utf-8")

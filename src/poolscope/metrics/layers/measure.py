@@ -56,7 +56,7 @@ _ROUNDING = 1e-9
 
 def layers(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
     ids: Sequence[str] | None = None,
     socm_texts: int = SOCM_TEXTS,

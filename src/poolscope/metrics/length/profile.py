@@ -191,8 +191,8 @@ def length_profile(
     counts = as_lengths(lengths, len(table), "lengths")
     if len(table) < 3:
         raise InputError(f"vectors: received {len(table)}; a profile by length needs at least 3 texts.")
-    shuffles, neighbours = whole_number(shuffles, "shuffles", least=20), whole_number(neighbours, "neighbours")
-    seed = whole_number(seed, "seed", least=0)
+    shuffles = whole_number(shuffles, "shuffles", least=20, most=10**6)
+    neighbours, seed = whole_number(neighbours, "neighbours"), whole_number(seed, "seed", least=0)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     by_bin = length_bins(counts, bins, min_texts=min_texts)
     if len(table) > MOST_TEXTS:

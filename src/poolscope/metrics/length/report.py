@@ -86,7 +86,7 @@ class LengthReport(Result):
 
 def length_report(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
     labels: Sequence[str] | None = None,
     pairs: Pairs | None = None,

@@ -266,7 +266,7 @@ def evidence(
     ('memory',)
 
     """
-    if isinstance(folders, str | os.PathLike) or not folders:
+    if isinstance(folders, str | os.PathLike) or not len(folders):
         raise InputError("folders: received one path or none; needed: a list of folders that `zoo` wrote.")
     opened = [_Opened.of(Path(folder)) for folder in folders]
     names = [part.corpus for part in opened]
