@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
@@ -180,7 +181,7 @@ def length_profile(
     True
 
     """
-    table = np.asarray(vectors)
+    table = as_array(vectors, "vectors")
     if table.dtype.kind not in "fiu":
         raise InputError(
             f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
