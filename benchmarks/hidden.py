@@ -34,7 +34,7 @@ from poolscope.encoders.gguf import models_folder
 from poolscope.files import atomic_path
 from poolscope.metrics.socm.confusable import confusion_of
 from poolscope.metrics.socm.measure import socm
-from poolscope.repairs.trials import rerank
+from poolscope.repairs.search import rerank
 from poolscope.texts import read_queries, read_texts
 
 NUMBERS = ("d_Σ", "bounded d_Σ", "hidden share")

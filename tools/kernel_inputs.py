@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from poolscope.numbers.bures import native, plain
-from poolscope.numbers.bures.rational import square_root_poles
+from poolscope.numbers.bures.native import square_root_poles
 
 # Rows of left texts and of right groups: none, one, fewer and more than a tile, more than a chunk, each side smaller.
 SHAPES = {

@@ -99,6 +99,11 @@ def test_the_command_guesses_a_column_says_so_and_takes_another(tmp_path):
     fixed = ("audit", "builtin:wordllama", path, "--column", "text", "--no-files", "--trial", 0)
     assert "12 documents by column 'url'" in run(*fixed)
     assert "4 documents by column 'part'" in run(*fixed, "--group", "part")
+    ids = [json.dumps({"text": row["text"], "id": f"{row['url']}#{k}"}) for k, row in enumerate(rows)]
+    path.write_text("\n".join(ids), encoding="utf-8")
+    assert "12 documents by their ids" in run(*fixed)
+    np.save(tmp_path / "v.npy", np.random.default_rng(0).standard_normal((24, 8)))
+    assert "12 documents" in run("audit", tmp_path / "v.npy", *fixed[2:6])
 
 
 def test_chunks_of_one_document_are_audited_and_few_pairs_place_no_cut_off():

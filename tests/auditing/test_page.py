@@ -7,11 +7,11 @@ import html
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
+from poolscope.auditing.charts import standings
 from poolscope.auditing.page import overview, texts_map
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.questions.averaging import WORST
 from poolscope.auditing.run import audit
-from poolscope.auditing.standings import standings
 from poolscope.numbers.intervals import Interval
 from poolscope.numbers.pooling import pool
 from poolscope.verdicts import Verdict

@@ -10,11 +10,11 @@ import pytest
 import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
+from poolscope.auditing.charts import standings
 from poolscope.auditing.queries import Mistakes, query_encoder
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
-from poolscope.auditing.standings import standings
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of

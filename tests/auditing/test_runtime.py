@@ -13,7 +13,7 @@ from poolscope.auditing.runtime import RuntimeCheck
 from poolscope.encoders.endpoint import Endpoint
 from poolscope.encoders.http import EndpointError
 from poolscope.errors import InputError
-from poolscope.runtimes.declared import compare_declarations
+from poolscope.runtimes.asking import compare_declarations
 from runtime_server import LONGEST, WRONG, Model, serving
 from tiny_models import declare, save_model, write
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import time
+import types
 
 import pytest
 from rich.console import Console
 
 from poolscope import audit
-from poolscope.auditing.progress import ENCODING, Bar, Pace
+from poolscope.auditing.progress import ENCODING, OPENING, Bar, Pace, duration
 from poolscope.auditing.question import QUESTIONS, Action, Answer
 from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import HEADINGS, as_text, ordered
@@ -101,38 +101,61 @@ def test_every_question_is_named_before_it_is_answered(monkeypatch, tmp_path):
     assert told[0] == ENCODING
     keys = [one.key for one in measured.answers]
     assert told[-2 * len(keys) :] == [f"{sign} {key}" for key in keys for sign in "?!"]
-    pace = Pace.last(measured.model["name"], 12, sum(map(len, texts)))
-    assert all(pace.of(phase) is not None for phase in (ENCODING, *keys))
+    pace = Pace.last("builtin:wordllama", 12, sum(map(len, texts)))
+    assert all(pace.of(phase) >= 0 for phase in (OPENING, ENCODING, *keys))
 
 
-def test_the_bar_names_phases_and_tells_the_time_left_where_it_is_known(monkeypatch):
-    last = {"texts": 10, "characters": 100, "seconds": {ENCODING: 20.0, **dict.fromkeys(QUESTIONS, 5.0)}}
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so."""
+    now = [100.0]
+    monkeypatch.setattr("poolscope.auditing.progress.time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    return now
+
+
+def test_the_bar_names_phases_and_tells_the_time_left_from_the_start(monkeypatch, clock):
+    last = {"texts": 10, "characters": 100, "seconds": {OPENING: 4, ENCODING: 20, **dict.fromkeys(QUESTIONS, 5)}}
     monkeypatch.setattr("poolscope.auditing.progress._kept", lambda: {"known": last})
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    bar = Bar(console)
-    with bar:
-        bar.opened("opening the model")
-        assert "opening the model" in bar.status(99)
+    questions = 5 * len(QUESTIONS)
+    with Bar(console) as bar:
         bar.begin("known", 10, 200)
-        phase, others = bar.left()
-        assert phase == pytest.approx(40, abs=1)  # twice the characters
-        assert others == pytest.approx(5 * len(QUESTIONS))
-        assert "left" in bar.status(99)
+        bar.opened(OPENING)
+        assert f"about {duration(4 + 40 + questions)} left" in bar.status(99)  # twice the characters
+        clock[0] += 5
+        assert f"longer than expected · about {duration(40 + questions)} after this" in bar.status(99)
+        bar.opened(ENCODING)
+        assert f"about {duration(40 + questions)} left" in bar.status(99)
+        clock[0] += 40
+        bar.encoded(5, 25)  # half of them after the time of all: the questions will take longer too
+        assert f"about {duration(40 + questions * 81 / 41)} left" in bar.status(99)
+        bar.expect([*QUESTIONS, "one that was not asked the last time"], "known", 10)
         bar.asking(QUESTIONS["hubs"])
         assert QUESTIONS["hubs"].words in bar.status(99)
+        assert f"about {duration(questions + 5)} left" in bar.status(99)  # encoding ended after its usual 40 s
+        clock[0] += 30
+        assert "longer than expected · about " in bar.status(99)
         bar.answered(answer("hubs", "watch", 9))
-        bar.begin("new", 10, 200)
-        assert "left" in bar.status(99)  # a guess, before anything is known
-        guessed = bar.left()[1]
-        time.sleep(0.02)
-        bar.encoded(5, 50)
-        phase, others = bar.left()
-        assert phase == pytest.approx(0.02, abs=0.02)
-        assert others == pytest.approx(guessed * 2 * phase / Pace.last("new", 10, 200).of(ENCODING), rel=0.2)
-        bar.begin("known", 10, 200)
-        bar.expect([*QUESTIONS, "one that was not asked the last time"])
-        assert "of this left" in bar.status(99)
     assert QUESTIONS["hubs"].title in console.file.getvalue()
+
+
+def test_a_model_that_was_never_audited_has_a_time_left_too(monkeypatch, clock):
+    monkeypatch.setattr("poolscope.auditing.progress._kept", dict)
+    bar = Bar(Console(file=io.StringIO(), force_terminal=True))
+    bar.expect(list(QUESTIONS), "ready clouds", 1000)
+    bar.asking(QUESTIONS["scores"])
+    before = bar.status(99)
+    assert " left" in before
+    clock[0] += 20
+    assert "longer than expected" in bar.status(99)
+    assert bar.status(99) != before
+
+
+def test_what_comes_from_the_cache_does_not_change_what_encoding_takes(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Pace.keep("model", 10, 100, {ENCODING: 20.0, "hubs": 1.0})
+    Pace.keep("model", 10, 200, {"hubs": 2.0})
+    assert [Pace.last("model", 10, 200).of(phase) for phase in (ENCODING, "hubs")] == [40.0, 2.0]
 
 
 def test_without_a_terminal_a_phase_is_a_line(capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
-from poolscope.auditing.standings import Standing, standings_figure
+from poolscope.auditing.charts import Standing, standings_figure
 from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chunk_data import FAMILY
-from poolscope.chunks.places import BLANK, KINDS, LINE, choose_cuts, choose_overlap, find_units, open_units
+from poolscope.chunks.splitting import BLANK, KINDS, LINE, choose_cuts, choose_overlap, find_units, open_units
 
 # -- where a text may be cut --------------------------------------------------------------------------------------
 

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 from typer.main import get_command
-from typer.testing import CliRunner, Result
 
-from command_line import last_command
+from command_line import invoke, last_command
 from poolscope.cli import app, main
 from poolscope.cli.inputs import DEFAULT_LIMIT, encoding_progress
 from poolscope.errors import InputError
@@ -27,10 +26,6 @@ from tiny_models import declare, save_model
 
 TESTS = str(Path(__file__).parents[1])
 LINES = [f"Sentence number {k} is about {'the weather and ' * (k % 5)}poetry." for k in range(11)]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["encode", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -73,7 +68,7 @@ UseFake = Callable[[FakeEncoder], list[dict[str, object]]]
 
 def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     use_fake(FakeEncoder())
-    result = run("any", texts, "-o", tmp_path / "my store", "--shard-texts", 4)
+    result = invoke("encode", "any", texts, "-o", tmp_path / "my store", "--shard-texts", 4)
     assert result.exit_code == 0, result.output
     clouds = open_store(tmp_path / "my store")
     assert f"11 texts of texts.txt · {clouds.lengths.sum()} tokens · dimension 4 · float64" in result.stdout
@@ -87,9 +82,9 @@ def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
 
 def test_a_finished_store_is_recognised(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     use_fake(FakeEncoder())
-    run("any", texts, "-o", tmp_path / "store")
+    invoke("encode", "any", texts, "-o", tmp_path / "store")
     use_fake(FakeEncoder(before=never))
-    result = run("any", texts, "-o", tmp_path / "store")
+    result = invoke("encode", "any", texts, "-o", tmp_path / "store")
     assert result.exit_code == 0, result.output
     assert "Finished earlier with the same model, settings and texts: nothing was encoded." in result.stdout
 
@@ -101,7 +96,7 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
     )
     columns = "--column text --id-column name --label-column kind --limit 7 --seed 3"
     flags = "--trust-remote-code --allow-pickle --revision main"
-    result = run("some/model", table, "-o", tmp_path / "store", *f"{options} {columns} {flags}".split())
+    result = invoke("encode", "some/model", table, "-o", tmp_path / "store", *f"{options} {columns} {flags}".split())
     assert result.exit_code == 0, result.output
     expected = {"model": "some/model", "role": "query", "max_length": 99, "dtype": "float16", "device": "cpu"}
     expected |= {"batch_tokens": 64, "trust_remote_code": True, "allow_pickle": True, "revision": "main"}
@@ -117,9 +112,9 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
 
 def test_prompts_reach_the_encoder(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     asked = use_fake(FakeEncoder())
-    run("any", texts, "-o", tmp_path / "a", "--prompt", "x: ")
-    run("any", texts, "-o", tmp_path / "b", "--prompt-name", "query")
-    run("any", texts, "-o", tmp_path / "c", "--prompt", "")
+    invoke("encode", "any", texts, "-o", tmp_path / "a", "--prompt", "x: ")
+    invoke("encode", "any", texts, "-o", tmp_path / "b", "--prompt-name", "query")
+    invoke("encode", "any", texts, "-o", tmp_path / "c", "--prompt", "")
     # An empty prompt is a choice: it overrules the default prompt of the model.
     assert asked == [
         {"model": "any", **given} for given in ({"prompt": "x: "}, {"prompt_name": "query"}, {"prompt": ""})
@@ -128,7 +123,7 @@ def test_prompts_reach_the_encoder(tmp_path: Path, texts: Path, use_fake: UseFak
 
 def test_with_nothing_named_some_of_the_embedded_texts_are_taken(tmp_path: Path, use_fake: UseFake) -> None:
     asked = use_fake(FakeEncoder())
-    result = run("-o", tmp_path / "store")
+    result = invoke("encode", "-o", tmp_path / "store")
     assert result.exit_code == 0, result.output
     assert asked[0]["model"] == "builtin:minilm"
     store = Store.open(tmp_path / "store")
@@ -165,7 +160,7 @@ def test_other_settings_are_refused_with_one_message(
 ) -> None:
     use_fake(FakeEncoder())
     command = ["poolscope", "encode", "any", str(texts), "-o", str(tmp_path / "store")]
-    run(*command[2:])
+    invoke("encode", *command[2:])
     monkeypatch.setattr(sys, "argv", [*command, "--max-length", "9"])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -173,7 +168,7 @@ def test_other_settings_are_refused_with_one_message(
     assert caught.value.code == 2
     assert "option max_length: None in the store, 9 asked for" in errors
     assert "Traceback" not in errors
-    assert run(*command[2:], "--max-length", "9", "--overwrite").exit_code == 0
+    assert invoke("encode", *command[2:], "--max-length", "9", "--overwrite").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -190,8 +185,9 @@ def test_arguments_that_cannot_be_used(
     tmp_path: Path, texts: Path, use_fake: UseFake, arguments: list[str], message: str
 ) -> None:
     use_fake(FakeEncoder())
-    result = run("any", texts, "-o", tmp_path / "store", *arguments)
-    assert message in str(result.exception)
+    with pytest.raises(InputError) as caught:
+        invoke("encode", "any", texts, "-o", tmp_path / "store", *arguments)
+    assert message in str(caught.value)
     assert not (tmp_path / "store").exists()
 
 
@@ -212,9 +208,9 @@ def test_the_bar_counts_texts_speed_and_what_was_stored() -> None:
         progress(4, 40)
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
-    assert "10/10" in shown
-    assert "texts/s" in shown
+    assert "10 of 10 texts" in shown
     assert "tokens/s" in shown
+    assert "measuring the pace" in shown
 
 
 def test_the_bar_keeps_out_of_files() -> None:
@@ -235,7 +231,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     folder = tmp_path_factory.mktemp("whole")
     (folder / "texts.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     command = ["builtin:minilm", str(folder / "texts.txt"), "--shard-texts", "2", "--layers=0,3,-1"]
-    result = run(*command, "-o", folder / "store")
+    result = invoke("encode", *command, "-o", folder / "store")
     assert result.exit_code == 0, result.output
     assert "The model pools by the mean of its tokens, and so does poolscope." in result.stdout
     return command, folder / "store"
@@ -279,7 +275,7 @@ main()
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert contents(tmp_path) != contents(folder)
-    result = run(*command, "-o", tmp_path)
+    result = invoke("encode", *command, "-o", tmp_path)
     assert result.exit_code == 0, result.output
     assert ("6 of 11 texts were stored by an earlier run and kept." in result.stdout) == (shards == 4)
     assert contents(tmp_path) == contents(folder)
@@ -297,9 +293,9 @@ def cls_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_store_repeats_its_notes_and_names_identical_texts(tmp_path: Path, cls_folder: Path) -> None:
     texts = tmp_path / "pets.txt"
     texts.write_text("the cat sat on the mat\n\nthe cat sat under a tree\na dog\n", encoding="utf-8")
-    written = run(cls_folder, texts, "-o", tmp_path / "store", "--max-length", 5)
+    written = invoke("encode", cls_folder, texts, "-o", tmp_path / "store", "--max-length", 5)
     assert written.exit_code == 0, written.output
-    read = CliRunner().invoke(app, ["socm", str(tmp_path / "store")], env={"COLUMNS": "1000"})
+    read = invoke("socm", tmp_path / "store", width=1000)
     assert read.exit_code == 0, read.output
     for output in (written.output, read.output):
         assert f"{cls_folder} · 3 texts of pets.txt · 14 tokens" in " ".join(output.split())
@@ -334,10 +330,8 @@ def test_unknown_words_are_told_by_every_run(tmp_path: Path) -> None:
         check=True,
     )
     assert (first.stdout + first.stderr).count(sentence) == 1
-    assert run(vectors, texts, "-o", tmp_path / "store").output.count(sentence) == 1
-    assert (
-        CliRunner().invoke(app, ["socm", str(tmp_path / "store")], env={"COLUMNS": "1000"}).output.count(sentence) == 1
-    )
+    assert invoke("encode", vectors, texts, "-o", tmp_path / "store").output.count(sentence) == 1
+    assert invoke("socm", tmp_path / "store", width=1000).output.count(sentence) == 1
 
 
 # -- the encoding of texts -----------------------------------------------------------------------------------------
@@ -348,8 +342,8 @@ def test_the_encoding_of_the_texts_is_an_option(tmp_path: Path, use_fake: UseFak
     texts = tmp_path / "wide.txt"
     texts.write_text("süß und gut\nzwei\n", encoding="utf-16")
     with pytest.raises(InputError, match="Pass --encoding utf-16"):
-        CliRunner().invoke(app, ["encode", "any", str(texts), "-o", str(tmp_path / "s")], catch_exceptions=False)
-    assert run("any", texts, "-o", tmp_path / "store", "--encoding", "utf-16").exit_code == 0
+        invoke("encode", "any", texts, "-o", tmp_path / "s")
+    assert invoke("encode", "any", texts, "-o", tmp_path / "store", "--encoding", "utf-16").exit_code == 0
     assert list(open_store(tmp_path / "store").texts or []) == ["süß und gut", "zwei"]
 
 

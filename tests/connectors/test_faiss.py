@@ -45,7 +45,10 @@ def test_ids_of_their_own_and_texts_beside_them(tmp_path):
     lines = [json.dumps({"key": name, "text": text}) for name, text in zip(IDS[::-1], TEXTS[::-1], strict=True)]
     (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
     by_id = read_index(f"{name}?texts={tmp_path / 't.jsonl'}", id_column="key")
-    assert by_id.texts == tuple(TEXTS)
+    assert (by_id.texts, by_id.groups) == (tuple(TEXTS), None)
+    lines = [json.dumps({"source": k // 2, "text": text}) for k, text in enumerate(TEXTS)]
+    (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert read_index(f"{name}?texts={tmp_path / 't.jsonl'}").groups == tuple(str(k // 2) for k in range(COUNT))
     assert audit(name, TEXTS).corpus["digest"] is not None
 
 

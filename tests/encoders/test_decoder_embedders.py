@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from poolscope import tune
+from poolscope import layers, tune
 from poolscope.encoders import as_encoder
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.transformers import OwnCodeWarning
@@ -72,13 +72,116 @@ def test_a_model_with_code_of_its_own_is_refused_by_name(tmp_path):
         as_encoder(tmp_path)
 
 
-def test_latent_attention_is_refused_by_its_name(tmp_path):
-    save_model(tmp_path, "Llama")
-    latent = {"model_type": "latent_attention", "num_latents_value": 512}
-    write(tmp_path / "config.json", {"model_type": "nvembed", "latent_attention_config": latent})
-    for trusted in (False, True):
-        with pytest.raises(ModelError, match=r"latent attention.* 512 trained"):
-            as_encoder(tmp_path, trust_remote_code=trusted)
+# -- latent attention (NV-Embed) --------------------------------------------------------------------------------------
+
+LATENTS, HEADS, HEAD = 5, 3, 4
+_BLOCKS = "latent_attention_model.cross_attend_blocks"
+
+
+def save_nvembed(place, *, side="right", template="<s> $A", settings=None, **changed):
+    """A folder in NV-Embed's form; its weights. `changed` weights are put in place of others, None: left out."""
+    random = np.random.default_rng(0)
+    draw = lambda *shape: torch.from_numpy(random.normal(size=shape, scale=0.4).astype(np.float32))  # noqa: E731
+    model = tiny_model("Mistral", **SIZES["Mistral"])
+    weights = {f"embedding_model.{key}": tensor for key, tensor in model.state_dict().items()}
+    weights["latent_attention_model.latents"] = draw(LATENTS, 16)
+    for part, *shape in (
+        ("0.norm.weight", 16), ("0.norm.bias", 16), ("0.norm_context.weight", 16), ("0.norm_context.bias", 16),
+        ("0.fn.to_q.weight", HEADS * HEAD, 16), ("0.fn.to_kv.weight", 2 * HEADS * HEAD, 16),
+        ("0.fn.to_out.weight", 16, HEADS * HEAD), ("1.norm.weight", 16), ("1.norm.bias", 16),
+        ("1.fn.net.0.weight", 128, 16), ("1.fn.net.0.bias", 128), ("1.fn.net.2.weight", 16, 64),
+        ("1.fn.net.2.bias", 16),
+    ):  # fmt: skip
+        weights[f"{_BLOCKS}.{part}"] = draw(*shape)
+    weights |= changed
+    tiny_tokenizer(template=template, padding_side=side).save_pretrained(place)
+    save_file({key: tensor for key, tensor in weights.items() if tensor is not None}, place / "model.safetensors")
+    latent = {"model_type": "latent_attention", "num_latents_value": LATENTS, "num_cross_heads": HEADS,
+              "cross_dim_head": HEAD, "latent_dim": 16, "hidden_dim": 16, "output_normalize": True}  # fmt: skip
+    config = {
+        "model_type": "nvembed", "architectures": ["NVEmbedModel"], "padding_side": side, "is_mask_instruction": True,
+        "auto_map": {"AutoModel": "modeling_nvembed.NVEmbedModel"}, "add_eos": True, "latent_attention_config": latent,
+        "text_config": {**model.config.to_dict(), "model_type": "bidir_mistral", "sliding_window": 2},
+    }  # fmt: skip
+    write(place / "config.json", {**config, **(settings or {})})
+    return weights
+
+
+def by_hand(weights, ids):
+    """The mapped tokens of one text, head by head: no mask, no padding, float64 behind the decoder."""
+    model = tiny_model("Mistral", **SIZES["Mistral"])
+    with torch.inference_mode():
+        states = model(input_ids=ids, attention_mask=torch.zeros(1, 1, ids.shape[1], ids.shape[1])).last_hidden_state
+    W = {key.removeprefix(f"{_BLOCKS}."): tensor.double() for key, tensor in weights.items()}
+    norm = torch.nn.functional.layer_norm
+    X, L = states[0].double(), W["latent_attention_model.latents"]
+    query = norm(X, [16], W["0.norm.weight"], W["0.norm.bias"]) @ W["0.fn.to_q.weight"].T
+    both = norm(L, [16], W["0.norm_context.weight"], W["0.norm_context.bias"]) @ W["0.fn.to_kv.weight"].T
+    heads = []
+    for head in range(HEADS):
+        at = slice(head * HEAD, (head + 1) * HEAD)
+        scores = query[:, at] @ both[:, : HEADS * HEAD][:, at].T / HEAD**0.5
+        heads.append(torch.exp(scores) / torch.exp(scores).sum(1, keepdim=True) @ both[:, HEADS * HEAD :][:, at])
+    X = X + torch.cat(heads, dim=1) @ W["0.fn.to_out.weight"].T
+    wide = norm(X, [16], W["1.norm.weight"], W["1.norm.bias"]) @ W["1.fn.net.0.weight"].T + W["1.fn.net.0.bias"]
+    gated = wide[:, :64] * wide[:, 64:] * 0.5 * (1 + torch.erf(wide[:, 64:] / 2**0.5))
+    return X + gated @ W["1.fn.net.2.weight"].T + W["1.fn.net.2.bias"]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_tokens_of_nvembed_are_mapped_by_its_latents(side, trusted, tmp_path):
+    """Its code is not run, trusted or not; with padding on the left it leaves no instruction out."""
+    weights = save_nvembed(tmp_path, side=side)
+    encoder = as_encoder(tmp_path, prompt=INSTRUCTION, trust_remote_code=trusted)
+    card = encoder.card
+    assert (card.pooling, card.after, card.include_prompt) == (("mean",), ("Normalize",), side == "left")
+    assert card.parameters == sum(tensor.numel() for tensor in weights.values())
+    before = 0 if side == "left" else 1 + len(INSTRUCTION.split())
+    clouds = encoder.encode(TEXTS)[-1]
+    tokenizer = tiny_tokenizer(template="<s> $A")
+    for text, cloud in zip(TEXTS, clouds, strict=True):
+        ids = tokenizer(f"{INSTRUCTION}{text}</s>", max_length=24, truncation=True, return_tensors="pt")["input_ids"]
+        np.testing.assert_allclose(cloud, by_hand(weights, ids)[before:], atol=2e-5)
+    # The final vector is their mean, of length 1.
+    means = np.stack([cloud.mean(axis=0) for cloud in clouds])
+    expected = means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(Repair().apply(encoder).encode(TEXTS), expected, atol=1e-5)
+
+
+def test_nvembed_as_sentence_transformers_declare_it(tmp_path):
+    save_nvembed(tmp_path, template="<s> $A </s>")  # a tokenizer that puts the end token there itself
+    alone = as_encoder(tmp_path, prompt=INSTRUCTION).encode(TEXTS)[-1]
+    pooling = {"pooling_mode": "mean", "include_prompt": False}
+    declare(tmp_path, pooling=pooling, after=["Normalize"], prompts={"query": INSTRUCTION})
+    encoder = as_encoder(tmp_path, role="query")
+    assert (encoder.card.pooling, encoder.card.include_prompt) == (("mean",), False)
+    for cloud, same in zip(encoder.encode(TEXTS)[-1], alone, strict=True):
+        np.testing.assert_array_equal(cloud, same)
+    # The layers before the last norm are those of the decoder, and the map is the state after them.
+    result = layers(tmp_path, TEXTS, socm_texts=0)
+    assert result.states == ("0", "1", "2", "output")
+    assert list(alone.token_ids(0)).count(2) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed", "word"),
+    [
+        ({}, {f"{_BLOCKS}.0.fn.to_q.weight": None}, r"to_q\.weight .*not in its safetensors"),
+        ({}, {f"{_BLOCKS}.1.fn.net.2.bias": torch.zeros(3)}, r"net\.2\.bias .*\(3,\).*\(16,\)"),
+        ({}, {"embedding_model.norm.weight": None}, "norm.weight"),
+        ({"latent_attention_config": {"num_cross_heads": 0}}, {}, "num_cross_heads = '0'"),
+        ({"latent_attention_config": None}, {}, r"latents .*\(512, 16\)"),
+        ({"latent_attention_config": [1]}, {}, "num_latents_value"),
+        ({"text_config": {"model_type": "llama"}}, {}, "'llama'; allowed: bidir_mistral"),
+        ({"text_config": None}, {}, "None; allowed: bidir_mistral"),
+        ({"model_type": "gigarembed"}, {}, "latent attention"),
+    ],
+)
+def test_a_wrong_nvembed_is_refused(settings, changed, word, tmp_path):
+    save_nvembed(tmp_path, settings=settings, **changed)
+    with pytest.raises(ModelError, match=word):
+        as_encoder(tmp_path)
 
 
 @pytest.mark.parametrize(

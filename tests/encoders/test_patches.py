@@ -12,7 +12,7 @@ from PIL import Image
 
 from poolscope import encode, layers, socm, tempscale, windows
 from poolscope.encoders.patches import PatchEncoder
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError, ModelError, PoolscopeError
 from tiny_models import tiny_model, tiny_tokenizer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -77,6 +77,40 @@ def test_frames_of_silence_behind_a_sound_are_left_out():
     assert PatchEncoder(model, extractor, kind="audio", name="tiny").card.layers == 2
 
 
+def test_raw_samples_are_read_one_sound_at_a_time():
+    """No silence is put behind a sound, so that none can change it."""
+    shape = {"conv_dim": [8, 8], "conv_stride": [5, 2], "conv_kernel": [10, 3], "num_feat_extract_layers": 2}
+    torch.manual_seed(0)
+    places = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
+    model = transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(**SIZES, **shape, **places)).eval()
+    sounds = [np.sin(np.arange(n) / 20).astype(np.float32) for n in (800, 400)]
+    extractor = transformers.Wav2Vec2FeatureExtractor()
+    clouds = encode((model, extractor), audio=sounds)
+    assert clouds.lengths.tolist() == [79, 39]
+    np.testing.assert_array_equal(clouds[1], encode((model, extractor), audio=sounds[1:])[0])
+
+
+def test_patches_that_fill_up_an_image_are_left_out():
+    torch.manual_seed(0)
+    model = transformers.Siglip2VisionModel(
+        transformers.Siglip2VisionConfig(**SIZES, patch_size=8, num_patches=16)
+    ).eval()
+    own = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
+    pictures = [np.zeros((16, side, 3), dtype=np.uint8) for side in (16, 24)]
+    masks = own(images=pictures, return_tensors="pt")["pixel_attention_mask"].sum(dim=1).tolist()
+    clouds = encode((model, own), images=pictures)
+    assert clouds.lengths.tolist() == masks
+    assert masks[1] < 16
+    with pytest.raises(ModelError, match=r"Siglip2VisionModel.*needed: the processor of this model"):
+        encode((model, processor()), images=pictures)
+
+
+def test_a_model_that_hides_patches_is_refused():
+    model = transformers.ViTMAEModel(transformers.ViTMAEConfig(**VISION)).eval()
+    with pytest.raises(ModelError, match=r"at random \(mask_ratio 0\.75\)"):
+        encode((model, processor()), images=pictures())
+
+
 def test_a_folder_holds_both(tmp_path):
     model = vision("ViT")
     model.save_pretrained(tmp_path)
@@ -97,6 +131,9 @@ def test_what_needs_attention_is_refused_in_our_words():
         for refused in (lambda: layers(encoder, ["a text"]), lambda: tempscale(encoder, 0.5).__enter__()):  # noqa: B023
             with pytest.raises(PoolscopeError, match=f"kind '{encoder.card.kind}'.*(needed|allowed): a"):
                 refused()
+    for model in (vision("ViT"), whisper()[0]):
+        with pytest.raises(ModelError, match=r"reads (pixel_values|input_features); needed: a model that reads texts"):
+            tempscale(model, 0.5).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from poolscope.engines import (
     make_engine,
     measure_with,
     measured_with,
+    pairs,
     socm_with,
     tokens_of_texts,
     tokens_with,
@@ -24,7 +25,7 @@ from poolscope.engines.base import in_order
 from poolscope.errors import InputError, ModelError, PoolscopeError
 from poolscope.metrics.base import METRICS
 from poolscope.metrics.length.mechanism import measure_texts
-from poolscope.metrics.socm import parts, selection
+from poolscope.metrics.socm import selection
 from poolscope.numbers.bures.pairs import available_cores
 from poolscope.stores.store import Store
 from poolscope.stores.writer import begin_store, describe, encode_to_store
@@ -67,7 +68,7 @@ def small_parts(monkeypatch):
     """So few pairs and texts a part that these texts have several; workers are processes of their own, and do not see
     this, so that only engines of this process are used with it.
     """
-    for module in (selection, parts):
+    for module in (selection, pairs):
         monkeypatch.setattr(module, "TILE_TEXTS", 16)
     monkeypatch.setattr(selection, "PART_PAIRS", 50)
 

@@ -13,7 +13,7 @@ from poolscope.evaluation import Evaluation, RetrievalTask, Trial, compare_score
 from poolscope.evaluation.trials import compared
 from poolscope.numbers.ranking import rank_documents, rank_scores
 from poolscope.repairs import MeanRemoval, Repair
-from poolscope.repairs.trials import Bench
+from poolscope.repairs.search import Bench
 from poolscope.repairs.tune import TuneResult
 from poolscope.results import Result
 

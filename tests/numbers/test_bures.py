@@ -19,10 +19,10 @@ from cloud_data import (
 )
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs, plain
+from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, lanes, native, nuclear_norm, pairs, plain
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
-from poolscope.numbers.bures.rational import square_root_poles
+from poolscope.numbers.bures.native import square_root_poles
 
 MIXED = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2]
 
@@ -188,6 +188,20 @@ def test_adversarial_clouds(make):
         expected = dense_distances(clouds[i] / sizes[0], clouds[j] / sizes[1])[1]
         # 1e-6 where the trace is of order 1, as for every real model; relative to it for wilder clouds.
         assert bures / 4 == pytest.approx(expected, abs=1e-6 * max(1.0, trace_sum / 2))
+
+
+@pytest.mark.parametrize("side", [1, 2, 9, 30])
+def test_many_small_matrices_at_once_have_the_traces_of_their_eigenvalues(side):
+    random = np.random.default_rng(side)
+    factors = random.normal(size=(200, side, 12)) * np.exp(-np.arange(12))  # of rank 12: the larger are singular
+    factors[::7] = 0
+    factors[1, 1:] = 0
+    grams = factors @ factors.swapaxes(1, 2)
+    grams /= np.maximum(np.trace(grams, axis1=1, axis2=2), 1e-300)[:, None, None]
+    roots, traces = lanes.root_traces(np.ascontiguousarray(grams.transpose(1, 2, 0)))
+    values = np.linalg.eigvalsh(grams).clip(min=0)
+    assert roots == pytest.approx(np.sqrt(values).sum(axis=-1), abs=2e-7)
+    assert traces == pytest.approx(values.sum(axis=-1), abs=1e-12)
 
 
 @needs_kernel

@@ -124,6 +124,7 @@ def test_blocks_and_tiles_move_distances_by_no_more_than_their_bound(route, clou
     reference = by_pair_with_error(all_pairs(clouds))
     monkeypatch.setattr(pairs, "_BLOCK_ROWS", 17)
     monkeypatch.setattr(pairs, "_BLOCK_COLUMNS", 40)
+    monkeypatch.setattr(pairs, "_PLAIN_BLOCK_COLUMNS", 40)
     small = by_pair_with_error(all_pairs(clouds, tile_bytes=6_000))
     assert_within_bounds(small, reference)
 

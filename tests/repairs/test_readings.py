@@ -16,7 +16,7 @@ from poolscope.integrations.sentence_transformers_module import repaired_sentenc
 from poolscope.numbers.pooling import MeanPooling
 from poolscope.repairs import Repair
 from poolscope.repairs.readings import AlignedValues, AtLayer, BothWays, Echo, ValuePooling
-from poolscope.repairs.trials import Bench
+from poolscope.repairs.search import Bench
 from tiny_models import ARCHITECTURES, POSITIONS, TEXTS, WORDS, tiny_model, tiny_tokenizer
 
 DECODERS = ["Llama", "Qwen3", "GPT2"]

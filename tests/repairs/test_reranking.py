@@ -9,7 +9,7 @@ from cloud_data import dense_distances, random_clouds
 from poolscope.errors import InputError
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import rank_documents
-from poolscope.repairs.trials import gaussian_distances, rerank
+from poolscope.repairs.search import gaussian_distances, rerank
 
 
 def test_reranking_is_by_the_distance_of_the_gaussians():

@@ -17,8 +17,8 @@ from poolscope.evaluation.trials import compared
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.repair_file import Repair, combined
+from poolscope.repairs.search import unit_lengths
 from poolscope.repairs.temperature.rules import Constant, Steps, YarnLike
-from poolscope.repairs.trials import unit_lengths
 from poolscope.repairs.tune import Search, decide, texts_to_encode, tune
 from poolscope.repairs.vectors import MeanRemoval, Standardisation, VectorRepair
 from poolscope.verdicts import Verdict

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from poolscope.numbers.correlation import ItemBootstrap
-from poolscope.research.correlate.rank_statistics import (
+from poolscope.research.correlate.study import (
     correlation_p,
     detectable_correlation,
     holm,

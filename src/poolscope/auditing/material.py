@@ -15,11 +15,11 @@ import numpy as np
 
 from poolscope.auditing.commands import PIPE
 from poolscope.auditing.plan import Whole, is_planned, make_plan, measure_whole, whole_of_store
-from poolscope.auditing.progress import ENCODING, Watch
+from poolscope.auditing.progress import ENCODING, OPENING, Watch
 from poolscope.auditing.subject import StoredEncoder
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
-from poolscope.connectors.base import Distance
+from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder
 from poolscope.encoders.capabilities import can_encode
@@ -61,8 +61,9 @@ class Settings:
 class Material:
     """What the questions are asked about, and where it came from.
 
-    `notes` is what reading the texts met, `seconds` what encoding took. `whole`: what was measured on all texts, where
-    they are many and the clouds are of a draw. `collection`: the vectors, where there are vectors only.
+    `notes` is what reading the texts met, `seconds` what opening the model took, and encoding, where nothing came from
+    the cache. `whole`: what was measured on all texts, where they are many and the clouds are of a draw. `collection`:
+    the vectors, where there are vectors only.
     """
 
     encoder: TokenEncoder
@@ -77,10 +78,11 @@ class Material:
         """The document of each cloud, by what was named, else by what came with the vectors, else by ids like doc#3;
         and whether it is known by the ids.
         """
-        if groups is None and self.collection is not None and tells(self.collection.groups or ()):
-            groups = self.collection.groups
+        brought = None if self.collection is None else self.collection.groups
+        if groups is None and brought is not None and tells(brought):
+            groups = brought
         if groups is None:
-            return groups_of_ids(list(self.clouds.ids)), True
+            return groups_of_ids(brought or ()) or groups_of_ids(self.clouds.ids), True
         if self.whole is None:
             return checked_groups(groups, len(self.clouds)), False
         names = checked_groups(groups, self.whole.plan.texts)
@@ -99,16 +101,27 @@ def encoded(model: Any, texts: Any, how: Settings) -> Material:
         return _ready(ready, model, how)
     watch.opened("reading the texts")
     corpus = _corpus(texts, how.seed)
-    watch.opened("opening the model")
+    watch.begin(paced_name(model), len(corpus), sum(map(len, corpus.texts)))
+    watch.opened(OPENING)
+    began = time.perf_counter()
     encoder = as_encoder(model if ready is None else ready, **how.options)
+    opening = {OPENING: time.perf_counter() - began}
     if how.precision != NEVER and is_planned(corpus, how.precision) and can_encode(encoder):
-        return _planned(encoder, corpus, how)
-    watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
+        material = _planned(encoder, corpus, how)
+        return replace(material, seconds={**opening, **material.seconds})
+    watch.opened(ENCODING)
     began = time.perf_counter()
     write = encode_to_store if how.engine is None else partial(encode_with, how.engine)
     settings = EncoderOptions(**how.options)
-    clouds = cached_clouds(encoder, corpus, options=settings, enabled=how.stores, progress=watch.encoded, write=write)
-    seconds = {ENCODING: time.perf_counter() - began}
+    reused: list[int] = []
+
+    def progress(count: int, tokens: int) -> None:
+        if tokens == 0:
+            reused.append(count)
+        watch.encoded(count, tokens)
+
+    clouds = cached_clouds(encoder, corpus, options=settings, enabled=how.stores, progress=progress, write=write)
+    seconds = opening if reused else {**opening, ENCODING: time.perf_counter() - began}
     return Material(encoder, clouds, corpus.source, tuple(corpus.report.notes()), seconds)
 
 
@@ -129,7 +142,7 @@ def _planned(encoder: TokenEncoder, corpus: Texts, how: Settings) -> Material:
     how.watch.opened("planning, from a first batch")
     plan = make_plan(encoder, corpus, how.precision, workers=getattr(how.engine, "workers", None) or 1)
     how.watch.planned(plan.sentences())
-    how.watch.begin(encoder.card.name, len(corpus), sum(map(len, corpus.texts)))
+    how.watch.opened(ENCODING)
     whole, clouds, seconds = measure_whole(
         encoder, corpus, plan, options=how.options, cache=how.stores, watch=how.watch, engine=how.engine
     )
@@ -174,8 +187,8 @@ def _from_server(model: Any, texts: Any, distance: Distance | None, *, cache: bo
     if texts is None:
         raise InputError("texts: received none for a server, which gives vectors for texts only. Name your texts.")
     source, corpus = as_vector_source(model), texts if isinstance(texts, Texts) else read_texts(texts)
+    watch.begin(paced_name(model), len(corpus), sum(map(len, corpus)))
     watch.opened(ENCODING)
-    watch.begin(source.name, len(corpus), sum(map(len, corpus)))
     vectors = server_vectors(source, list(corpus), keep=cache, progress=watch.encoded)
     notes = (*corpus.report.notes(), "Only pooled vectors can be had from a server: what needs tokens was not asked.")
     held = array_collection(vectors, texts=list(corpus), ids=corpus.ids, source=source.name, notes=notes, limit=0)
@@ -226,6 +239,12 @@ def _stored(clouds: TokenClouds) -> StoredEncoder:
 
 
 _CONTENT = ("prompt", "prompt_name", "role", "max_length", "dtype", "revision")
+
+
+def paced_name(model: Any) -> str:
+    """The name under which the time that an audit takes is kept: as it was asked for, before anything is opened."""
+    name = name_of(model)
+    return type(model).__qualname__ if name is None else without_secrets(name)
 
 
 def name_of(value: Any) -> str | None:

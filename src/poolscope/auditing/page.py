@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from poolscope.auditing.charts import LEAST, MOST, Standing, standings
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, TextMark
 from poolscope.auditing.result import Audit, number_text
 from poolscope.auditing.screen import is_decision, ordered
-from poolscope.auditing.standings import LEAST, MOST, Standing, standings
 from poolscope.report import CorpusMap, MapColour, OverviewGauge, OverviewRow, corpus_map, render_page
 
 _MOST_NAMES = 9  # documents that have a colour of their own; the others share one

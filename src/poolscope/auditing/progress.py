@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
     Asked = Callable[[Question], None]
     Answered = Callable[[Answer], None]
 
-ENCODING = "encoding"
+OPENING, ENCODING = "opening the model", "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
 _SAID_EVERY = 60.0  # seconds between two lines of a log
+_PRIOR = 1.0  # second: a question of a blink that takes three does not make an hour of the rest
+_CHARACTERS = 4.0  # a token, in English
+_BLINK = 1e-3  # seconds of the phase that are left when all batches are there
 
 
 # A model that was never audited here: seconds of the embedded one on two cores, until its own encoding says more.
 _TYPICAL: dict[str, Any] = {
     "texts": 1000,
     "characters": 640_000,
-    "seconds": {ENCODING: 16, "scores": 0.5, "cone": 0.5, "pooling": 0.7, "short": 0.5, "long": 6, "position": 2}
-    | {"averaging": 4, "hubs": 0.5},
+    "seconds": {OPENING: 5, ENCODING: 16, "scores": 0.5, "cone": 0.5, "pooling": 0.7, "short": 0.5, "long": 6}
+    | {"position": 2, "averaging": 4, "hubs": 0.5},
 }
 
 
@@ -43,21 +47,23 @@ class Pace:
     """How long the phases took the last time that this model was audited on this machine, scaled to other texts.
 
     Encoding goes with the characters; the questions, most of whose time are trials of a share of the texts, with the
-    square root of their number. Where nothing was measured (`guessed`), they go with the time of the encoding. It is a
-    guess, and the screen says "about".
+    square root of their number. A question that was not asked the last time is taken for one like the others, and a
+    model that was never audited here for a typical one. It is a guess, and the screen says "about".
     """
 
     def __init__(self, last: Mapping[str, Any], texts: int, characters: int) -> None:
-        self.guessed = not last.get("seconds")
-        last = _TYPICAL if self.guessed else last
+        last = last if last.get("seconds") else _TYPICAL
         self._seconds = dict(last["seconds"])
         self._longer = characters / (last.get("characters") or characters or 1)
         self._more = (texts / (last.get("texts") or texts or 1)) ** 0.5
 
-    def of(self, phase: str) -> float | None:
-        """Seconds that a phase may take; None where it is not known."""
-        seconds = self._seconds.get(phase, 0.0 if self.guessed else None)
-        return None if seconds is None else seconds * (self._longer if phase == ENCODING else self._more)
+    def of(self, phase: str) -> float:
+        """Seconds that a phase may take."""
+        seconds = self._seconds.get(phase)
+        if seconds is None:
+            questions = [value for name, value in self._seconds.items() if name in QUESTIONS]
+            seconds = sum(questions) / max(len(questions), 1)
+        return float(seconds * {OPENING: 1.0, ENCODING: self._longer}.get(phase, self._more))
 
     @classmethod
     def last(cls, model: str, texts: int, characters: int) -> Pace:
@@ -67,13 +73,14 @@ class Pace:
 
     @staticmethod
     def keep(model: str, texts: int, characters: int, seconds: Mapping[str, float]) -> None:
-        """For the next audit of the model; nothing is said where it cannot be written."""
+        """For the next audit of the model; nothing is said where it cannot be written.
+
+        What did not take its time, because it came from the cache, is kept as it was.
+        """
+        last = Pace.last(model, texts, characters)
         known = {name: value for name, value in _kept().items() if name != model}
-        entry = {
-            "texts": texts,
-            "characters": characters,
-            "seconds": {name: round(s, 3) for name, s in seconds.items()},
-        }
+        spent = {name: round(s, 3) for name, s in {ENCODING: last.of(ENCODING), **seconds}.items()}
+        entry = {"texts": texts, "characters": characters, "seconds": spent}
         with suppress(Exception):
             write_json(_path(), dict([*known.items(), (model, entry)][-_MOST:]))
 
@@ -90,26 +97,66 @@ def _kept() -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+@dataclass
+class Count:
+    """How far encoding is: texts of an earlier run (`kept`), those done, and their tokens."""
+
+    texts: int = 0
+    characters: int = 0
+    kept: int = 0
+    done: int = 0
+    tokens: int = 0
+
+    def add(self, texts: int, tokens: int) -> None:
+        """A batch; without tokens it was there already."""
+        self.kept += 0 if tokens else texts
+        self.done += texts
+        self.tokens += tokens
+
+    @property
+    def share(self) -> float:
+        """Of the work, what is done; 0 before the first batch.
+
+        The longest texts come first, so that the texts to come are shorter than those done: how much shorter, the
+        characters tell, within bounds that hold for writing of fewer characters a token, and for texts cut off.
+
+        >>> count = Count(texts=100, characters=40_000)
+        >>> count.add(10, 2000)  # 200 tokens each, of about 10,000
+        >>> count.share
+        0.2
+        """
+        new, coming = self.done - self.kept, self.texts - self.done
+        if new <= 0:
+            return 0.0
+        same = coming * self.tokens / new  # tokens to come, if the texts are as long as those done
+        typical = self.characters / _CHARACTERS * (new + coming) / self.texts - self.tokens
+        return self.tokens / (self.tokens + min(max(typical, same / 4), same))
+
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.texts:,} texts"
+
+
 class Watch:
     """What an audit tells while it runs. This one listens and says nothing; others show it.
 
-    `begin` comes when the texts are read, `encoded` after every batch, `asking` before and `answered` after a question.
+    `begin` comes when the texts are read, `opened` with every phase before the questions, `encoded` after every batch,
+    `asking` before and `answered` after a question.
     """
 
     def opened(self, phase: str) -> None:
-        """A phase before the questions has begun."""
+        """A phase before the questions has begun: OPENING, ENCODING or another, in words."""
 
     def planned(self, sentences: Sequence[str]) -> None:
         """The corpus is large: what will be done with all texts, what with some, and what it will take."""
 
     def begin(self, model: str, texts: int, characters: int) -> None:
-        """The texts are read, and encoding begins."""
+        """The texts are read; `model` is the name that it was asked for by."""
 
     def encoded(self, texts: int, tokens: int) -> None:
         """A batch was encoded; 0 tokens: texts that needed no encoding."""
 
-    def expect(self, keys: Sequence[str]) -> None:
-        """These questions will be asked."""
+    def expect(self, keys: Sequence[str], model: str, texts: int) -> None:
+        """These questions will be asked, about so many texts."""
 
     def asking(self, question: Question) -> None:
         """A question is being answered."""
@@ -148,9 +195,9 @@ class _Calls(Watch):
         if self._progress is not None:
             self._progress(texts, tokens)
 
-    def expect(self, keys: Sequence[str]) -> None:
+    def expect(self, keys: Sequence[str], model: str, texts: int) -> None:
         """Hand it on."""
-        self._inner.expect(keys)
+        self._inner.expect(keys, model, texts)
 
     def asking(self, question: Question) -> None:
         """Call what was given for it."""
@@ -185,7 +232,7 @@ class PlanOnly(Watch):
     """A watch for where nothing is drawn, such as the log of a job: the plan, and once a minute how far encoding is."""
 
     def __init__(self) -> None:
-        self._texts = self._kept = self._done = 0
+        self._count = Count()
         self._began = self._said = time.perf_counter()
 
     def planned(self, sentences: Sequence[str]) -> None:
@@ -194,20 +241,20 @@ class PlanOnly(Watch):
             print(sentence, file=sys.stderr, flush=True)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
-        """Know how many there are, and since when."""
-        self._texts, self._began = texts, time.perf_counter()
-        self._said = self._began
+        """Know how many there are."""
+        self._count = Count(texts, characters)
+
+    def opened(self, phase: str) -> None:
+        """Know since when they are encoded."""
+        self._began = self._said = time.perf_counter()
 
     def encoded(self, texts: int, tokens: int) -> None:
         """A line a minute."""
-        if tokens == 0:
-            self._kept += texts
-        self._done += texts
-        now, new = time.perf_counter(), self._done - self._kept
-        if now - self._said >= _SAID_EVERY and new:
-            left = (now - self._began) / new * (self._texts - self._done)
-            told = f"encoding: {self._done:,} of {self._texts:,} texts, about {duration(left)} left"
-            print(told, file=sys.stderr, flush=True)
+        self._count.add(texts, tokens)
+        now, share = time.perf_counter(), self._count.share
+        if now - self._said >= _SAID_EVERY and share:
+            left = (now - self._began) * (1 / share - 1)
+            print(f"encoding: {self._count}, about {duration(left)} left", file=sys.stderr, flush=True)
             self._said = now
 
 
@@ -222,10 +269,9 @@ class Bar(Watch):
         self._expected = list(QUESTIONS)
         self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()
         self._key: str | None = None
-        self._texts, self._done, self._tokens = 0, 0, 0
-        self._encoding_began: float | None = None
-        self._pace = Pace({}, 0, 0)
-        self._slower = 1.0  # than the guess, as the encoding shows
+        self._count = Count()
+        self._pace: Pace | None = None  # until the texts are read
+        self._taken: dict[str, float] = {}  # seconds of the phases that have ended and were not taken from the cache
         self._live: Any = None
         self._notebook = not self._console.is_terminal and _in_notebook()
 
@@ -233,7 +279,14 @@ class Bar(Watch):
 
     def opened(self, phase: str) -> None:
         """Name a phase."""
-        self._phase, self._phase_began, self._key = phase, time.perf_counter(), None
+        self._turn(phase, phase if phase in (OPENING, ENCODING) else None)
+
+    def _turn(self, phase: str, key: str | None) -> None:
+        """The last phase has ended, this one begins."""
+        now = time.perf_counter()
+        if self._key is not None and (self._key != ENCODING or self._count.tokens):
+            self._taken[self._key] = now - self._phase_began
+        self._phase, self._phase_began, self._key = phase, now, key
         self._show()
 
     def planned(self, sentences: Sequence[str]) -> None:
@@ -242,28 +295,23 @@ class Bar(Watch):
             self._console.print(sentence)
 
     def begin(self, model: str, texts: int, characters: int) -> None:
-        """Begin the bar."""
-        self._texts, self._pace = texts, Pace.last(model, texts, characters)
-        self.opened(ENCODING)
-        self._encoding_began, self._key = time.perf_counter(), ENCODING
+        """Know how much there is to do."""
+        self._count, self._pace = Count(texts, characters), Pace.last(model, texts, characters)
 
     def encoded(self, texts: int, tokens: int) -> None:
         """Move the bar."""
-        if tokens == 0:
-            self._done = texts
-            return
-        self._done += texts
-        self._tokens += tokens
+        self._count.add(texts, tokens)
         self._show(same=True)
 
-    def expect(self, keys: Sequence[str]) -> None:
-        """Know how many there are."""
+    def expect(self, keys: Sequence[str], model: str, texts: int) -> None:
+        """Know how many there are, and of how many texts: of very many only a draw is asked about."""
         self._expected = list(keys)
+        if texts != self._count.texts:
+            self._pace, self._taken = Pace.last(model, texts, 0), {}
 
     def asking(self, question: Question) -> None:
         """Name the question."""
-        self._phase, self._phase_began, self._key = question.words, time.perf_counter(), question.key
-        self._show()
+        self._turn(question.words, question.key)
 
     def answered(self, answer: Answer) -> None:
         """Keep the answer on the screen."""
@@ -309,36 +357,46 @@ class Bar(Watch):
         """The phase, how far it is, and about how long everything will still take."""
         parts = [f"{time.perf_counter() - self._began:.0f} s"]
         if self._key == ENCODING:
-            parts.insert(0, f"{self._done:,} of {self._texts:,} texts")
-            if self._tokens and self._encoding_began is not None:
-                parts.insert(1, f"{self._tokens / (time.perf_counter() - self._encoding_began):,.0f} tokens/s")
-        elif self._key is not None:
+            parts.insert(0, str(self._count))
+            if self._count.tokens:
+                parts.insert(1, f"{self._count.tokens / (time.perf_counter() - self._phase_began):,.0f} tokens/s")
+        elif self._key is not None and self._key != OPENING:
             parts.insert(0, f"question {len(self._answers) + 1} of {len(self._expected)}")
-        phase, others = self.left()
-        if phase is not None:
-            whole = "" if others is not None else " of this"
-            parts.append(f"about {duration(phase + (others or 0))}{whole} left")
-        tail = " · ".join(parts)
+        tail = " · ".join([*parts, *self._left_in_words()])
         return f"{short(self._phase, max(width - len(tail) - 3, 8))} · {tail}"
 
-    def left(self) -> tuple[float | None, float | None]:
-        """Seconds until the end of this phase, as measured or as the last time, and of those to come, as the last time.
+    def _left_in_words(self) -> list[str]:
+        """About how long to go; where a phase takes longer than expected, that, and how long what comes after it."""
+        if self._pace is None:
+            return ["time left known soon"]
+        phase, others = self.left(self._pace)
+        if phase:
+            return [f"about {duration(phase + others)} left"]
+        after = [f"about {duration(others)} after this"] if others else []
+        return after if phase is None else ["longer than expected", *after]
 
-        None where that is not known.
+    def left(self, pace: Pace) -> tuple[float | None, float]:
+        """Seconds until the end of this phase, and of those to come.
+
+        They are as the last time, times how much longer the phases up to now took than then; encoding is measured as
+        it goes. 0: this phase takes longer than expected, None: nobody knows how long it takes.
         """
-        if self._key is None:
-            return None, None
         gone = time.perf_counter() - self._phase_began
-        usual = self._pace.of(self._key)
-        if self._key == ENCODING and self._tokens and self._done:
-            usual = gone * self._texts / self._done
-            self._slower = usual / (self._pace.of(ENCODING) or usual) if self._pace.guessed else 1.0
-        elif usual is not None:
-            usual *= self._slower
-        answered = {answer.key for answer in self._answers}
-        coming = [self._pace.of(key) for key in self._expected if key not in answered and key != self._key]
-        known = [self._slower * seconds for seconds in coming if seconds is not None]
-        return None if usual is None else max(usual - gone, 0.0), sum(known) if len(known) == len(coming) else None
+        taken, usual = dict(self._taken), None if self._key is None else pace.of(self._key)
+        if self._key == ENCODING and self._count.share:
+            usual = taken[ENCODING] = max(gone / self._count.share, gone + _BLINK)
+        elif self._key is not None and usual is not None and gone > usual:
+            taken[self._key] = gone
+        taken.pop(OPENING, None)  # it says nothing of what follows
+        slower = (sum(taken.values()) + _PRIOR) / (sum(map(pace.of, taken)) + _PRIOR)
+        if usual is not None and self._key not in (OPENING, ENCODING):
+            usual *= slower
+        ended = {*self._taken, self._key, *(answer.key for answer in self._answers)}
+        coming = [key for key in self._expected if key not in ended]
+        others = slower * sum(map(pace.of, coming))
+        if self._key == OPENING:
+            others += pace.of(ENCODING)
+        return None if usual is None else max(usual - gone, 0.0), others
 
 
 def duration(seconds: float) -> str:

@@ -19,8 +19,8 @@ from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents
 from poolscope.repairs.readings import Reading
 from poolscope.repairs.repair_file import Layers, encode_at
+from poolscope.repairs.search import gaussian_distances
 from poolscope.repairs.temperature.rules import TemperatureRule
-from poolscope.repairs.trials import gaussian_distances
 from poolscope.texts import JudgedQueries
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from poolscope.auditing.material import (
     encoded,
     is_clouds,
     name_of,
+    paced_name,
     vectors_alone,
     vectors_of,
 )
@@ -177,13 +178,13 @@ def audit(
         subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
     try:
         with watch:
-            result = ask(subject, seconds=material.seconds, watch=watch)
+            result = ask(subject, seconds=material.seconds, watch=watch, paced=paced_name(model))
     finally:
         if collection is not None and not isinstance(model, Collection):
             collection.close()
     if cache and subject.texts is not None:
         characters = sum(map(len, subject.texts))
-        Pace.keep(subject.card.name, len(subject), characters, result.provenance["seconds"])
+        Pace.keep(paced_name(model), len(subject), characters, result.provenance["seconds"])
     return result
 
 
@@ -218,13 +219,15 @@ def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bo
     return (f"The texts come from {len(set(documents)):,} documents{how}.",)
 
 
-def ask(subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: Watch | None = None) -> Audit:
-    """Every question of the table, in order."""
+def ask(
+    subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: Watch | None = None, paced: str = ""
+) -> Audit:
+    """Every question of the table, in order; `paced` is the name under which its time is kept."""
     watch = watch or Watch()
     answers: list[Answer] = []
     times = dict(seconds or {})
     questions = [each for each in QUESTIONS.values() if each.applies is None or each.applies(subject)]
-    watch.expect([question.key for question in questions])
+    watch.expect([question.key for question in questions], paced, len(subject))
     for question in questions:
         watch.asking(question)
         began = time.perf_counter()

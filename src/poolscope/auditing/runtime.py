@@ -15,11 +15,9 @@ from poolscope.encoders import Progress, as_encoder, pooling_report
 from poolscope.encoders.objects import as_vector_source
 from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
-from poolscope.runtimes.asking import Asked, ask
+from poolscope.runtimes.asking import Asked, Declared, ask, compare_declarations, probe_texts
 from poolscope.runtimes.causes import Reference
-from poolscope.runtimes.declared import Declared, compare_declarations
 from poolscope.runtimes.match import RuntimeMatch, match_runtime
-from poolscope.runtimes.probes import probe_texts
 from poolscope.texts import as_texts
 from poolscope.verdicts import Verdict
 
@@ -112,15 +110,15 @@ def check_runtime(
     source = as_vector_source(runtime, **settings).resolved()
     declared = () if served is None else compare_declarations(served, encoder.card)
     probes = _probes(texts, list(encoder.card.prompts.values()))
-    asked = ask(source, probes, progress=progress)
-    probes = list(asked.texts)
+    replies = ask(source, probes, progress=progress)
+    probes = list(replies.texts)
     match = match_runtime(
         encoder,
         probes,
-        asked.vectors,
-        batches=asked.batches,
-        repeated=asked.repeated,
-        batched=asked.batched,
+        replies.vectors,
+        batches=replies.batches,
+        repeated=replies.repeated,
+        batched=replies.batched,
         same=limits["pooling_same"],
     )
     finding = explain(match, limits, ids=[_short(text) for text in probes], pooling=Reference(encoder, None).pooling)
@@ -128,12 +126,12 @@ def check_runtime(
     return RuntimeCheck(
         runtime=source.to_dict(),
         match=match,
-        verdict=_with_evidence(finding.verdict, asked, declared, pooling_report(encoder).notes()),
+        verdict=_with_evidence(finding.verdict, replies, declared, pooling_report(encoder).notes()),
         step=finding.step,
         cost=finding.cost,
-        empty=asked.empty,
-        requests=asked.requests,
-        seconds=round(asked.seconds, 3),
+        empty=replies.empty,
+        requests=replies.requests,
+        seconds=round(replies.seconds, 3),
         declared=declared,
         probes=tuple(probes),
         provenance={**origin_of, "reference": encoder.card.to_dict(), "runtime": source.to_dict()},
@@ -163,15 +161,15 @@ def _probes(texts: Any, prompts: list[str]) -> list[str]:
     return list(dict.fromkeys([*probe_texts(prompts), *drawn]))
 
 
-def _with_evidence(verdict: Verdict, asked: Asked, declared: tuple[Declared, ...], notes: tuple[str, ...]) -> Verdict:
+def _with_evidence(verdict: Verdict, replies: Asked, declared: tuple[Declared, ...], notes: tuple[str, ...]) -> Verdict:
     again = (
-        f"The same request again: cosine {asked.repeated:.4f} or more; the same text alone: {asked.batched:.4f} or "
-        f"more; an empty text: {asked.empty}."
+        f"The same request again: cosine {replies.repeated:.4f} or more; the same text alone: {replies.batched:.4f} or "
+        f"more; an empty text: {replies.empty}."
     )
-    if asked.refused:
-        shortest = min(len(text.split()) for text in asked.refused)
+    if replies.refused:
+        shortest = min(len(text.split()) for text in replies.refused)
         again += (
-            f" {len(asked.refused)} texts, of {shortest:,} words and more, are refused as too long, so that what the "
+            f" {len(replies.refused)} texts, of {shortest:,} words and more, are refused as too long, so that what the "
             f"server does with such texts is not known."
         )
     differing = tuple(f"Declared otherwise: {row}." for row in declared if row.differs)

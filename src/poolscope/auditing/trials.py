@@ -2,7 +2,7 @@
 
 The task is that of the user's queries (`queries.py`). Without any it is split-half self-retrieval: each half of a text
 shall find the other one among such halves of the other texts on trial and, for a repair of the vectors, all texts that
-are not on trial; it is fitted on those only. How a trial is made stands in `poolscope.repairs.trials`.
+are not on trial; it is fitted on those only. How a trial is made stands in `poolscope.repairs.search`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split
 from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import rank_scores, unit_rows
 from poolscope.repairs.repair_file import Repair
+from poolscope.repairs.search import Bench
 from poolscope.repairs.temperature.rules import PUBLISHED_TAU
-from poolscope.repairs.trials import Bench
 from poolscope.repairs.vectors import MeanRemoval
 from poolscope.verdicts import Verdict
 

@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.chunks.places import KINDS
-from poolscope.chunks.splitting import Piece, TokenRuler, split_texts
+from poolscope.chunks.splitting import KINDS, Piece, TokenRuler, split_texts
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.files import atomic_path
 from poolscope.results import Result, bulk
 from poolscope.texts import ReadReport, Texts, read_texts
-from poolscope.texts.columns import other_columns
 from poolscope.texts.groups import group_column
-from poolscope.texts.sources import exists
+from poolscope.texts.sources import exists, other_columns
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
 # Characters that are worked on at once: enough for the threads of a tokenizer, few enough for the memory.

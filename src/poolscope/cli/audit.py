@@ -98,7 +98,7 @@ def audit(
     from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
-    from poolscope.texts.groups import group_column
+    from poolscope.texts.groups import chunk_id_column, group_column
     from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):
@@ -111,6 +111,9 @@ def audit(
     reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
         group = group_column(texts, (reading["column"], reading["id_column"]))
+        if group is None and id_column is None:  # beside vectors ids are for joining, and these may be the texts' own
+            named_by_id = chunk_id_column(texts, (reading["column"],))
+            group, reading["id_column"] = (named_by_id, None) if is_index(model) else (None, named_by_id)
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     settings |= {"queries": asked, "query_prompt": query_prompt, "precision": precision}
@@ -143,7 +146,8 @@ def audit(
         result = _run(source, texts, reading, options, {**settings, "named": named})
     print_screen(result, screen, details=details)
     if not no_files:
-        result.save(output, page=not no_page)
+        with arguments.open_screen(arguments.SCREEN).status("writing the page" if not no_page else "writing"):
+            result.save(output, page=not no_page)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from poolscope.cli.arguments import TEXTS, is_quiet
 from poolscope.clouds import TokenClouds
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
 DEFAULT_LIMIT = 500
+_BAR = 12  # columns of a bar: the words beside it fit in 80
 
 
 def load_clouds(
@@ -208,6 +210,20 @@ def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *,
 # -- bars: how much, how fast, how long to go -------------------------------------------------------------------------
 
 
+class _Left(ProgressColumn):
+    """About how long to go: a number as soon as there is one, and words until then."""
+
+    def render(self, task: Task) -> Text:
+        """The time left; where the end is not known, the time gone."""
+        from poolscope.auditing.progress import duration
+
+        if task.total is None:
+            return Text(f"{duration(task.elapsed or 0)} gone")
+        return Text(
+            "measuring the pace" if task.time_remaining is None else f"about {duration(task.time_remaining)} left"
+        )
+
+
 @contextmanager
 def encoding_progress(total: int, *, console: Console | None = None) -> Iterator[Progress]:
     """Show a bar for `total` texts on standard error while the body runs; yields what to call after a batch.
@@ -218,25 +234,21 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
     screen = console or Console(stderr=True, quiet=is_quiet())
     columns = (
         TextColumn("encoding"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("texts {task.fields[speed]}"),
-        TimeRemainingColumn(),
+        BarColumn(_BAR),
+        TextColumn("{task.completed:,.0f} of {task.total:,} texts{task.fields[speed]} ·"),
+        _Left(),
     )
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task("encoding", total=total, speed="")
-        began, texts_done, tokens_done = time.perf_counter(), 0, 0
+        began, tokens_done = time.perf_counter(), 0
 
         def advance(texts: int, tokens: int) -> None:
-            nonlocal texts_done, tokens_done
+            nonlocal tokens_done
             if tokens == 0:
                 bar.reset(task, completed=texts)
                 return
-            texts_done += texts
             tokens_done += tokens
-            seconds = time.perf_counter() - began
-            speed = f"· {texts_done / seconds:,.0f} texts/s · {tokens_done / seconds:,.0f} tokens/s"
-            bar.update(task, advance=texts, speed=speed)
+            bar.update(task, advance=texts, speed=f" · {tokens_done / (time.perf_counter() - began):,.0f} tokens/s")
 
         yield advance
 
@@ -245,12 +257,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
     screen = Console(stderr=True, quiet=is_quiet())
-    columns = (
-        TextColumn(name),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn(name), BarColumn(_BAR), TextColumn("{task.fields[state]}"), _Left())
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task(name, total=total, state="")
         began, done = time.perf_counter(), 0

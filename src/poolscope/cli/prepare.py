@@ -58,8 +58,8 @@ def chunk(
     from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import counting_progress, read_corpus
-    from poolscope.texts.columns import other_columns
     from poolscope.texts.groups import group_column
+    from poolscope.texts.sources import other_columns
 
     check_chunk_file(output, source=texts)  # before the work, not after it
     screen = arguments.open_screen(json, soft_wrap=True)

@@ -86,7 +86,7 @@ def socm(
     """
     from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
     from poolscope.stores.store import open_clouds
-    from poolscope.texts.groups import group_column
+    from poolscope.texts.groups import chunk_id_column, group_column
 
     screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
@@ -95,6 +95,8 @@ def socm(
     if engine is None:
         if group is None and texts is not None:
             group = group_column(texts, (reading["column"], reading["id_column"]))
+            if group is None and reading["id_column"] is None:
+                reading = {**reading, "id_column": chunk_id_column(texts, (reading["column"],))}
         labelled = {**reading, "label_column": group}
         load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
         described, other = load(model, texts), None

@@ -108,7 +108,7 @@ def arrow_fields(schema: pa.Schema, wanted: Fields, source: str) -> Fields:
     words = [name for name in names if _is_words(schema.field(name).type)]
     text = chosen("texts", wanted.text, names, guess(words, TEXTS), source)
     plain = [name for name in names if name not in (vector, text) and not pa.types.is_nested(schema.field(name).type)]
-    own = chosen("ids", wanted.id, names, guess(plain, IDS[:4]), source)
+    own = chosen("ids", wanted.id, names, guess(plain, IDS), source)
     others = [name for name in plain if name != own]
     return Fields(vector, text, own, chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source))
 

@@ -25,7 +25,7 @@ BATCH = 1000
 VECTORS = ("vector", "vectors", "embedding", "embeddings")
 VECTOR_HINTS = ("embed", "vector", "emb")
 TEXTS = (*WELL_KNOWN, "texts", "chunk", "page_content", "chunk_text", "title_text")
-IDS = ("id", "ids", "_id", "uuid", "doc_id", "chunk_id")
+IDS = ("id", "ids", "_id", "uuid", "chunk_id")
 
 
 _SECRET = re.compile("pass|key|token|secret", re.IGNORECASE)

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from poolscope.connectors.base import Batch, Distance, Fields, Search, in_batches, is_file
 from poolscope.errors import InputError, reading, require
 from poolscope.texts import read_texts
+from poolscope.texts.groups import chunk_id_column, group_column
 
 PREFIX = "faiss:"
+Words = list[str | None]
 _SETTINGS = {
     "hnsw": ("efSearch", (16, 32, 64, 128, 256, 512, 1024)),
     "ivf": ("nprobe", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
@@ -74,7 +76,7 @@ class FaissConnector:
         if self._by_id:
             self._ids = self._own_ids(faiss)
             self.notes = ("Rows are in the order of their ids: an IVF index does not keep that of insertion.",)
-        self._texts = None if texts is None else self._sidecar(texts, fields)
+        self._words: tuple[Words | None, Words | None] = (None, None) if texts is None else self._sidecar(texts, fields)
         self.search = self._search(faiss)
 
     def _numbered(self, faiss: Any) -> tuple[NDArray[np.int64], Any]:
@@ -113,23 +115,27 @@ class FaissConnector:
         self._ivf.set_direct_map_type(faiss.DirectMap.Hashtable)
         return ids
 
-    def _sidecar(self, texts: str, fields: Fields) -> list[str | None]:
-        """The text of each row: by id where the file has a column of ids, otherwise by its place."""
+    def _sidecar(self, texts: str, fields: Fields) -> tuple[Words, Words | None]:
+        """Text and document of each row: by id where the file has a column of ids, otherwise by its place."""
         if self._by_id and fields.id is None:
             raise InputError(
                 f"{texts}: received texts without ids for {self.name}, whose rows have ids of their own and no order; "
                 f"texts are needed by id. Name a column of ids (--id-column)."
             )
-        corpus = read_texts(texts, column=fields.text, id_column=fields.id)
+        group = fields.group or group_column(texts, (fields.text, fields.id)) or chunk_id_column(texts, (fields.text,))
+        corpus = read_texts(texts, column=fields.text, id_column=fields.id, label_column=group)
         known = dict(zip(corpus.ids, corpus.texts, strict=True))
         if fields.id is None and corpus.report.read != len(self._ids):
             raise InputError(
                 f"{texts}: received {corpus.report.read:,} texts for the {len(self._ids):,} vectors of {self.name}; "
                 f"one a vector is needed, in their order. Name a column of ids (--id-column)."
             )
-        names = map(str, self._ids.tolist() if fields.id is not None else range(len(self._ids)))
+        names = list(map(str, self._ids.tolist() if fields.id is not None else range(len(self._ids))))
         self.notes = (*self.notes, *corpus.report.notes())
-        return [known.get(name) for name in names]
+        if corpus.labels is None:
+            return [known.get(name) for name in names], None
+        labels = dict(zip(corpus.ids, corpus.labels, strict=True))
+        return [known.get(name) for name in names], [labels.get(name) for name in names]
 
     def batches(self, size: int) -> Iterator[Batch]:
         """In the order of the rows."""
@@ -144,8 +150,8 @@ class FaissConnector:
                 raise InputError(
                     f"{self.name}: a {kind} does not give its vectors back. Keep them in a file (.npy) and name that."
                 ) from error
-            texts = None if self._texts is None else self._texts[part]
-            yield Batch([str(name) for name in self._ids[part].tolist()], vectors, texts)
+            texts, groups = (None if words is None else words[part] for words in self._words)
+            yield Batch([str(name) for name in self._ids[part].tolist()], vectors, texts, groups)
 
     def _search(self, faiss: Any) -> Search:
         hnsw = hasattr(self._inner, "hnsw")

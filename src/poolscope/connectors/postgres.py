@@ -110,7 +110,7 @@ class PostgresConnector:
             )
         words = [each for each, kind in kinds.items() if kind in ("text", "varchar") or kind.startswith("character")]
         text = chosen("texts", fields.text, names, guess(words, TEXTS), name)
-        own = chosen("ids", fields.id, names, guess(names, IDS[:4]), name)
+        own = chosen("ids", fields.id, names, guess(names, IDS), name)
         others = [each for each in names if each not in (vector, text, own)]
         self._fields = Fields(
             vector, text, own, chosen("groups", fields.group, names, guess(others, GROUP_COLUMNS), name)

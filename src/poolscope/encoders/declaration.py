@@ -35,6 +35,8 @@ _LLM2VEC = {
 # LLM2Vec saves. Their weights are those of the type that config.json names.
 _BOTH_WAYS_CODE = re.compile(r"modeling_(gritlm|(llama|mistral|qwen2|gemma)_encoder)")
 _BOTH_WAYS_CLASS = re.compile(r"(Llama|Mistral|Qwen2|Gemma)(Bi|Encoder)Model$")
+# The type of a model that pools by latent attention, and that of its decoder.
+_NVEMBED, BOTH_WAYS_TYPE = "nvembed", "bidir_mistral"
 _LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
@@ -47,7 +49,8 @@ class Declaration:
     `first` is the class of the first module ("" without a modules.json) and `subfolder` the folder with its
     weights; the three `*_args` are what the folder asks to be passed on when it is loaded. `further_parameters` counts
     the weights of the other modules (Dense), None where they cannot be counted; `chat` is the chat template that wraps
-    each text; `both_ways`: does a decoder let its tokens see later ones?
+    each text; `both_ways`: does a decoder let its tokens see later ones? `latent` is the config.json of a model that
+    pools by latent attention (NV-Embed); `end_token`: is the tokenizer's end token put behind every text?
     """
 
     first: str = ""
@@ -65,6 +68,8 @@ class Declaration:
     further_parameters: int | None = 0
     chat: ChatTemplate | None = None
     both_ways: bool = False
+    latent: Mapping[str, Any] | None = None
+    end_token: bool = False
 
 
 def read_json(path: Path) -> Any:
@@ -96,7 +101,11 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
     settings = _transformer_settings(_inside(folder, subfolder))
     chat = declared_template(settings.get("modality_config"), settings.get("processing_kwargs"), name=name)
     prompts = read_settings(folder / "config_sentence_transformers.json")
-    both_ways = sees_both_ways(read_settings(_inside(folder, subfolder) / "config.json"))
+    config = read_settings(_inside(folder, subfolder) / "config.json")
+    both_ways = sees_both_ways(config)
+    latent = config if config.get("model_type") == _NVEMBED else None
+    if latent is not None and not modules:
+        return _of_nvembed(latent, both_ways=both_ways)
     if both_ways and not modules:
         return _of_llm2vec(read_settings(folder / "llm2vec_config.json"), name=name)
     return Declaration(
@@ -117,16 +126,20 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         further_parameters=_count_weights([_inside(folder, str(module["path"])) for module in modules[1:]]),
         chat=chat,
         both_ways=both_ways,
+        latent=latent,
+        end_token=latent is not None and bool(latent.get("add_eos", True)),
     )
 
 
 def sees_both_ways(config: Mapping[str, Any]) -> bool:
-    """Does a configuration name code or a class by which the tokens of a decoder see later ones (GritLM, LLM2Vec)?
+    """Does a configuration name code, class or type by which tokens of a decoder see later ones (GritLM, LLM2Vec, …)?
 
     >>> sees_both_ways({"architectures": ["LlamaBiModel"]}), sees_both_ways({"architectures": ["LlamaModel"]})
     (True, False)
     """
-    code, classes = config.get("auto_map"), config.get("architectures")
+    code, classes, text = config.get("auto_map"), config.get("architectures"), config.get("text_config")
+    if isinstance(text, dict) and text.get("model_type") == BOTH_WAYS_TYPE:
+        return True
     own = [str(place) for place in code.values()] if isinstance(code, dict) else []
     named = [str(kind) for kind in classes] if isinstance(classes, list) else []
     return any(map(_BOTH_WAYS_CODE.match, own)) or any(map(_BOTH_WAYS_CLASS.match, named))
@@ -145,6 +158,21 @@ def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
         include_prompt=not settings.get("skip_instruction", True),
         max_length=_whole(settings, "max_length"),
         both_ways=True,
+    )
+
+
+def _of_nvembed(config: Mapping[str, Any], *, both_ways: bool) -> Declaration:
+    """What NV-Embed's own code does: the mean of what follows the instruction, of texts with an end token."""
+    latent = config.get("latent_attention_config")
+    plain = isinstance(latent, dict) and not latent.get("output_normalize", True)
+    masked = config.get("is_mask_instruction", True) and config.get("padding_side", "right") == "right"
+    return Declaration(
+        pooling=("mean",),
+        after=() if plain else ("Normalize",),
+        include_prompt=not masked,
+        both_ways=both_ways,
+        latent=config,
+        end_token=bool(config.get("add_eos", True)),
     )
 
 

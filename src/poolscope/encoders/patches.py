@@ -46,6 +46,12 @@ class PatchEncoder:
                 f"for {kind}: one that reads {' or '.join(READS[kind])} (ViT, CLIP, SigLIP, DINO; Whisper). Pass one."
             )
         config = self._model.config
+        if getattr(config, "mask_ratio", 0):
+            raise ModelError(
+                f"{name}: received a {type(model).__name__}, which hides patches at random (mask_ratio "
+                f"{config.mask_ratio}), so that no two clouds of an image are alike; needed: an encoder that reads all "
+                f"of them. Load its weights into one (ViTModel for ViT-MAE) and pass (model, processor)."
+            )
         size = getattr(config, "hidden_size", None) or getattr(config, "d_model", None)
         depth = getattr(config, "encoder_layers", None) if kind == "audio" else None
         self.card = ModelCard(
@@ -67,22 +73,34 @@ class PatchEncoder:
         asked = check_layers(layers, self.card.layers, name=self.card.name)
         states: dict[int, list[NDArray[Any]]] = {layer: [] for layer in asked}
         self._say_cut(items)
-        for start in range(0, len(items), _BATCH):
-            inputs = self._inputs(items[start : start + _BATCH])
-            mask = inputs.pop("attention_mask", None) if self._kind == "audio" else None
+        # Raw samples are of any length, and models differ in what they do with silence behind them: one by one.
+        batch = 1 if self._model.main_input_name == "input_values" else _BATCH
+        for start in range(0, len(items), batch):
+            inputs = self._inputs(items[start : start + batch])
+            mask = inputs.pop("attention_mask", None) if self._kind == "audio" else inputs.get("pixel_attention_mask")
             with torch.inference_mode():
-                output = self._model(**inputs, output_hidden_states=True, return_dict=True)
+                output = self._run(inputs)
             hidden = [*output.hidden_states[:-1], output.last_hidden_state]
             for layer, number in asked.items():
                 rows = hidden[number].float().cpu().numpy()
                 states[layer] += [row[:count] for row, count in zip(rows, _lengths(mask, rows), strict=True)]
             if progress is not None:
-                progress(len(items[start : start + _BATCH]), 0)
+                progress(len(items[start : start + batch]), 0)
         about = {"model": self.card.to_dict(), "options": {}}
         return {
             layer: TokenClouds.from_arrays(clouds, ids=ids, provenance={**about, "layer": layer})
             for layer, clouds in states.items()
         }
+
+    def _run(self, inputs: Mapping[str, Any]) -> Any:
+        try:
+            return self._model(**inputs, output_hidden_states=True, return_dict=True)
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise ModelError(
+                f"{self.card.name}: the model ({type(self._model).__name__}) cannot read what the processor "
+                f"({type(self._processor).__name__}) made ({_first_line(error)}); needed: the processor of this model. "
+                f"Pass that."
+            ) from error
 
     def _inputs(self, items: Sequence[Any]) -> dict[str, Any]:
         try:
@@ -261,8 +279,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _lengths(mask: Any, rows: NDArray[Any]) -> list[int]:
-    """How many tokens of each item are its own: of sound the frames that are no silence put behind it."""
-    if mask is None:
+    """How many tokens of each item are its own: no silence behind a sound, no patches that fill up an image."""
+    if mask is None or mask.ndim != 2:
         return [rows.shape[1]] * len(rows)
     share = mask.sum(dim=1).cpu().numpy() / mask.shape[1]
     return [max(1, int(np.ceil(part * rows.shape[1] - 1e-9))) for part in share]

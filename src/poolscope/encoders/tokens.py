@@ -48,10 +48,17 @@ def _flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
     return np.concatenate([np.zeros(0, np.int32), *(np.asarray(row, dtype=np.int32) for row in rows)])
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str], max_length: int | None) -> Tokens:
-    """With a tokenizer of transformers, its own special tokens and its own side of truncation."""
+def tokenize(tokenizer: Any, texts: Sequence[str], max_length: int | None, *, end: str = "") -> Tokens:
+    """With a tokenizer of transformers, its own special tokens and its own side of truncation; `end` follows a text."""
     run = _fast if getattr(tokenizer, "is_fast", False) else _slow
-    return _in_chunks(texts, lambda chunk: run(tokenizer, chunk, max_length))
+    return _in_chunks(texts, lambda chunk: run(tokenizer, [text + end for text in chunk] if end else chunk, max_length))
+
+
+def end_of(tokenizer: Any) -> str:
+    """The end token of a tokenizer, to be put behind texts; "" where it has none, or puts it there itself."""
+    ids = tokenizer("a", return_attention_mask=False)["input_ids"]
+    end: str | None = tokenizer.eos_token
+    return "" if end is None or (ids and ids[-1] == tokenizer.eos_token_id) else end
 
 
 def tokenize_prompted(

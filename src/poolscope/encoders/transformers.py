@@ -27,9 +27,10 @@ from poolscope.encoders.declaration import Declaration, check_modules, digest_mo
 from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
+from poolscope.encoders.latent import DECODER_NAMES, add_latent, decoder_of, refuse_latent
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
-from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize
+from poolscope.encoders.tokens import Vocabulary, check_vocabulary, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
@@ -55,7 +56,8 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     declared = read_declaration(folder, name=name, role=options.role)
     place = folder / declared.subfolder
     settings = read_settings(place / "config.json")
-    _refuse_latent_attention(settings, name=name)
+    if declared.latent is None:
+        refuse_latent(settings, name=name)
     check_folder_content(
         place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
     )
@@ -63,8 +65,10 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     devices = choose_devices(options.device)
     with _quiet_and_explained(name, place):
         model, tokenizer = _load(place, declared, options, device=devices[0])
-    _check_reads_texts(model, name=name)
-    if not options.trust_remote_code and not declared.both_ways:
+        if declared.latent is not None:
+            add_latent(model, declared.latent, weights, name=name)
+    check_reads_texts(model, name=name)
+    if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
         _add_lower_case(tokenizer)
@@ -114,7 +118,7 @@ def wrap_loaded(
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
     words = loaded_unembedding(model)
     model = _without_wrapping(model)
-    _check_reads_texts(model, name=name or type(model).__name__)
+    check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
     if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
@@ -281,7 +285,9 @@ def _encoder(
         backend=TorchBackend(
             models, card, pad_id=tokenizer.pad_token_id or 0, role=options.role, unembedding=unembedding
         ),
-        tokenize=ChatTokenizer(tokenizer, declared.chat, name=name) if declared.chat else partial(tokenize, tokenizer),
+        tokenize=ChatTokenizer(tokenizer, declared.chat, name=name)
+        if declared.chat
+        else partial(tokenize, tokenizer, end=end_of(tokenizer) if declared.end_token else ""),
         vocabulary=vocabulary,
         finishing=finishing,
     )
@@ -301,23 +307,10 @@ def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -
         )
 
 
-def _refuse_latent_attention(settings: Any, *, name: str) -> None:
-    """NV-Embed's pooling: its tokens attend to a table of trained vectors before their mean is taken."""
-    latent = settings.get("latent_attention_config")
-    if latent is not None or settings.get("model_type") == "nvembed":
-        count = latent.get("num_latents_value") if isinstance(latent, Mapping) else None
-        raise ModelError(
-            f"{name}: it pools by latent attention (NV-Embed: its tokens attend to {count or 'a table of'} trained "
-            f"vectors before their mean is taken), which poolscope does not compute; allowed: a pooling of the tokens "
-            f"themselves. Pass its finished vectors as a file, or a function from texts to the arrays of tokens after "
-            f"that attention."
-        )
-
-
-def _check_reads_texts(model: Any, *, name: str) -> None:
+def check_reads_texts(model: Any, *, name: str) -> None:
     """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
     kind = type(model).__name__
-    _refuse_latent_attention(vars(model.config), name=name)
+    refuse_latent(vars(model.config), name=name)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts. Pass one.")
@@ -377,8 +370,13 @@ def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
 def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, device: Any) -> tuple[Any, Any]:
     torch, library = require("torch", "torch"), require("transformers", "torch")
     common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
-    config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
-    if declared.both_ways and not options.trust_remote_code:
+    renamed, known = {}, {}
+    if declared.latent is not None:  # its code is not run, trusted or not
+        config = decoder_of(declared.latent, name=str(folder))
+        renamed, known = {"key_mapping": DECODER_NAMES}, {"config": config}
+    else:
+        config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
+    if declared.both_ways and (declared.latent is not None or not options.trust_remote_code):
         config.is_causal = False
     half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
     dtype = options.dtype or ("float32" if device.type == "cpu" else half)
@@ -395,6 +393,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
         dtype=getattr(torch, dtype),
         use_safetensors=None if options.allow_pickle else True,
         output_loading_info=True,
+        **renamed,
         **common,
         **declared.model_args,
     )
@@ -403,7 +402,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     apply_kept_rule(model)
-    tokenizer = library.AutoTokenizer.from_pretrained(folder, **common, **declared.tokenizer_args)
+    tokenizer = library.AutoTokenizer.from_pretrained(folder, **known, **common, **declared.tokenizer_args)
     return model.eval(), tokenizer
 
 

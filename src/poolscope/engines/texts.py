@@ -9,16 +9,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from poolscope.encoders.base import Progress, TokenEncoder
+from poolscope.clouds import TokenClouds
+from poolscope.encoders.base import Progress, TokenEncoder, check_layers
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, as_engine, merged
+from poolscope.errors import InputError
 from poolscope.metrics.base import resolve
 from poolscope.metrics.length.mechanism import MeasuredTexts
-from poolscope.metrics.tokens.measure import MAX_TYPES, MIN_COUNT
+from poolscope.metrics.tokens.measure import (
+    MAX_TYPES,
+    MIN_COUNT,
+    TokenKeys,
+    TokenRun,
+    all_layers,
+    as_vocabulary,
+    count_first,
+    frequent_types,
+    from_store,
+    items_of,
+    moments_of_clouds,
+    source_of,
+)
 from poolscope.metrics.tokens.moments import TokenMoments
-from poolscope.metrics.tokens.parts import TokenChoices, choose_for_store, choose_for_texts, stored_shard
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
+from poolscope.numbers.streaming import Index
 from poolscope.stores.cache import cache_folder
 from poolscope.stores.remote import located
 from poolscope.stores.store import Store
@@ -138,7 +153,7 @@ def tokens_of_texts(
 ) -> TokenStatistics:
     """`token_statistics` of a model and texts on an engine: nothing but moments comes back from the workers."""
     choices = choose_for_texts(encoder, texts, layers, by_label=by_label, max_types=max_types)
-    function = "poolscope.metrics.tokens.parts:moments_of_texts"
+    function = "poolscope.engines.texts:moments_of_texts"
     moments = over_texts(engine, function, TokenMoments.merge, encoder, texts, progress=progress, choices=choices)
     return summarise(moments, min_count=min_count, seed=seed)
 
@@ -154,3 +169,65 @@ def measured_with(
     unlabelled = replace(texts, labels=None)
     whole: MeasuredTexts = over_texts(engine, function, MeasuredTexts.joined, encoder, unlabelled, progress=progress)
     return whole
+
+
+# -- token statistics in parts ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenChoices:
+    """What all parts of a measurement share: the layers, the types that have a group of their own, how tokens group."""
+
+    layers: tuple[int, ...] | None
+    allowed: Index | None
+    by_label: bool
+    max_types: int
+    vocabulary: str | None = None
+
+
+def choose_for_store(
+    store: Store, layers: Sequence[int] | None, *, by_label: bool, max_types: int, vocabulary: str | None
+) -> TokenChoices:
+    """The choices for the shards of a store: types are counted over all of it, from their numbers alone."""
+    if by_label and store.labels is None:
+        raise InputError(f"groups: {store.folder} has no labels. Encode the texts with --label-column.")
+    stored = from_store(store, layers)
+    allowed = None if by_label else frequent_types(next(iter(stored.values())), as_vocabulary(vocabulary), max_types)
+    return TokenChoices(tuple(stored), allowed, by_label, max_types, vocabulary)
+
+
+def stored_shard(store: Store, shard: int, choices: TokenChoices) -> TokenMoments:
+    """The moments of one shard of a store."""
+    span, labels = spans(store.manifest.shard_sizes)[shard], store.labels if choices.by_label else None
+    depth, name = store.manifest.model.get("layers"), str(store.folder)
+    held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
+    parts = {number: store.shard(shard, held.get(number, number)) for number in choices.layers or ()}
+    clouds = {number: part for number, part in parts.items() if isinstance(part, TokenClouds)}
+    if len(clouds) < len(parts):
+        raise InputError(f"{store.folder}: keeps vectors, and statistics of tokens need tokens. Encode with them.")
+    groups = None if labels is None else labels[span]
+    return moments_of_clouds(clouds, groups, choices.max_types, as_vocabulary(choices.vocabulary), choices.allowed)
+
+
+def choose_for_texts(
+    encoder: TokenEncoder, texts: Texts, layers: Sequence[int] | None, *, by_label: bool, max_types: int
+) -> TokenChoices:
+    """The choices for runs of texts: types are counted first, by tokenising alone, where that can be done."""
+    if by_label and texts.labels is None:
+        raise InputError(f"groups: {texts.source} has no labels. Name their column with --label-column.")
+    numbers = all_layers(encoder, layers)
+    known = getattr(encoder, "vocabulary", None)
+    allowed = None if by_label else count_first(encoder, texts.texts, known, max_types)
+    return TokenChoices(None if numbers is None else tuple(numbers), allowed, by_label, max_types)
+
+
+def moments_of_texts(encoder: TokenEncoder, texts: Texts, *, choices: TokenChoices) -> TokenMoments:
+    """The moments of some texts, encoded here."""
+    known, groups = getattr(encoder, "vocabulary", None), texts.labels if choices.by_label else None
+    own = getattr(encoder, "options", None)
+    source = source_of(encoder.card.to_dict(), {} if own is None else own.content(), known, groups)
+    moments = TokenMoments(source, choices.max_types)
+    moments.allowed = choices.allowed
+    keys = TokenKeys(moments.names, known, by_label=choices.by_label)
+    TokenRun(encoder, choices.layers, moments, keys).take(items_of(texts.texts, groups))
+    return moments

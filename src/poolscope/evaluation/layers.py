@@ -147,10 +147,10 @@ def _pooled(
     vectors: dict[Key, list[Any]] = {}
     for side in task.sides:
         rows: dict[Key, list[Array]] = {}
-        asked, texts = for_role(encoder, side.role), list(side.texts)
+        ready, texts = for_role(encoder, side.role), list(side.texts)
         for start in range(0, len(texts), _PIECE):
             piece = texts[start : start + _PIECE]
-            states = asked.encode(piece, layers=sorted({*layers, depth}), progress=progress)
+            states = ready.encode(piece, layers=sorted({*layers, depth}), progress=progress)
             rows.setdefault((depth, OWN), []).extend(declared.pool(states[depth]))
             for layer in layers:
                 for pooling in (MeanPooling(), RestPooling()):

@@ -132,11 +132,11 @@ def query_task(
     >>> query_task({"id": ["a", "b"], "text": ["It purrs.", "It barks."]}, {"what is a cat?": ["a"]}).relevant.tolist()
     [[0, 0]]
     """
-    asked = read_queries(queries)
+    known = read_queries(queries)
     if not isinstance(texts, Texts):
-        reading["id_column"] = reading.get("id_column") or id_column_for(texts, asked)
+        reading["id_column"] = reading.get("id_column") or id_column_for(texts, known)
         texts = read_texts(texts, **reading)
-    judged = asked.among(texts.ids, documents=[groups_of_ids(texts.ids)], drawn=texts.report.selected is not None)
+    judged = known.among(texts.ids, documents=[groups_of_ids(texts.ids)], drawn=texts.report.selected is not None)
     task = RetrievalTask(
         judged.texts,
         texts.texts,

@@ -107,6 +107,8 @@ def resolve(function: str | Callable[..., Any]) -> Callable[..., Any]:
     return resolved
 
 
+# What takes more than these four needs is no row: `search_recall` a search to hold against looking at every vector,
+# `query_scores` and `retrieval_by_length` queries with their answers, `match_runtime` a second source of vectors.
 _ROWS = (
     Metric(
         "socm",

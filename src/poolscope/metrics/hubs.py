@@ -172,11 +172,11 @@ def hubs(
     k = max(1, min(k, len(unit) - 2))
     searched = _searched(unit, k)
     top, cosines = searched.top, searched.cosines
-    asked = None if queries is None else unit_rows(queries, "queries")
-    near = top if asked is None else _searched(unit, k, asked).top
+    of_queries = None if queries is None else unit_rows(queries, "queries")
+    near = top if of_queries is None else _searched(unit, k, of_queries).top
     occurrences = np.bincount(near.ravel(), minlength=len(unit))
-    floors = _Floors(unit, asked, k, random)
-    most_times = len(unit) - 1 if asked is None else len(asked)
+    floors = _Floors(unit, of_queries, k, random)
+    most_times = len(unit) - 1 if of_queries is None else len(of_queries)
     highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
     return HubResult(
         k=k,
@@ -203,7 +203,7 @@ def hubs(
         duplicate_cosine=duplicate_cosine,
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _twins(texts),
-        asked=None if asked is None else len(asked),
+        asked=None if of_queries is None else len(of_queries),
         recall=searched.recall,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
@@ -220,12 +220,12 @@ class _Floors:
     """
 
     def __init__(
-        self, unit: NDArray[np.float32], asked: NDArray[np.float32] | None, k: int, random: np.random.Generator
+        self, unit: NDArray[np.float32], queries: NDArray[np.float32] | None, k: int, random: np.random.Generator
     ) -> None:
         few = len(unit) <= _FEW_TEXTS
         draws = _DRAWS_OF_FEW if few else _FLOOR_DRAWS
         seeds = random.integers(2**63, size=draws)
-        sides = [unit] if asked is None else [unit, asked]
+        sides = [unit] if queries is None else [unit, queries]
         shapes = [GaussianLike(side) for side in sides]
         drawn = [_drawn(shapes, seed) for seed in seeds]
         self.first = [_counted(each, k) for each in drawn]
@@ -280,11 +280,11 @@ def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
     return np.bincount(_searched(sides[0], k, *sides[1:]).top.ravel(), minlength=len(sides[0]))
 
 
-def _searched(unit: NDArray[np.float32], k: int, asked: NDArray[np.float32] | None = None) -> Neighbours:
+def _searched(unit: NDArray[np.float32], k: int, queries: NDArray[np.float32] | None = None) -> Neighbours:
     """The nearest of every text, or of queries, at once or, for many texts, in blocks or by an index."""
     if len(unit) > APPROXIMATE_FROM:
-        return find_neighbours(unit if asked is None else asked, k, among=None if asked is None else unit)
-    return Neighbours(*(nearest_neighbours(unit, k) if asked is None else nearest_neighbours(asked, k, among=unit)))
+        return find_neighbours(unit if queries is None else queries, k, among=None if queries is None else unit)
+    return Neighbours(*(nearest_neighbours(unit, k) if queries is None else nearest_neighbours(queries, k, among=unit)))
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:

@@ -171,14 +171,14 @@ def _replaced(
     unit: NDArray[np.float32], lengths: Array, k: int, random: np.random.Generator
 ) -> tuple[Array, Array, float]:
     """Of some vectors the share of their k nearest that change with the distance, and the crowding of the longest."""
-    asked = np.sort(random.permutation(len(unit))[:_QUERIES])
-    cosines = unit[asked] @ unit.T
-    rows = np.arange(len(asked))
-    cosines[rows, asked] = -np.inf
+    drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
+    cosines = unit[drawn] @ unit.T
+    rows = np.arange(len(drawn))
+    cosines[rows, drawn] = -np.inf
     sizes = lengths.astype(np.float32)
     dots = cosines * sizes
     # ‖q − x‖² = ‖q‖² + ‖x‖² − 2 q·x; the first is the same for all.
-    distances = 2 * sizes[asked][:, None] * dots - sizes**2
+    distances = 2 * sizes[drawn][:, None] * dots - sizes**2
     near, by_dot, by_l2 = (best_of_rows(scores, k)[0] for scores in (cosines, dots, distances))
 
     def changed(others: NDArray[np.int64]) -> Array:

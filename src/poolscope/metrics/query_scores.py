@@ -133,7 +133,7 @@ def query_scores(
     """
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
-    asked, held = unit_rows(queries, "queries"), unit_rows(texts, "texts")
+    rows, held = unit_rows(queries, "queries"), unit_rows(texts, "texts")
     named = np.asarray(relevant, dtype=np.int64)
     judged = np.unique(named if counted is None else named[np.asarray(counted)], axis=0)
     kept = np.unique(judged[:, 0])
@@ -141,7 +141,7 @@ def query_scores(
     if len(kept) > MOST_QUERIES:
         kept = np.sort(random.choice(kept, MOST_QUERIES, replace=False))
     judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
-    pairs = _Pairs(asked[kept], held, judged, named, kept, groups)
+    pairs = _Pairs(rows[kept], held, judged, named, kept, groups)
     right, wrong = pairs.histograms()
     cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
     ends = _bootstrap(right, wrong, false_hits, pairs.edges, random) if len(kept) >= FEWEST_QUERIES else None

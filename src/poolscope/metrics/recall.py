@@ -148,12 +148,12 @@ def search_recall(
             f"for each, and k of at least 1."
         )
     k = min(k, len(table) - 1)
-    asked = np.sort(np.random.default_rng(seed).permutation(len(table))[:queries])
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(table))[:queries])
     place = {name: position for position, name in enumerate(ids)}
-    shares = _shares(table, asked, distance, k)
+    shares = _shares(table, drawn, distance, k)
     rows = []
     for value in values:
-        returned = find(table[asked], k + 1, value)
+        returned = find(table[drawn], k + 1, value)
         reached = np.array(
             [shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)]
         )
@@ -164,41 +164,41 @@ def search_recall(
         kind=kind,
         setting=setting,
         k=k,
-        queries=len(asked),
+        queries=len(drawn),
         vectors=len(table),
         settings=tuple(rows),
         current=current,
-        provenance=provenance(settings={"k": k, "queries": len(asked), "seed": seed, "distance": distance}),
+        provenance=provenance(settings={"k": k, "queries": len(drawn), "seed": seed, "distance": distance}),
     )
 
 
 def _shares(
-    table: NDArray[Any], asked: NDArray[np.int64], distance: str, k: int
+    table: NDArray[Any], drawn: NDArray[np.int64], distance: str, k: int
 ) -> Callable[[int, Sequence[int | None]], float]:
     """A function of a query and what was returned for it: the share of its k nearest that was found."""
-    scores = _scores(table, asked, distance)
-    scores[np.arange(len(asked)), asked] = -np.inf
+    scores = _scores(table, drawn, distance)
+    scores[np.arange(len(drawn)), drawn] = -np.inf
     least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
     spread = np.maximum(np.abs(least), 1e-12)
 
     def share(number: int, places: Sequence[int | None]) -> float:
-        others = [place for place in places if place is not None and place != asked[number]][:k]
+        others = [place for place in places if place is not None and place != drawn[number]][:k]
         near = scores[number, others] >= least[number] - _TIE * spread[number]
         return float(near.sum()) / k
 
     return share
 
 
-def _scores(table: NDArray[Any], asked: NDArray[np.int64], distance: str) -> Array:
+def _scores(table: NDArray[Any], drawn: NDArray[np.int64], distance: str) -> Array:
     """Higher is nearer (queries × vectors)."""
     whole = table.astype(np.float64)
     if distance == "cosine":
         whole = whole / np.linalg.norm(whole, axis=1, keepdims=True)
-    products = whole[asked] @ whole.T
+    products = whole[drawn] @ whole.T
     if distance != "l2":
         return np.asarray(products)
     squares = np.einsum("ij,ij->i", whole, whole)
-    return np.asarray(2 * products - squares - squares[asked][:, None])
+    return np.asarray(2 * products - squares - squares[drawn][:, None])
 
 
 # -- indexes that are built to see what they would need ----------------------------------------------------------------

@@ -207,13 +207,13 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
     """
     if len(unit) > _MOST_NEIGHBOURS:
         unit = unit[np.sort(random.choice(len(unit), _MOST_NEIGHBOURS, replace=False))]
-    asked = np.sort(random.permutation(len(unit))[:_QUERIES])
-    k, rows = min(_K, len(unit) - 1), np.arange(len(asked))
-    products = unit[asked] @ unit.T
+    drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
+    k, rows = min(_K, len(unit) - 1), np.arange(len(drawn))
+    products = unit[drawn] @ unit.T
 
     def nearest(cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Which are among the k nearest of each."""
-        cosines[rows, asked] = -np.inf
+        cosines[rows, drawn] = -np.inf
         return np.asarray(cosines >= best_of_rows(cosines, k)[1][:, -1:])
 
     near = nearest(products.copy())
@@ -222,8 +222,8 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
         column = unit[:, number]
         lengths = np.sqrt(np.maximum(1 - column**2, 0))
         if lengths.min() < _ALL_OF_IT:  # all of a vector lies in this dimension: nothing is left to compare
-            return np.zeros(len(asked))
-        rest = products - np.multiply.outer(column[asked], column)
+            return np.zeros(len(drawn))
+        rest = products - np.multiply.outer(column[drawn], column)
         again = nearest(np.asarray(rest / lengths, dtype=np.float32))
         return np.asarray((near & again).sum(axis=1) / near.sum(axis=1))
 

@@ -7,6 +7,7 @@ from poolscope.repairs.readings import ValuePooling as ValuePooling
 from poolscope.repairs.registry import REPAIRS as REPAIRS
 from poolscope.repairs.registry import register as register
 from poolscope.repairs.repair_file import Repair as Repair
+from poolscope.repairs.search import rerank as rerank
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID as PUBLISHED_GRID
 from poolscope.repairs.temperature.rules import ByRole as ByRole
 from poolscope.repairs.temperature.rules import Constant as Constant
@@ -17,7 +18,6 @@ from poolscope.repairs.temperature.rules import as_rule as as_rule
 from poolscope.repairs.temperature.rules import fit_steps as fit_steps
 from poolscope.repairs.temperature.tempscale import apply_saved as apply_saved
 from poolscope.repairs.temperature.tempscale import keep_rule as keep_rule
-from poolscope.repairs.trials import rerank as rerank
 from poolscope.repairs.vectors import AllButTheTop as AllButTheTop
 from poolscope.repairs.vectors import EmbedFilter as EmbedFilter
 from poolscope.repairs.vectors import MeanRemoval as MeanRemoval

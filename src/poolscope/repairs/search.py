@@ -3,20 +3,213 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
-from poolscope.encoders.capabilities import has_attention
+from poolscope.encoders.capabilities import has_attention, token_counts
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores
+from poolscope.evaluation.run import check_task, for_role
+from poolscope.evaluation.trials import compared
+from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
+from poolscope.numbers.ranking import Ranking
 from poolscope.repairs.readings import Reading
-from poolscope.repairs.repair_file import Layers, Repair, combined
+from poolscope.repairs.repair_file import Layers, Repair, combined, encode_at
 from poolscope.repairs.temperature.rules import Constant, Steps, TemperatureRule, fit_steps
-from poolscope.repairs.trials import Bench, unit_lengths
 from poolscope.repairs.vectors import VectorRepair
+
+# -- re-ranking by the clouds -----------------------------------------------------------------------------------------
+
+Array = NDArray[Any]
+Index = NDArray[np.int64]
+
+
+def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Index, *, weight: float = 1.0) -> Array:
+    """W₂² = 4(d_μ + weight·d_Σ) of pairs (query, document), both clouds scaled to unit mean.
+
+    A weight of 0 leaves the cosine order; 1 is the squared 2-Wasserstein distance of the two Gaussians.
+    """
+    if not 0 <= weight < np.inf:
+        raise InputError(f"weight: received {weight!r}; allowed: a number from 0 (order of the cosine) on.")
+    distances = np.empty(len(pairs))
+    for rows, measured in given_pairs(queries, pairs, documents):
+        distances[rows] = 4 * measured.mean_distance + weight * measured.bures
+    return distances
+
+
+def rerank(ranking: Ranking, queries: TokenClouds, documents: TokenClouds, *, weight: float = 1.0) -> Ranking:
+    """The ranking with its top documents of each query in the order of W₂²; what lies below the top stays.
+
+    `scores` are −W₂², best first. The number of documents that are looked at is that of `ranking.top`.
+    """
+    if (ranking.queries, True) != (len(queries), ranking.top.max(initial=0) < len(documents)):
+        raise InputError(
+            f"received a ranking of {ranking.queries} queries with clouds of {len(queries)} queries and "
+            f"{len(documents)} documents; they must be those that were ranked."
+        )
+    k = ranking.top.shape[1]
+    pairs = np.stack([np.repeat(np.arange(ranking.queries), k), ranking.top.ravel()], axis=1)
+    distances = gaussian_distances(queries, documents, pairs, weight=weight).reshape(-1, k)
+    order = np.lexsort((ranking.top, distances), axis=1)
+    top = np.take_along_axis(ranking.top, order, axis=1)
+    scores = -np.take_along_axis(distances, order, axis=1)
+    return replace(ranking, top=top, scores=scores, rank=_ranks(ranking, top))
+
+
+def _ranks(ranking: Ranking, top: Index) -> Array:
+    """Rank of every judged document: its new place within the top, its old rank below it."""
+    matches = top[ranking.query] == ranking.document[:, None]
+    inside = matches.any(axis=1)
+    # A document that ties at the edge of the top may have a rank within it without being there: it is behind.
+    below = np.maximum(ranking.rank, top.shape[1] + 1)
+    return np.asarray(np.where(inside, matches.argmax(axis=1) + 1.0, below))
+
+
+# -- trials -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A model on a task. Its texts are encoded once as the model is, and again for a temperature or a reading only.
+
+    `pooling` is the model's own, `layers` are those that are kept of the first encoding, for poolings that need them.
+    Differences have intervals of `level`; `units` names the units in the sentences of trials.
+    """
+
+    encoder: TokenEncoder
+    task: Task
+    pooling: Pooling
+    layers: tuple[int, ...] = (-1,)
+    level: float = 0.95
+    units: str = ""
+    progress: Progress | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_task(self.encoder, self.task)
+
+    @cached_property
+    def sides(self) -> list[Layers]:
+        """The clouds of every side of the task by layer, as the model is."""
+        return self.encode(None, layers=self.layers)
+
+    @cached_property
+    def vectors(self) -> list[Array]:
+        """The vectors of every side, of length 1, as the model is."""
+        return [Repair().pooled(side, self.pooling) for side in self.sides]
+
+    @cached_property
+    def before(self) -> Evaluation:
+        """The score of the model as it is."""
+        return self.task.score(*self.vectors)
+
+    def encode(
+        self, rule: TemperatureRule | None, *, reading: Reading | None = None, layers: Sequence[int] = (-1,)
+    ) -> list[Layers]:
+        """The clouds of every side at a temperature, or read so. Sides in one role go in one pass: cores wait once."""
+        sides, encoded = self.task.sides, {}
+        for role in dict.fromkeys(side.role for side in sides):
+            alike = [k for k, side in enumerate(sides) if side.role == role]
+            texts = [text for k in alike for text in sides[k].texts]
+            clouds = encode_at(
+                self.encoder, texts, rule, reading=reading, role=role, layers=layers, progress=self.progress
+            )
+            ends = np.cumsum([0, *(len(sides[k].texts) for k in alike)])
+            for k, (start, stop) in zip(alike, pairwise(ends), strict=True):
+                encoded[k] = {layer: part[start:stop] for layer, part in clouds.items()}
+        return [encoded[k] for k in range(len(sides))]
+
+    def reads(self, reading: Reading | None) -> float:
+        """The tokens that the model reads of the task's texts, as a multiple of those it reads as it is."""
+        if reading is None:
+            return 1.0
+        sides = [(for_role(self.encoder, side.role), side.texts) for side in self.task.sides]
+        before = sum(int(token_counts(encoder, texts).sum()) for encoder, texts in sides)
+        return sum(reading.tokens(encoder, texts) for encoder, texts in sides) / before
+
+    def try_repair(
+        self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
+    ) -> Trial:
+        """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand."""
+        rule = repair.temperature
+        if sides is None:
+            plain = repair.reading is None and (rule is None or rule.neutral)
+            sides = self.sides if plain else self.encode(rule, reading=repair.reading)
+        lacking = set(() if repair.pooling is None else repair.pooling.layers) - set(sides[0])
+        if lacking:
+            raise InputError(f"it needs layers {repair.pooling.layers}, which were not encoded.")
+        fitted = repair.fitted(sides, self.pooling)
+        vectors = [fitted.pooled(side, self.pooling) for side in sides]
+        trial = self.compare(name or repair.label, self.before, self.task.score(*vectors), doing=doing, repair=fitted)
+        return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
+
+    def try_vectors(
+        self, repair: Repair, others: Array, *, learnt_from: Array | None = None, name: str = "", doing: str = ""
+    ) -> Trial:
+        """A repair of the vectors alone, learnt from vectors of `others` (texts that no query asks for), or of these.
+
+        The others are searched among too, so that the repair is judged on as many documents as there are.
+        """
+        fitted = replace(repair, vectors=repair.vectors.fit(others if learnt_from is None else learnt_from))
+        queries, documents = self.vectors
+        held = np.concatenate([documents, others])
+        before, after = self.task.score(queries, held), self.task.score(fitted.finish(queries), fitted.finish(held))
+        if len(others):  # other trials of the same task search among fewer, and so have other scores before
+            wider = f"{self.task.name} among {len(others):,} further texts"
+            before, after = replace(before, task=wider), replace(after, task=wider)
+        return self.compare(name or repair.label, before, after, doing=doing, repair=fitted)
+
+    def try_reranking(self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "") -> Trial:
+        """The nearest `top` documents of each query put in order by d_μ + weight·d_Σ of their clouds.
+
+        That is no repair of the vectors: it needs the clouds when a query is asked.
+        """
+        if not isinstance(self.task, RetrievalTask):
+            raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
+        task, clouds = self.task, (side[-1] for side in self.sides)
+        evaluations = []
+        for vectors, sides in zip(task.ways(*self.vectors), task.ways(*clouds), strict=True):
+            ranking = task.rank(*vectors, k=max(top, task.k))
+            evaluations.append(task.evaluation(rerank(ranking, *sides, weight=weight)))
+        after = task.mean_of(evaluations)
+        label = name or f"re-ranking of the top {top} by W₂²"
+        return self.compare(label, self.before, after, doing=doing, family="re-ranking")
+
+    def compare(
+        self,
+        name: str,
+        before: Evaluation,
+        after: Evaluation,
+        *,
+        doing: str = "",
+        family: str = "",
+        repair: Repair | None = None,
+    ) -> Trial:
+        """The trial of two evaluations of the task, at the level of this bench."""
+        family = family if repair is None else repair.family
+        trial = compared(name, before, after, doing=doing, level=self.level, units=self.units)
+        return replace(trial, family=family, repair=repair)
+
+
+def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:
+    """The tokens of the longest text of each unit of a task (a query with its relevant documents, a text), as a rule of
+    the length counts them: with special tokens and prompt.
+    """
+    lengths = [token_counts(for_role(encoder, side.role), side.texts) for side in task.sides]
+    if not isinstance(task, RetrievalTask):
+        return np.asarray(np.max(lengths, axis=0))
+    longest = lengths[0].copy()
+    np.maximum.at(longest, task.relevant[:, 0], lengths[1][task.relevant[:, 1]])
+    return longest
+
 
 # Units that the half that reports must have: 95 % intervals of the bootstrap miss the truth in 10 of 100 cases at 10
 # normal units and in 8 at 20, and what is proven here changes an index.

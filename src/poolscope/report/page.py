@@ -197,6 +197,7 @@ def render_page(
     data: dict[str, Any] = {
         "title": title,
         "colorway": COLOURS,
+        "mark": LEVEL_COLOURS["repair"],
         "sections": {section.key: _section_data(section) for section in sections},
         "explorer": None if explorer is None else explorer.data,
         "map": None if texts_map is None else texts_map.data,

@@ -1,17 +1,27 @@
-"""Asking a runtime for what the comparison needs: all probes, some of them again, some alone, and no text at all."""
+"""Asking a runtime for what the comparison needs: all probes, some of them again, some alone, and no text at all.
+
+Also the probes themselves, and what the file that a runtime loads declares, beside the reference.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.encoders.base import Progress
+from poolscope.encoders.base import ModelCard, Progress
+from poolscope.encoders.declaration import read_declaration
 from poolscope.encoders.endpoint import VectorSource
+from poolscope.encoders.gguf import read_gguf_declaration
 from poolscope.encoders.http import EndpointError, TooLongError
+from poolscope.encoders.pooling import MODES
+from poolscope.errors import InputError
 from poolscope.runtimes.received import row_cosines
 
 # Texts that are sent again alone, to see whether their neighbours change them.
@@ -101,3 +111,129 @@ def _empty(source: VectorSource) -> str:
     except EndpointError as error:
         return "refused" if "refused" in str(error) else "failed"
     return "a vector" if np.any(vector) else "a vector of zeros"
+
+
+# -- the texts that are sent ------------------------------------------------------------------------------------------
+
+
+SHORT = (
+    "bread",
+    "Is it open on Sunday?",
+    "The ferry leaves at nine.",
+    "She paid the invoice twice by mistake.",
+    "A sparrow built its nest in the letter box.",
+    "Restart the router before you call the helpdesk.",
+    "In 1987 the mill burned down and was never rebuilt.",
+    "for (int i = 0; i < n; ++i) total += price[i] * 0.5;",
+    "  Blanks stand before and after this sentence.  ",
+    "First line of a note\nsecond line of the same note\n\nand a last one",
+    "CAPITALS AND small letters Mixed In One Text",
+    "Crème brûlée, naïve façade, Ångström, żółw, Größe",
+    "東京の図書館は月曜日に閉まります。",
+    "Библиотека закрыта по понедельникам.",
+    "المكتبة مغلقة يوم الاثنين",
+    "The launch went well 🚀🚀 and nobody slept 😴",
+    "query: who repairs old clocks",
+    "who repairs old clocks",
+)
+
+_SENTENCES = (
+    "The archive keeps letters that nobody has read since the harbour was moved.",
+    "Water rises slowly in the lower field after three days of rain.",
+    "A good contract names the day on which each part must be delivered.",
+    "The nurse compared both charts and found that one had been copied wrongly.",
+    "Copper conducts better than iron, yet the old bridge is made of iron.",
+    "Every spring the council argues about the trees along the main road.",
+    "The recipe asks for two eggs, a spoon of salt and a very hot oven.",
+    "Her telescope shows four moons on a clear night in winter.",
+    "Trains from the north are late whenever the wind comes from the sea.",
+    "The program crashes if the list is empty and nobody has set a limit.",
+    "In the museum a small label explains why the statue has no head.",
+    "They measured the temperature of the soil at dawn and again at noon.",
+    "A judge must explain her ruling in words that both sides understand.",
+    "The orchestra tuned for ten minutes while the hall was still dark.",
+    "Most of the bees survived, although the hive had been opened too early.",
+    "Interest is paid at the end of each quarter, never in advance.",
+    "The map was drawn before the river changed its course.",
+)
+_LONG = (4, 8, 16, 32, 60)
+
+
+def long_texts() -> list[str]:
+    """Texts of about 50 to 900 tokens, each with a beginning of its own."""
+    count = len(_SENTENCES)
+    return [" ".join(_SENTENCES[(5 * k + n) % count] for n in range(size)) for k, size in enumerate(_LONG)]
+
+
+def probe_texts(prompts: Sequence[str] = ()) -> list[str]:
+    """The texts, long ones between short ones; `prompts` (those that a model declares) stand before one of them too.
+
+    >>> texts = probe_texts(["passage: "])
+    >>> len(texts) == len(set(texts)), "passage: who repairs old clocks" in texts
+    (True, True)
+    """
+    prompted = [f"{prompt}who repairs old clocks" for prompt in prompts[:2]]
+    short = list(dict.fromkeys([*SHORT, *prompted]))
+    longer = long_texts()
+    step = len(short) // len(longer)
+    mixed: list[str] = []
+    for k, text in enumerate(short):
+        mixed.append(text)
+        if k % step == step - 1 and longer:
+            mixed.append(longer.pop(0))
+    return [*mixed, *longer]
+
+
+# -- what the file that a runtime loads declares ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declaration of both sides; None where a side says nothing."""
+
+    what: str
+    served: str | None
+    reference: str | None
+
+    @property
+    def differs(self) -> bool:
+        """Do both sides say something, and not the same?"""
+        return None not in (self.served, self.reference) and self.served != self.reference
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: {self.served or 'not declared'} there, {self.reference or 'not declared'} in the reference"
+        )
+
+
+def compare_declarations(served: str | os.PathLike[str], card: ModelCard) -> tuple[Declared, ...]:
+    """What the file or folder that a runtime loads says of pooling and length, beside the card of the reference."""
+    if not isinstance(served, str | os.PathLike):
+        raise InputError(
+            f"served (--served): received {type(served).__name__}; allowed: the path of the .gguf file or of the "
+            f"folder that the runtime loads. Pass one."
+        )
+    path = Path(served).expanduser()
+    if path.is_dir() and not any(path.glob("*.gguf")):
+        folder = read_declaration(path, name=str(served))
+        theirs: Mapping[str, Any] = {"pooling": folder.pooling, "max_length": folder.max_length}
+    elif path.suffix == ".gguf" or path.is_dir():
+        theirs = read_gguf_declaration(path, name=str(served))
+    else:
+        raise InputError(
+            f"served (--served): received {served}; allowed: the .gguf file or the folder that the runtime loads."
+        )
+    ours = {"pooling": card.pooling, "max_length": card.max_length}
+    return tuple(
+        Declared(words, _said(theirs[key]), _said(ours[key]))
+        for key, words in (("pooling", "pooling"), ("max_length", "longest text in tokens"))
+    )
+
+
+def _said(value: Any) -> str | None:
+    """A declaration in one word; poolings by the names of poolscope."""
+    if value is None or value == ():
+        return None
+    if isinstance(value, tuple):
+        return " + ".join(MODES[mode].pooling.name if mode in MODES else mode for mode in value)
+    return str(value)

@@ -30,7 +30,7 @@ from poolscope.encoders.capabilities import (
 )
 from poolscope.encoders.finishing import finish
 from poolscope.encoders.inputs import TokenInputs
-from poolscope.encoders.pooling import MODES, modules_after
+from poolscope.encoders.pooling import TextPooling, modules_after
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError, ModelError
 from poolscope.numbers.moments import mean
@@ -112,6 +112,7 @@ class Reference:
         self.batches = None if batches is None else [list(batch) for batch in batches]
         self.card = encoder.card
         self.steps = steps_after(encoder)
+        self._pooling = TextPooling(replace(encoder.card, after=()))  # what comes after it are the steps
 
     def __len__(self) -> int:
         return len(self.clouds)
@@ -124,14 +125,12 @@ class Reference:
     @property
     def pooling(self) -> str:
         """The pooling that the model declares; the mean where it declares none, or one that is not known."""
-        modes = self.card.pooling or ("mean",)
-        return MODES[modes[0]].pooling.name if len(modes) == 1 and modes[0] in MODES else "mean"
+        return self._pooling.name
 
     @property
     def whole(self) -> bool:
         """Can its final vectors be computed: one pooling, and modules after it that could be read?"""
-        modes = self.card.pooling or ("mean",)
-        return self.steps is not None and len(modes) == 1 and modes[0] in MODES
+        return self.steps is not None and self._pooling.own is not False
 
     def at(self, positions: NDArray[np.int64]) -> Reference:
         """The same for some of the texts; in which requests these were is then no longer known."""

@@ -18,6 +18,9 @@ from poolscope.errors import InputError
 from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.sources import open_table
 
+CHUNK_IDS = ("id", "_id", "chunk_id")
+"""Columns of the ids of chunks, the usual name first."""
+
 _CHUNK = re.compile(r"(.+)#\d+")
 
 
@@ -36,6 +39,25 @@ def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
         names = [name for name in GROUP_COLUMNS if name in table.kinds and name not in taken]
         for name in names:
             if tells([str(row[0]) for row in table.rows([name]) if row[0] is not None]):
+                return name
+    except InputError:  # a folder, lines of text, a pipe
+        return None
+    return None
+
+
+def chunk_id_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
+    """The column of a table whose ids tell the documents, like doc#3; None without one, and for what is no table.
+
+    >>> chunk_id_column({"text": ["a", "b", "c"], "id": ["x#1", "x#2", "y#1"]})
+    'id'
+    """
+    if not isinstance(source, str | os.PathLike | dict):
+        return None
+    try:
+        table = open_table(source)
+        for name in (name for name in CHUNK_IDS if name in table.kinds and name not in taken):
+            ids = [str(row[0]) for row in table.rows([name])]
+            if len(set(ids)) == len(ids) and groups_of_ids(ids) is not None:
                 return name
     except InputError:  # a folder, lines of text, a pipe
         return None

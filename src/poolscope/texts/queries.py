@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
+from poolscope.texts.groups import CHUNK_IDS
 from poolscope.texts.manuals import heading_pairs
 from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shorten, shows_nothing
 from poolscope.texts.sources import open_table
@@ -29,7 +30,6 @@ RELEVANT = (
 )
 GRADE = ("grade", "grades", "relevance", "score")
 QUERY_ID = ("query_id", "query-id", "qid", "_id", "id")
-_IDS = ("id", "_id", "chunk_id")  # columns of the ids of texts
 _DOCUMENT_IDS = ("doc_id", "docid", "document_id")  # where each document is one text, and several chunks otherwise
 
 
@@ -497,9 +497,9 @@ def id_column_for(source: Any, queries: Queries) -> str | None:
     try:
         table = open_table(source)
         named = set(queries.named)
-        for column in (*_IDS, *_DOCUMENT_IDS):
+        for column in (*CHUNK_IDS, *_DOCUMENT_IDS):
             values = [] if column not in table.kinds else [str(row[0]) for row in table.rows([column])]
-            if not named.isdisjoint(values) and (column in _IDS or len(set(values)) == len(values)):
+            if not named.isdisjoint(values) and (column in CHUNK_IDS or len(set(values)) == len(values)):
                 return column
     except InputError:  # a folder, lines of text, a pipe: the names of their texts are their own
         return None

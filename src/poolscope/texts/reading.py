@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
 from poolscope.texts.corpus import docstrings, summary_body_pairs
-from poolscope.texts.documents import documents_table, is_documents
 from poolscope.texts.manuals import heading_pairs, manuals
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -36,7 +35,7 @@ from poolscope.texts.records import (
     shorten,
 )
 from poolscope.texts.sources import exists, is_pattern, matching_files, open_table, refuse_no_name, table_files
-from poolscope.texts.tables import Table, is_table, values
+from poolscope.texts.tables import Table, documents_table, is_documents, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
 """Column names that are taken as the text column when exactly one of them is there; `document` only by itself, as it

@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from poolscope.errors import InputError, require
 from poolscope.texts.plain import kind_of_file
-from poolscope.texts.records import shorten
+from poolscope.texts.records import Texts, is_missing, shorten
 from poolscope.texts.tables import (
     Table,
     csv_table,
@@ -187,3 +188,33 @@ def _unreachable(source: str, error: Exception) -> str:
     else:
         advice = "Check the name, the config, the split and the network."
     return f"{received} cannot be loaded ({reason}). {advice}"
+
+
+# -- further columns --------------------------------------------------------------------------------------------------
+
+
+def other_columns(
+    source: Any, texts: Texts, *, id_column: str | None = None, taken: Sequence[str | None] = ()
+) -> Mapping[str, Mapping[str, Any]]:
+    """The other columns of the row of each text, by its id; none for what is no table.
+
+    `texts` were read from `source`; `taken` are columns that are not asked for, beside those of texts and ids.
+
+    >>> from poolscope.texts import read_texts
+    >>> table = {"text": ["one", "", "two"], "url": ["a", "b", "c"]}
+    >>> other_columns(table, read_texts(table))
+    {'0': {'url': 'a'}, '2': {'url': 'c'}}
+    """
+    if not isinstance(source, str | os.PathLike) and not is_table(source):
+        return {}
+    try:
+        table = open_table(source)
+    except InputError:  # lines of text, a folder of documents
+        return {}
+    names = [name for name in table.kinds if name not in (texts.column, id_column, *taken)]
+    wanted, kept = frozenset(texts.ids), {}
+    for number, row in enumerate(table.rows([*names, *([] if id_column is None else [id_column])])):
+        key = str(number if id_column is None else row[-1])
+        if key in wanted:
+            kept[key] = {name: value for name, value in zip(names, row, strict=False) if not is_missing(value)}
+    return kept

@@ -20,9 +20,8 @@ from poolscope.errors import ModelError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion
-from poolscope.metrics.socm.figure import pairs_figure
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.socm.result import SocmResult, pairs_figure
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.carriers import carriers, pair_carriers
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval

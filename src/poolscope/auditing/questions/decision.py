@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from poolscope.auditing.charts import standings, standings_figure
 from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
-from poolscope.auditing.standings import standings, standings_figure
 from poolscope.auditing.subject import Subject
-from poolscope.verdicts import LEVELS, Basis, Level, Verdict, worst_level
+from poolscope.verdicts import LEVELS, Basis, Verdict, worst_level
 
 # So many answers to repair, and no single repair is likely to make the model right for these texts.
 CHANGE_FROM = 5
@@ -43,6 +44,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     open_answers = ranked(answers)
     # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
     within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
+    judged = judge(within, subject.thresholds)
     action, sentence, sure = _first(open_answers, answers) if open_answers else _keep(subject, answers, within)
     measured, left = _measured(answers)
     if _little(within) and open_answers:
@@ -58,7 +60,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     drawn = standings(answers, subject.thresholds)
     return Answer(
         "decision",
-        Verdict(_level(within), sentence, float(len(open_answers)), None, None, evidence),
+        replace(judged, sentence=sentence, value=float(len(open_answers)), evidence=evidence),
         {**numbers, "certainty": sure},
         action,
         tables={"actions": _table(open_answers)},
@@ -66,10 +68,13 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     )
 
 
-def _level(answers: Sequence[Answer]) -> Level:
-    """That of the most serious answer; one that could not be asked only counts where most could not."""
+def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict:
+    """As serious as the most serious answer; one that could not be asked only counts where most could not.
+
+    The answers have been held against their thresholds, so that none is left to go by.
+    """
     level = worst_level([each.verdict for each in answers])
-    return level if level != "unchecked" or _little(answers) else "ok"
+    return Verdict(level if level != "unchecked" or _little(answers) else "ok", value=float(len(ranked(answers))))
 
 
 def ranked(answers: Sequence[Answer]) -> list[Answer]:
@@ -242,6 +247,7 @@ QUESTION = Question(
     number_name="answers that ask for something",
     number_format=".0f",
     answer=answer,
+    judge=judge,
     from_answers=True,
     tables={
         "actions": TableView(

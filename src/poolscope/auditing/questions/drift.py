@@ -55,7 +55,12 @@ def answer(subject: Subject) -> Answer:
     try:
         measured = measure(subject)
     except InputError as error:  # a dimension that the model does not give
-        return _another_model(subject, error)
+        return Answer(
+            "drift",
+            judge(error, subject.thresholds),
+            {"stale": 1.0},
+            Action("configure", "name the model that wrote the index", None, "another audit"),
+        )
     table = {"row": measured.rows, "id": list(measured.ids), "cosine": measured.cosines}
     return Answer(
         "drift",
@@ -97,8 +102,10 @@ def measure(subject: Subject) -> Drift:
     return replace(drift, change=change, before=sides[0], after=sides[1])
 
 
-def judge(measured: Drift, limits: Thresholds) -> Verdict:
-    """By the share of the sample whose vector is not the one that the model gives."""
+def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
+    """By the share of the sample whose vector is not the one that the model gives; an error says that none can be."""
+    if isinstance(measured, InputError):
+        return Verdict("repair", f"The stored vectors cannot be those of this model: {measured}", basis="counted")
     stale, whole = measured.stale, measured.whole
     judged = limits.judge("stale", stale.known, stale.interval)
     count = len(measured.cosines)
@@ -162,17 +169,6 @@ def _action(measured: Drift) -> Action:
         best.step if best is not None and best.explains else "find out which model, prompt and pooling wrote the index"
     )
     return Action("configure", step, None, "a setting of the runtime, or all rows encoded again")
-
-
-def _another_model(subject: Subject, error: InputError) -> Answer:
-    name = subject.reference.card.name if subject.reference is not None else ""
-    sentence = f"The stored vectors cannot be those of {name}: {error}"
-    return Answer(
-        "drift",
-        Verdict("repair", sentence, basis="counted"),
-        {"stale": 1.0},
-        Action("configure", "name the model that wrote the index", None, "another audit"),
-    )
 
 
 def _figure(measured: Drift) -> Any:

@@ -69,34 +69,45 @@ def answer(subject: Subject) -> Answer:
     if len(subject) < _LEAST_TEXTS:
         few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
         return unchecked("hubs", few, numbers=numbers, tables=tables)
-    _, merge = _most_serious(counted, limits, equal)
-    verdict = judge(counted, limits, equal=equal)
-    hubby = verdict.at_least("watch")
-    verdict = replace(verdict, evidence=(*verdict.evidence, *_few_groups(subject, counted)))
+    notes: tuple[str, ...] = ()
     if subject.whole is not None and subject.whole.corpus.repeated.value is not None:
         whole = subject.whole.corpus
-        note = f"Of all {whole.texts:,} texts {whole.repeated.value:.2%} equal an earlier one but for case and blanks."
-        verdict = replace(verdict, evidence=(note, *verdict.evidence))
+        notes = (
+            f"Of all {whole.texts:,} texts {whole.repeated.value:.2%} equal an earlier one but for case and blanks.",
+        )
+    missed = None
     if subject.query_task is not None:
-        missed = _never_found(subject, subject.query_task)
-        tables["never_found"], numbers["never_found"] = missed, len(missed)
-        share = share_of(len(missed), _relevant_texts(subject.query_task), unit="texts")
+        lost, relevant = _never_found(subject, subject.query_task), _relevant_texts(subject.query_task)
+        tables["never_found"], numbers["never_found"] = lost, len(lost)
+        share = share_of(len(lost), relevant, unit="texts")
         numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
-        if _relevant_texts(subject.query_task) >= _LEAST_RELEVANT:
-            verdict = _with_missed(verdict, share, limits)
-        verdict = replace(verdict, evidence=(*_missed_notes(subject.query_task, missed, counted), *verdict.evidence))
+        missed = share if relevant >= _LEAST_RELEVANT else None
+        notes = (*_missed_notes(subject.query_task, lost, counted), *notes)
+    verdict = judge(counted, limits, equal=equal, missed=missed)
     return Answer(
         "hubs",
-        verdict,
+        replace(verdict, evidence=(*notes, *verdict.evidence, *_few_groups(subject, counted))),
         numbers,
-        (_merge_duplicates(counted) if merge else _look_at_hubs(counted)) if hubby else _LOOK_AT_MISSED,
+        _action(counted, limits, equal),
         tables=tables,
         draw={"hubs": counted.figure},
     )
 
 
-def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verdict:
-    """The most serious of hubs, antihubs and duplicates; `equal` is the share of all texts that equal another."""
+def _action(counted: HubResult, limits: Thresholds, equal: float) -> Action:
+    """Duplicates are merged, hubs looked at; where there are neither, it is the missed texts that ask for something."""
+    judged, merge = _most_serious(counted, limits, equal)
+    if not judged.at_least("watch"):
+        return _LOOK_AT_MISSED
+    return _merge_duplicates(counted) if merge else _look_at_hubs(counted)
+
+
+def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed: Estimate | None = None) -> Verdict:
+    """The most serious of hubs, antihubs and duplicates, and of relevant texts that are missed.
+
+    `equal` is the share of all texts that equal another, `missed` that of the relevant texts which no query of theirs
+    finds: at least `watch` from `antihub_watch` on.
+    """
     askers, never = ("texts", "are") if counted.asked is None else ("queries", "of the texts are")
     sentence = (
         f"The first hub is among the {counted.k} nearest of {counted.largest.value:.1%} of the {askers} "
@@ -104,9 +115,9 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
         f"(by chance {counted.antihubs.floor:.0%}); {counted.duplicate_share:.1%} have a near-duplicate."
     )
     twins, skewness = _texts_in(counted.twins), counted.skewness
-    asked = "" if counted.asked is None else f" asked for by {counted.asked:,} queries"
+    by = "" if counted.asked is None else f" asked for by {counted.asked:,} queries"
     evidence: tuple[str, ...] = (
-        f"{counted.texts:,} texts{asked}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
+        f"{counted.texts:,} texts{by}; skewness of the times found {skewness.value:.2f} {skewness.interval or ''}, "
         f"{skewness.floor:.2f} for Gaussian vectors of the same mean and covariance.",
         f"Near-duplicates (cosine of {counted.duplicate_cosine:g} or more): {_groups(len(counted.duplicates))}.",
         f"Equal but for letter case and blanks: {twins:,} texts in {_groups(len(counted.twins))}.",
@@ -115,6 +126,9 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0) -> Verd
     highest = counted.largest.floor_high
     if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
         evidence = (*evidence, _of_the_shape(counted, highest))
+    if missed is not None and missed.known >= limits["antihub_watch"]:
+        sentence = f"{sentence[:-1]}; {missed.known:.0%} of the relevant texts are found by none of their queries."
+        judged = judged if judged.at_least("watch") else limits.judge("antihub", missed.known, missed.interval)
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
 
 
@@ -177,17 +191,6 @@ def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
 def _relevant_texts(task: QueryTask) -> int:
     """How many texts are the answer to a query."""
     return len(np.unique(task.task.relevant[task.best, 1]))
-
-
-def _with_missed(verdict: Verdict, share: Estimate, limits: Thresholds) -> Verdict:
-    """At least `watch` where as many relevant texts as `antihub_watch` allows are found by no query of theirs."""
-    if share.known < limits["antihub_watch"]:
-        return verdict
-    sentence = f"{verdict.sentence[:-1]}; {share.known:.0%} of the relevant texts are found by none of their queries."
-    if verdict.at_least("watch"):
-        return replace(verdict, sentence=sentence)
-    sure = share.interval is not None and share.interval.low >= limits["antihub_watch"]
-    return replace(verdict, level="watch", sentence=sentence, basis="interval" if sure else "estimate")
 
 
 def _missed_notes(task: QueryTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:

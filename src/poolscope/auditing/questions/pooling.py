@@ -46,7 +46,7 @@ def answer(subject: Subject) -> Answer:
     likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
     return Answer(
         "pooling",
-        _of_declaration(subject, likely, kept[likely]),
+        _declared(subject, likely, kept[likely]),
         {"pooling": subject.pooling, "wrong_pooling_keeps": kept[likely].value},
         Action(
             "configure",
@@ -60,8 +60,8 @@ def answer(subject: Subject) -> Answer:
     )
 
 
-def _of_declaration(subject: Subject, likely: str, kept: Estimate) -> Verdict:
-    """`watch` where the declaration leaves something open that changes the vectors; otherwise nothing was checked."""
+def _declared(subject: Subject, likely: str, kept: Estimate) -> Verdict:
+    """The verdict on the declaration, with what a wrong pooling would cost."""
     declared = "declares" if subject.card.pooling else "declares no pooling; taken as"
     cost = f"; a runtime that pools by {likely} instead would keep {kept.value:.0%} of the ten nearest neighbours"
     if len(subject) <= _NEIGHBOURS + 1:
@@ -70,7 +70,7 @@ def _of_declaration(subject: Subject, likely: str, kept: Estimate) -> Verdict:
         f"The model {declared} {subject.pooling} pooling{cost}. What yours does was not checked: hand in its vectors "
         f"(--vectors)."
     )
-    judged = Verdict("watch", basis="declared") if _unclear(subject.pooling_report) else Verdict("unchecked")
+    judged = judge(subject.pooling_report, subject.thresholds)
     notes = subject.pooling_report.notes()
     return Verdict(judged.level, sentence, kept.value, kept.interval, kept.floor, notes, judged.basis)
 
@@ -130,7 +130,8 @@ def _of_runtime(subject: Subject) -> Answer:
         seed=subject.seed,
     )
     finding = explain(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
-    verdict = replace(finding.verdict, evidence=(*finding.verdict.evidence, *subject.pooling_report.notes()))
+    verdict = judge(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
+    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes()))
     best = match.best
     named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
     shown = {test.name: test.cosine for test in (match.own, *match.others[:_BARS])}
@@ -166,9 +167,20 @@ class Finding:
     cost: str
 
 
-def judge(match: RuntimeMatch, thresholds: Mapping[str, float]) -> Verdict:
-    """The verdict on the vectors of a runtime beside its reference."""
-    return explain(match, thresholds).verdict
+def judge(
+    measured: RuntimeMatch | PoolingReport,
+    thresholds: Mapping[str, float],
+    *,
+    ids: list[str] | None = None,
+    pooling: str = "",
+) -> Verdict:
+    """The verdict on the vectors of a runtime beside its reference; without any, on what the model declares.
+
+    A declaration is `watch` where it leaves something open that changes the vectors; otherwise nothing was checked.
+    """
+    if isinstance(measured, RuntimeMatch):
+        return explain(measured, thresholds, ids=ids, pooling=pooling).verdict
+    return Verdict("watch", basis="declared") if _unclear(measured) else Verdict("unchecked")
 
 
 def explain(
@@ -409,6 +421,7 @@ QUESTION = Question(
     page="runtime.md#what-is-compared",
     number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
+    judge=judge,
     door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[
         Threshold(

@@ -88,8 +88,9 @@ def judge(collection: Collection, limits: Thresholds, copies: list[list[int]]) -
 
 def _action(broken: int, copies: list[list[int]]) -> Action:
     if broken:
-        step = f"encode the {broken:,} broken rows again, or take them out (table broken_rows)"
-        return Action("configure", step, None, f"encode {broken:,} texts")
+        rows, texts = ("row", "1 text") if broken == 1 else (f"{broken:,} rows", f"{broken:,} texts")
+        step = f"encode the broken {rows} again, or take out what is broken (table broken_rows)"
+        return Action("configure", step, None, f"encode {texts}")
     step = f"look at the {len(copies):,} groups of rows that share a vector (table equal_vectors)"
     return Action("merge", step, None, "no encoding, unless a vector was written to the wrong row")
 

@@ -32,16 +32,16 @@ def answer(subject: Subject) -> Answer:
     limits = subject.thresholds
     if subject.groups is not None and np.ptp(subject.groups[subject.distinct]) == 0:
         return unchecked("scores", "all texts come from one document, so that no two are unrelated")
-    scores, asked = subject.scores, _asked(subject)
+    scores, queries = subject.scores, _of_queries(subject)
     everything: tuple[str, ...] = ()
-    if asked is not None and not asked.wrong_pairs:
-        asked, everything = None, (ALL_RELEVANT,)
-    verdict = judge(scores, limits) if asked is None else judge_queries(asked, scores, limits)
+    if queries is not None and not queries.wrong_pairs:
+        queries, everything = None, (ALL_RELEVANT,)
+    verdict = judge(scores, limits, queries)
     tables = {"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})}
     draw = {"scores": scores.figure}
-    if asked is not None:
-        tables["query_scores"] = asked.to_table()
-        draw = {"scores": asked.figure, "unrelated pairs": scores.figure}
+    if queries is not None:
+        tables["query_scores"] = queries.to_table()
+        draw = {"scores": queries.figure, "unrelated pairs": scores.figure}
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *everything, *subject.repeats())),
@@ -55,10 +55,12 @@ def answer(subject: Subject) -> Answer:
             "nearest_score": scores.nearest,
             "score_pairs": scores.pairs,
             **_related_numbers(scores),
-            **({} if asked is None else _query_numbers(asked)),
+            **({} if queries is None else _query_numbers(queries)),
         },
-        _action(subject, scores, asked, verdict) if verdict.at_least("watch") else None,
-        number_name=scores.cut_off_name if asked is None else f"cut-off for {asked.share} false hits of your queries",
+        _action(subject, scores, queries, verdict) if verdict.at_least("watch") else None,
+        number_name=scores.cut_off_name
+        if queries is None
+        else f"cut-off for {queries.share} false hits of your queries",
         tables=tables,
         draw=draw,
     )
@@ -72,7 +74,7 @@ def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
     return {**numbers, "others_below": scores.others_below}
 
 
-def _asked(subject: Subject) -> QueryScores | None:
+def _of_queries(subject: Subject) -> QueryScores | None:
     """What the user's queries score; None without any."""
     task = subject.query_task
     if task is None:
@@ -89,25 +91,25 @@ def _asked(subject: Subject) -> QueryScores | None:
     )
 
 
-def _lost(asked: QueryScores) -> Estimate:
+def _lost(queries: QueryScores) -> Estimate:
     """The share of the relevant texts that the cut-off loses."""
-    recall = asked.recall.interval
+    recall = queries.recall.interval
     turned = None if recall is None else replace(recall, low=1 - recall.high, high=1 - recall.low)
-    return Estimate(None if asked.recall.value is None else 1 - asked.recall.value, turned)
+    return Estimate(None if queries.recall.value is None else 1 - queries.recall.value, turned)
 
 
-def _query_numbers(asked: QueryScores) -> dict[str, Any]:
-    names = {"relevant_score": asked.relevant, "wrong_score": asked.wrong, "query_cut_off": asked.cut_off}
-    names |= {"query_recall": asked.recall, "query_precision": asked.precision, "query_lost": _lost(asked)}
+def _query_numbers(queries: QueryScores) -> dict[str, Any]:
+    names = {"relevant_score": queries.relevant, "wrong_score": queries.wrong, "query_cut_off": queries.cut_off}
+    names |= {"query_recall": queries.recall, "query_precision": queries.precision, "query_lost": _lost(queries)}
     numbers: dict[str, Any] = {name: estimate.value for name, estimate in names.items()}
     numbers |= {f"{name}_interval": estimate.interval for name, estimate in names.items()}
-    return {**numbers, "query_passing": asked.passing}
+    return {**numbers, "query_passing": queries.passing}
 
 
-def _action(subject: Subject, scores: ScoreDistribution, asked: QueryScores | None, verdict: Verdict) -> Action:
+def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:
     """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
     step = f"set the cut-off of your search to {verdict.value:.2f}"
-    if asked is not None and verdict.basis in ("lost", "lost by estimate"):
+    if queries is not None and verdict.basis in ("lost", "lost by estimate"):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
         return Action("configure", step, None, "a setting of your search; nothing is encoded again")
     trial = subject.mean_removal
@@ -124,8 +126,16 @@ def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
     return limits.judge("cut_off", cut_off.known, cut_off.interval)
 
 
-def judge(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
-    """The cut-off against its thresholds; `unchecked` without an interval: too few pairs tell of so rare a share."""
+def judge(scores: ScoreDistribution, limits: Thresholds, queries: QueryScores | None = None) -> Verdict:
+    """The cut-off against its thresholds; `unchecked` without an interval: too few pairs tell of so rare a share.
+
+    With `queries` it is the cut-off of queries, and what it loses of the relevant texts counts too.
+    """
+    judged = _judge_pairs(scores, limits)
+    return judged if queries is None else _judge_queries(queries, limits, judged.evidence)
+
+
+def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     verdict = _placed(scores.cut_off, limits)
     known = scores.documents is not None
     pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
@@ -165,50 +175,51 @@ def _random_pairs(scores: ScoreDistribution) -> str:
     )
 
 
-def judge_queries(asked: QueryScores, scores: ScoreDistribution, limits: Thresholds) -> Verdict:
-    """The cut-off of queries against the thresholds of cut-offs, and what it loses of the relevant texts."""
-    verdict = _placed(asked.cut_off, limits)
-    recall = asked.recall.interval
-    if verdict.level == "ok" and recall is not None and 1 - asked.recall.known >= limits["lost_watch"]:
+def _judge_queries(queries: QueryScores, limits: Thresholds, of_pairs: tuple[str, ...]) -> Verdict:
+    verdict = _placed(queries.cut_off, limits)
+    recall = queries.recall.interval
+    if verdict.level == "ok" and recall is not None and 1 - queries.recall.known >= limits["lost_watch"]:
         sure = 1 - recall.high >= limits["lost_watch"]
         verdict = replace(verdict, level="watch", basis="lost" if sure else "lost by estimate")
     where = (
-        f"Your queries score {asked.relevant.value:.2f} on average with the texts that answer them, "
-        f"{asked.wrong.value:.2f} with others"
+        f"Your queries score {queries.relevant.value:.2f} on average with the texts that answer them, "
+        f"{queries.wrong.value:.2f} with others"
     )
-    if asked.placed:
+    if queries.placed:
         sentence = (
-            f"{where}; cut at {asked.cut_off.value:.2f}, and {asked.share} of the others still pass, with "
-            f"{asked.recall.value:.0%} of the relevant ones."
+            f"{where}; cut at {queries.cut_off.value:.2f}, and {queries.share} of the others still pass, with "
+            f"{queries.recall.value:.0%} of the relevant ones."
         )
         if verdict.level == "unchecked":
-            sentence += f" {asked.queries:,} queries are too few to say how far that holds for others."
+            sentence += f" {queries.queries:,} queries are too few to say how far that holds for others."
     else:
-        sentence = f"{where}; {asked.wrong_pairs:,} pairs are too few to place a cut-off for {asked.share} of them."
+        sentence = f"{where}; {queries.wrong_pairs:,} pairs are too few to place a cut-off for {queries.share} of them."
     if verdict.basis == "lost":
         sentence += f" None that lets so few pass keeps {1 - limits['lost_watch']:.0%} of them."
     elif verdict.basis == "lost by estimate":
-        sentence += f" It loses the other {1 - asked.recall.known:.0%}."
+        sentence += f" It loses the other {1 - queries.recall.known:.0%}."
     elif verdict.at_least("watch"):
         sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here."
-    evidence = (*_at_the_cut_off(asked), *judge(scores, limits).evidence)
-    return replace(verdict, sentence=sentence, floor=asked.cut_off.floor, evidence=evidence)
+    evidence = (*_at_the_cut_off(queries), *of_pairs)
+    return replace(verdict, sentence=sentence, floor=queries.cut_off.floor, evidence=evidence)
 
 
-def _at_the_cut_off(asked: QueryScores) -> tuple[str, ...]:
+def _at_the_cut_off(queries: QueryScores) -> tuple[str, ...]:
     """Recall, precision and what passes, with intervals; and what counts as wrong."""
     notes = [
-        f"{asked.queries:,} queries, {asked.relevant_pairs:,} relevant and {asked.wrong_pairs:,} other pairs; mean "
-        f"score {asked.relevant} and {asked.wrong}.",
+        f"{queries.queries:,} queries, {queries.relevant_pairs:,} relevant and {queries.wrong_pairs:,} other pairs; "
+        f"mean score {queries.relevant} and {queries.wrong}.",
     ]
-    if asked.precision.value is not None:
+    if queries.precision.value is not None:
         notes.append(
-            f"At the cut-off {asked.cut_off.value:.3f} {asked.cut_off.interval or ''}: recall {asked.recall}, "
-            f"precision {asked.precision}; a query gets {asked.passing:.1f} texts on average. A text that the queries "
-            f"do not name counts as wrong."
+            f"At the cut-off {queries.cut_off.value:.3f} {queries.cut_off.interval or ''}: recall {queries.recall}, "
+            f"precision {queries.precision}; a query gets {queries.passing:.1f} texts on average. A text that the "
+            f"queries do not name counts as wrong."
         )
-    if asked.left_out:
-        notes.append(f"Left out: {asked.left_out:,} pairs of a query with another text of a document that answers it.")
+    if queries.left_out:
+        notes.append(
+            f"Left out: {queries.left_out:,} pairs of a query with another text of a document that answers it."
+        )
     return tuple(notes)
 
 

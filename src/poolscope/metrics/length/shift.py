@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.chunks.places import BLANK_LINE, SENTENCE, find_units
+from poolscope.chunks.splitting import BLANK_LINE, SENTENCE, find_units
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import table_rows
 from poolscope.numbers.cosines import pair_cosine

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.charts.files import COLOURS, style
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
 
@@ -319,8 +320,6 @@ class SocmResult(Result):
 
     def figure(self) -> Any:
         """d_μ against d_Σ of the pairs: high and left is what averaging hides."""
-        from poolscope.metrics.socm.figure import pairs_figure
-
         return pairs_figure({self.kind: self})
 
     def _histogram(self) -> LogHistogram:
@@ -344,3 +343,32 @@ class WorstPairs(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair, the worst first."""
         return [plain(pair) for pair in self.pairs]
+
+
+# -- the figure -------------------------------------------------------------------------------------------------------
+
+
+_MOST_POINTS = 1500  # of one colour: a page with more gets slow
+
+
+def pairs_figure(results: Mapping[str, SocmResult]) -> Any:
+    """d_μ against d_Σ of the pairs that were looked at, thinned, one colour a name."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for number, (name, result) in enumerate(results.items()):
+        pairs = result.listed()
+        shown = pairs.take(np.random.default_rng(0).permutation(len(pairs))[:_MOST_POINTS])
+        figure.add_trace(
+            go.Scatter(
+                x=shown.mean_distance,
+                y=shown.covariance_distance,
+                mode="markers",
+                name=name,
+                marker={"color": COLOURS[number % len(COLOURS)], "size": 5, "opacity": 0.5},
+                hovertemplate="d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}<extra></extra>",
+            )
+        )
+    figure = style(figure, title="Means (→ unlike) and covariances (↑ unlike) of pairs", width=860, height=480)
+    figure.update_xaxes(title_text="d<sub>μ</sub>, distance of the means", rangemode="tozero")
+    figure.update_yaxes(title_text="d<sub>Σ</sub>, distance of the covariances", rangemode="tozero")
+    return figure

@@ -55,19 +55,25 @@ class Distances:
 
 
 def grid_distances(
-    left: Panel, right: Panel, *, eps: float = 0.0, second_is_left: NDArray[np.bool_] | None = None
+    left: Panel,
+    right: Panel,
+    *,
+    eps: float = 0.0,
+    second_is_left: NDArray[np.bool_] | None = None,
+    first: Index | None = None,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """d_μ, BW², trace sums, overlaps and errors (left × right) of every text of one panel with every text of another.
 
     With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root. Then
     the order of a pair matters a little: `second_is_left` marks the pairs whose second text is that of `left`.
+    `first`: the first group of `right` that is asked for, one a text of `left`; what is before may be left out.
     """
     products = _product(left.rows_by_text, right.rows)
     if eps:
         roots, squares = _published_traces(products, left, right, eps, second_is_left)
     else:
         corners = (left.corners, right.padded(right.corners)) if left.corners.any() else None
-        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners)
+        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, first)
         roots = nuclear[:, : len(right)] * np.outer(left.scales, right.scales)
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
@@ -131,11 +137,15 @@ def _product(left: Products, right: Products) -> Products:
 
 
 def _norms(
-    products: Products, left: Index, right: Index, corners: tuple[Array, Array] | None = None
+    products: Products,
+    left: Index,
+    right: Index,
+    corners: tuple[Array, Array] | None = None,
+    first: Index | None = None,
 ) -> tuple[Array, Array]:
     """‖C‖_* and ‖C‖_F² of every sub-block C: compiled where possible, otherwise by numpy."""
     if native.kernel() is None:
-        return plain.norms(products, left, right, corners=corners)
+        return plain.norms(products, left, right, corners=corners, first=first)
     nuclear, squares = native.norms(products, left, right, corners=corners)
     for i, j in np.argwhere(np.isnan(nuclear)):  # pairs that the kernel declined
         group, lane = divmod(int(j), native.LANES)

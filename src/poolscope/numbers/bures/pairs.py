@@ -36,10 +36,11 @@ from poolscope.numbers.bures.factors import (
     shared_direction,
 )
 from poolscope.numbers.bures.native import LANES
-from poolscope.numbers.bures.refine import refined
+from poolscope.numbers.bures.pair import refined
 
 # A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
-_BLOCK_ROWS, _BLOCK_COLUMNS = 1024, 2048
+# The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.
+_BLOCK_ROWS, _BLOCK_COLUMNS, _PLAIN_BLOCK_COLUMNS = 1024, 2048, 8192
 # Pairs that are treated together when they are given.
 _TOGETHER = 64
 # From so many partners on, one product of a text with all of them beats a product a pair.
@@ -177,6 +178,7 @@ def _all_pairs_jobs(
     direction = None if eps else shared_direction(*([clouds] if other is None else [clouds, other]))
     # Bounds by few directions are to be cheap.
     refine = _as_found if rank else _refinement(clouds, other or clouds, eps)
+    columns = _BLOCK_COLUMNS if native.kernel() is not None else _PLAIN_BLOCK_COLUMNS
     left_tiles = _tiles(clouds, tile_bytes)
     right_tiles = left_tiles if other is None else _tiles(other, tile_bytes)
     for t, tile in enumerate(left_tiles):
@@ -186,7 +188,7 @@ def _all_pairs_jobs(
             right = left if same else panel(other or clouds, right_tiles[u])
             for first, last in _runs(_group_heights(left), _BLOCK_ROWS):
                 start, rows = first if same else 0, left.groups(first, last)
-                for begin, end in _runs(_group_heights(right)[start:], _BLOCK_COLUMNS):
+                for begin, end in _runs(_group_heights(right)[start:], columns):
                     block = rows, right.groups(start + begin, start + end)
                     ahead = begin * LANES if same else None
                     yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None, refine=refine)
@@ -207,7 +209,8 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
     `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
     """
     second_is_left = None if crossed else left.texts[:, None] > right.texts
-    values = grid_distances(left, right, eps=eps, second_is_left=second_is_left)
+    first = None if ahead is None else ((np.arange(len(left)) - ahead + 1) // LANES).clip(min=0)
+    values = grid_distances(left, right, eps=eps, second_is_left=second_is_left, first=first)
     i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
     if ahead is None:
         wanted = np.ones(i.shape, dtype=bool)

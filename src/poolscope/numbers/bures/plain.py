@@ -1,7 +1,7 @@
 """What the compiled kernel does, in numpy: for every platform, and to check the kernel against.
 
-Gram matrices of many pairs at once, and their eigenvalues by LAPACK. (The kernel's own way, tridiagonal matrices and
-the rational square root with the pairs along the last axis, takes as long in numpy: too many passes over the memory.)
+Gram matrices of many pairs of one size at once, and the traces of their roots by `lanes`; the two variants of the
+kernel go by LAPACK.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.numbers.bures import lanes as many
 from poolscope.numbers.bures.native import LANES, Array, Index, Ridge
 
 # Numbers in the Gram matrices that are treated together.
 _TOGETHER = 400_000
+# So many matrices are enough to be treated together; to reach them, smaller ones are padded by up to this factor.
+_ENOUGH, _STRETCH = 512, 1.06
 
 
 def norms(
@@ -24,8 +27,11 @@ def norms(
     *,
     corners: tuple[Array, Array] | None = None,
     ridge: Ridge | None = None,
+    first: Index | None = None,
 ) -> tuple[Array, Array]:
-    """The same as `native.norms`, and without NaN."""
+    """The same as `native.norms`, and without NaN. `first`: the first group that is asked for, one a left text."""
+    if corners is None and ridge is None:
+        return _nuclear(products, left, right, first)
     nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * LANES))
     for texts, groups in _batches(left, right):
         stack = _stacked(products, left, right, texts, groups)
@@ -34,10 +40,9 @@ def norms(
             stack[:, :, :1, :1] += (corners[0][i] * corners[1][lanes])[:, :, None, None]
             values = np.linalg.svd(stack, compute_uv=False)
             both = values.sum(axis=-1), (values**2).sum(axis=-1)
-        elif ridge is not None:
-            both = _published(stack, i, lanes, left, right, ridge)
         else:
-            both = _nuclear(stack)
+            assert ridge is not None
+            both = _published(stack, i, lanes, left, right, ridge)
         nuclear[i, lanes], squares[i, lanes] = both
     return nuclear, squares
 
@@ -73,11 +78,57 @@ def _stacked(products: NDArray[np.float32], left: Index, right: Index, texts: In
     return stack
 
 
-def _nuclear(stack: Array) -> tuple[Array, Array]:
-    if stack.shape[-2] > stack.shape[-1]:  # the smaller side is what costs
-        stack = stack.swapaxes(-1, -2)
-    eigenvalues = np.linalg.eigvalsh(stack @ stack.swapaxes(-1, -2)).clip(min=0)
+def _nuclear(products: NDArray[np.float32], left: Index, right: Index, first: Index | None) -> tuple[Array, Array]:
+    """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side: pairs are taken together where that is equal."""
+    heights, widths = np.diff(left), np.diff(right)
+    nuclear, squares = np.zeros((2, len(heights), len(widths) * LANES))
+    sides = np.minimum(heights[:, None], widths)
+    if first is not None:
+        sides[np.arange(len(widths)) < first[:, None]] = 0
+    for texts, groups in _batches_by_side(sides):
+        m = int(sides[texts[-1], groups[-1]])
+        traces_of = many.root_traces if many.pays(m, len(texts) * LANES) else _root_traces
+        last = traces_of is many.root_traces
+        grams = many.buffer("grams", m, m, len(texts) * LANES) if last else np.zeros((len(texts), LANES, m, m))
+        for entry, (i, group) in enumerate(zip(texts.tolist(), groups.tolist(), strict=True)):
+            block = products[left[i] : left[i + 1], right[group] * LANES : right[group + 1] * LANES]
+            matrices = block.reshape(len(block), -1, LANES)
+            axes = (2, 0, 1) if len(block) <= matrices.shape[1] else (2, 1, 0)  # the smaller side is what costs
+            rows = matrices.transpose(axes).astype(np.float64, order="C")
+            gram = rows @ rows.copy().swapaxes(1, 2)  # numpy would take the slower routine for a matrix with itself
+            n = gram.shape[1]
+            if not last:
+                grams[entry, :, :n, :n] = gram
+                continue
+            place = grams[:, :, entry * LANES : (entry + 1) * LANES]
+            if n < m:
+                place[:] = 0
+            place[:n, :n] = gram.transpose(1, 2, 0)
+        i, lanes = texts[:, None], groups[:, None] * LANES + np.arange(LANES)
+        nuclear[i, lanes], squares[i, lanes] = (found.reshape(-1, LANES) for found in traces_of(grams))
+    return nuclear, squares
+
+
+def _root_traces(grams: Array) -> tuple[Array, Array]:
+    """tr √G and tr G, by LAPACK."""
+    eigenvalues = np.linalg.eigvalsh(grams).clip(min=0)
     return np.sqrt(eigenvalues).sum(axis=-1), eigenvalues.sum(axis=-1)
+
+
+def _batches_by_side(sides: Index) -> Iterator[tuple[Index, Index]]:
+    """Positions (left texts, right groups) with a side above zero, of about one side each and not too many."""
+    texts, groups = np.nonzero(sides)
+    found = sides[texts, groups]
+    order = np.argsort(found, kind="stable")
+    start = 0
+    while start < len(order):
+        side = int(found[order[start]])
+        # Few matrices of one side are joined by those of the next sizes.
+        some = np.searchsorted(found[order], side, "right")
+        more = min(start + _ENOUGH // LANES, int(np.searchsorted(found[order], side * _STRETCH, "right")))
+        stop = min(max(int(some), more), start + max(4, _TOGETHER // (LANES * side**2)))
+        yield texts[order[start:stop]], groups[order[start:stop]]
+        start = stop
 
 
 def _published(stack: Array, i: Index, lanes: Index, left: Index, right: Index, ridge: Ridge) -> tuple[Array, Array]:

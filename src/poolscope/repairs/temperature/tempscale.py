@@ -23,6 +23,7 @@ from typing import Any
 from poolscope.capture.sites import close
 from poolscope.encoders.capabilities import attention_of, has_attention, is_encoder
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, current_role, in_role
+from poolscope.encoders.transformers import check_reads_texts
 from poolscope.errors import InputError, ModelError, require
 from poolscope.files import atomic_folder
 from poolscope.repairs.temperature.rules import (
@@ -179,7 +180,10 @@ def outermost_models(model: Any) -> dict[str, Any]:
             f"{type(model).__name__}: no transformers model in it, and so no attention; needed: a transformer. "
             f"Static embeddings have none: repair the pooled vectors instead."
         )
-    return {name: part for name, part in models.items() if not any(_inside(name, other) for other in models)}
+    outer = {name: part for name, part in models.items() if not any(_inside(name, other) for other in models)}
+    for part in outer.values():
+        check_reads_texts(part, name=type(model).__name__)
+    return outer
 
 
 def check_savable(model: Any) -> None:

@@ -3,7 +3,6 @@
 (function (poolscope) {
   const { element, whole, readable, number, chart } = poolscope;
   const GREY = "#b4bac2";
-  const MARK = "#d1495b";
   const MOST_NAMED = 8;
 
   const unpacked = (text) => new Int16Array(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
@@ -32,7 +31,7 @@
       const name = `${colour.named} (${whole(marked.length)})`;
       return [
         { name: `others (${whole(all.length - marked.length)})`, places: all.filter((p) => !colour.values[p]), color: GREY, size: 6 },
-        { name, places: marked, color: MARK, size: 9, symbol: "diamond" },
+        { name, places: marked, color: poolscope.mark, size: 9, symbol: "diamond" },
       ];
     }
     if (colour.kind === "name") {

@@ -5,6 +5,7 @@ window.poolscope.make = function () {
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("pageData").textContent);
   poolscope.colorway = data.colorway;
+  poolscope.mark = data.mark;
   poolscope.indexPairs(data.explorer);
   poolscope.indexMap(data.map);
 

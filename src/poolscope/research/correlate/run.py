@@ -27,9 +27,14 @@ from poolscope.research.correlate.model_records import (
     read_metrics,
     read_scores,
 )
-from poolscope.research.correlate.rank_statistics import (
+from poolscope.research.correlate.study import (
     KINDS,
+    Association,
+    CorrelationStudy,
     Kind,
+    MetricScore,
+    PartialAssociation,
+    WithoutFamily,
     correlation_p,
     detectable_correlation,
     holm,
@@ -37,13 +42,6 @@ from poolscope.research.correlate.rank_statistics import (
     kendall_p,
     partial_correlation,
     ranks,
-)
-from poolscope.research.correlate.study import (
-    Association,
-    CorrelationStudy,
-    MetricScore,
-    PartialAssociation,
-    WithoutFamily,
 )
 from poolscope.results import provenance
 

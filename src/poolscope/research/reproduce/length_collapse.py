@@ -16,6 +16,7 @@ import numpy as np
 from poolscope.auditing.length_verdicts import length_verdicts
 from poolscope.charts.files import COLOURS, GREY, style
 from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import require
 from poolscope.evaluation import RetrievalTask, compare_scores, evaluate
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
@@ -139,7 +140,7 @@ def _profile(encoder: TokenEncoder, texts: Texts, tau: float) -> tuple[list[dict
     """Symptoms and mechanism by bin, from one pass, and the slope; called at the temperature."""
     measured = measure_texts(encoder, texts.texts)
     own = measured.vectors
-    if encoder.card.pooling not in ((), ("mean",)):  # the model's vectors are no means of its tokens
+    if own_pooling(encoder).name != "mean":  # the model's vectors are no means of its tokens
         own = np.asarray(Repair(temperature=tau).apply(encoder).encode(texts.texts))
     profile = length_profile(own, measured.lengths)
     mechanism = length_mechanism(measured, profile)

@@ -23,7 +23,7 @@ from poolscope.errors import InputError
 from poolscope.files import text_of
 from poolscope.numbers.correlation import is_constant
 from poolscope.numbers.intervals import Estimate
-from poolscope.research.correlate.rank_statistics import PValue, correlation_p, ranks
+from poolscope.research.correlate.study import PValue, correlation_p, ranks
 from poolscope.research.reproduce.experiment import MEASURED, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of
 from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number, written

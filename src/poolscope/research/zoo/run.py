@@ -98,11 +98,11 @@ class Zoo(Result):
         made, packages = self.provenance["settings"], self.provenance["versions"]
         listed = ", ".join(f"{name} {version}" for name, version in packages.items())
         queries = self.corpus.get("queries")
-        asked = f", {queries:,} queries about them" if queries else ""
+        about = f", {queries:,} queries about them" if queries else ""
         longest = f", cut at {made['max_length']} tokens" if made.get("max_length") else ""
         return (
             f"{self.corpus['texts']:,} texts of {self.corpus['source']} (digest {self.corpus['digest'][:12]}{longest})"
-            f"{asked}, seed {made['seed']}, measured on {self.provenance['created'][:10]} with {listed}. Intervals are "
+            f"{about}, seed {made['seed']}, measured on {self.provenance['created'][:10]} with {listed}. Intervals are "
             f"95 %, over texts, queries or token types. Published values: {SOCM_PAPER}, on Wikipedia sentences with "
             f"eps = {EPS:g}."
         )
@@ -180,8 +180,8 @@ def zoo(
     wanted = (*(part for part in PARTS if part in chosen), *([AUDITED] if audits else []))
     folder = check_folder(output)
     check_folder(folder / MODELS)
-    corpus, asked = _corpus(texts, queries, limit, seed)
-    run = _Run(folder, corpus, asked, seed, wanted, cache, options, say or (lambda message: None))
+    corpus, known = _corpus(texts, queries, limit, seed)
+    run = _Run(folder, corpus, known, seed, wanted, cache, options, say or (lambda message: None))
     (run.folder / MODELS).mkdir(parents=True, exist_ok=True)
     runs = tuple(run.of(name, source) for name, source in named.items())
     made = provenance(settings={"models": named, "limit": limit, "seed": seed, **options})
@@ -202,14 +202,14 @@ def _corpus(texts: Any, queries: Any, limit: int | None, seed: int) -> tuple[Tex
     source = BUILTIN if texts is None else texts
     if queries is None:
         return read_texts(source, limit=limit, seed=seed), None
-    asked = read_queries(queries)
-    corpus = read_texts(source, limit=limit, seed=seed, id_column=id_column_for(source, asked))
-    _judged(asked, corpus)  # refuses queries none of which can be asked
-    return corpus, asked
+    known = read_queries(queries)
+    corpus = read_texts(source, limit=limit, seed=seed, id_column=id_column_for(source, known))
+    _judged(known, corpus)  # refuses queries none of which can be asked
+    return corpus, known
 
 
-def _judged(asked: Queries, corpus: Texts) -> JudgedQueries:
-    return asked.among(corpus.ids, documents=[groups_of_ids(corpus.ids)], drawn=True)
+def _judged(queries: Queries, corpus: Texts) -> JudgedQueries:
+    return queries.among(corpus.ids, documents=[groups_of_ids(corpus.ids)], drawn=True)
 
 
 def _named(models: Any) -> dict[str, str]:
@@ -273,15 +273,15 @@ class _Run:
     @property
     def about(self) -> dict[str, Any]:
         parts = json.dumps([list(self.corpus.ids), list(self.corpus.texts)], ensure_ascii=False)
-        asked = {}
+        counted = {}
         if self.queries is not None:
             judged = _judged(self.queries, self.corpus)
-            asked = {"queries": len(judged.texts), "queries_digest": self.queries.digest}
+            counted = {"queries": len(judged.texts), "queries_digest": self.queries.digest}
         return {
             "source": self.corpus.source,
             "texts": len(self.corpus.texts),
             "digest": hashlib.sha256(parts.encode()).hexdigest(),
-            **asked,
+            **counted,
         }
 
     def place(self, name: str) -> Path:
