@@ -60,9 +60,9 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0
 
     """
     check_figure_path(path)
-    if not callable(getattr(figure, "to_html", None)):
-        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
     ending = Path(path).suffix.lower()
+    if not hasattr(figure, "to_html" if ending == PAGE else "to_image"):
+        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
     if ending == PAGE:
         content = figure.to_html(include_plotlyjs=True, full_html=True).encode("utf-8")
     else:
