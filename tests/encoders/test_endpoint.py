@@ -62,7 +62,7 @@ FAULTS = {
     "429": r"too many requests \(429\), tried 3 times",
     "500": r"the server failed \(500\): always, tried 3 times",
     "400": r"refused the request \(400\): always",
-    "html": r"answered HTML, not JSON \(it begins with '<html>",
+    "html": r"answered HTML that is not JSON \(it begins with '<html>",
     "stops": "the connection broke off",
     "nan": "NaN or infinity",
     "few": "gave 4 vectors for 5 texts",
