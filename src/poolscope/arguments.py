@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_LISTS = (Sequence, Iterable, Collection, list)
+_LISTS = (Sequence, Iterable, Collection, list, tuple)
 _HAS_REST = 0x04  # `inspect.CO_VARARGS`; importing that module takes as long as the rest of `import poolscope`
 _MOST_ITEMS = 1000  # of a list that are looked at; texts are looked at by their reader
 # A type in words, one of it and many.

@@ -58,7 +58,7 @@ def layers(
     model: Any,
     texts: Any,
     *,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
     socm_texts: int = SOCM_TEXTS,
     seed: int = 0,
     progress: bool | Progress | None = None,

@@ -88,7 +88,7 @@ def length_report(
     model: Any,
     texts: Any,
     *,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[Any] | None = None,
     pairs: Pairs | None = None,
     groups: Sequence[Any] | None = None,
     bins: int | Sequence[float] | None = None,
