@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+import poolscope
 from poolscope.numbers.bures import native
 from report_visits import address, browser, dark, desktop, phone, visits  # noqa: F401 (fixtures of the browser tests)
 
@@ -14,6 +16,15 @@ from report_visits import address, browser, dark, desktop, phone, visits  # noqa
 settings.register_profile("same", derandomize=True)
 settings.register_profile("anew", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+_SOURCES = Path(__file__).resolve().parents[1] / "src"
+
+
+def pytest_configure() -> None:
+    """Tests of one checkout on the code and the pages of another tell nothing of either."""
+    imported = Path(poolscope.__file__).resolve().parents[1]
+    if imported != _SOURCES and (imported.parent / "pyproject.toml").is_file():
+        pytest.exit(f"poolscope is imported from {imported}, these tests are of {_SOURCES}. Unset PYTHONPATH.", 2)
 
 
 @pytest.fixture(scope="session", autouse=True)

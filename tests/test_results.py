@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -235,6 +237,8 @@ def test_damaged_content_is_refused_with_the_version_that_wrote_it(every, change
 
 def test_a_missing_field_and_another_result_are_refused(every):
     content = every.to_dict(arrays=True)
+    with pytest.raises(StoreError, match="names no result"):
+        Result.from_dict({"mean": 1.0})
     with pytest.raises(StoreError, match="received a 'Every' where a Whole"):
         Whole.from_dict(content)
     with pytest.raises(StoreError, match="'Unheard'"):
@@ -339,3 +343,10 @@ def test_plain_and_packed_values():
     assert restored(Array, packed(turned)).tolist() == turned.tolist()
     assert restored(Array, packed(np.array(0.5))).shape == ()
     assert restored(Array, [1, None]).tolist()[0] == 1.0
+
+
+def test_a_file_is_loaded_where_nothing_was_measured_yet(tmp_path):
+    poolscope.hubs(np.random.default_rng(0).normal(size=(40, 5))).save(tmp_path / "hubs.json")
+    code = "import sys; from poolscope.results import Result; print(Result.load(sys.argv[1]).k)"
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "hubs.json")], capture_output=True, text=True)
+    assert run.stdout.strip() == "10", run.stderr

@@ -29,6 +29,7 @@ import platform
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -41,7 +42,7 @@ from numpy.typing import NDArray
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
-from poolscope.errors import InputError, MissingExtraError, StoreError
+from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.sketch import sketch
@@ -188,7 +189,12 @@ class Result:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """The result that `to_dict` described; what a version of poolscope wrote without is left at its default."""
-        kind = Result._kinds.get(str(content.get("result", cls.__name__)))
+        if cls is Result and "result" not in content:
+            raise StoreError(
+                "the content names no result: it comes from another program, or from a version before 0.1, whose JSON "
+                "was for reading only. Measure again, and keep what `save` writes."
+            )
+        kind = _kind(str(content.get("result", cls.__name__)))
         if kind is None or not issubclass(kind, cls):
             raise StoreError(
                 f"received a {content.get('result')!r} where a {cls.__name__} was asked for. Load it with the class "
@@ -247,6 +253,18 @@ class Result:
     def figure(self) -> Any:
         """The figure of the result (plotly); an error where there is none to draw."""
         raise InputError(f"{type(self).__name__} has no figure; its numbers stand in to_table() and to_dict().")
+
+
+def _kind(name: str) -> type[Result] | None:
+    """The class of a result by its name; where its file was not imported yet, the homes of public names bring it."""
+    import poolscope
+
+    for public in poolscope.__all__:
+        if name in Result._kinds:
+            break
+        with suppress(ImportError, PoolscopeError):  # an extra that is not here
+            getattr(poolscope, public)
+    return Result._kinds.get(name)
 
 
 def _shown(result: Result) -> list[dataclasses.Field[Any]]:

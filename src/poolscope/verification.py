@@ -63,6 +63,13 @@ class Verification(Result):
         """How many files there are of each state."""
         return {state: sum(file.state == state for file in self.files) for state in ("ok", *_WRONG, "unchecked")}
 
+    def seen(self) -> tuple[str, ...]:
+        """What was found, in one sentence."""
+        count = self.headline()
+        parts = [f"{count[state]:,} {state}" for state in ("ok", *_WRONG, "unchecked") if count[state]]
+        right = "Nothing is damaged or missing" if self.is_right else "Something is not as it was written"
+        return (f"{right}: {', '.join(parts)}.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a file."""
         return [{"file": file.name, "state": file.state, "words": file.words} for file in self.files]

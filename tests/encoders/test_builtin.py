@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode, named
 from poolscope.encoders.declaration import setting_files
-from poolscope.encoders.named import is_hub_name
+from poolscope.encoders.named import is_hub_name, stored_vocabulary
 from poolscope.errors import InputError, MissingExtraError, ModelError
 from tiny_models import TEXTS, declare, save_model
 
@@ -94,6 +95,7 @@ def test_a_cached_hub_model_works_offline_and_is_known_by_its_commit(tmp_path):
         (home / "refs" / name).write_text(commit)
     code = f"""
 import json
+from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.errors import ModelError
 found = [as_encoder("org/tiny", role="query"), as_encoder("org/tiny", revision="v1")]
@@ -111,3 +113,13 @@ print(json.dumps([[encoder.card.revision for encoder in found], found[0].card.na
     assert lengths == [[length + 2 for length in plain], plain]
     assert "org/absent: no such file or folder here, and the hub model at revision 'v2' cannot be reached" in message
     assert "HF_HUB_OFFLINE" in message
+
+
+def test_stored_clouds_are_named_by_the_tokenizer_that_made_them(tmp_path):
+    encode("builtin:wordllama", ["a red cat", "the blue dog"]).save(tmp_path / "clouds.arrow")
+    clouds = TokenClouds.open(tmp_path / "clouds.arrow")
+    vocabulary = stored_vocabulary(clouds)
+    assert vocabulary is not None
+    assert "cat" in " ".join(vocabulary.names(clouds.token_ids(0)))
+    others = clouds.described(texts=["of another", "tokenizer"])
+    assert stored_vocabulary(others) is None

@@ -87,3 +87,18 @@ def test_what_cannot_be_done_is_named(inputs):
         TokenInputs(as_encoder(lambda texts: [[[1.0]] for _ in texts]))
     with pytest.raises(InputError, match=r"130 tokens; .* 128 positions"):
         inputs.encode([np.full(128, 5, dtype=np.int32)])
+
+
+def test_an_input_is_encoded_once_at_each_position(pair):
+    inputs = TokenInputs(as_encoder(pair))
+    inputs.remember(TEXTS[:1], np.zeros((1, inputs.encoder.card.dimension)))
+    rows = [inputs.cut(row, inputs.limit) for row in inputs.content(TEXTS[:3])]
+    first = inputs.encode(rows)
+    assert not first[0].any()  # what was remembered
+    read = inputs.encoded
+    assert read == sum(len(row) + inputs.added for row in rows[1:])
+    np.testing.assert_array_equal(inputs.encode([rows[2], rows[1]]), first[[2, 1]])
+    assert inputs.encoded == read
+    with inputs.moved(3):
+        assert not np.allclose(inputs.encode(rows[1:]), first[1:], atol=1e-5)
+    assert inputs.encoded == 2 * read

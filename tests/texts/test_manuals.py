@@ -6,7 +6,7 @@ import pytest
 
 import poolscope
 from poolscope.errors import InputError
-from poolscope.texts.manuals import heading_pairs, manuals
+from poolscope.texts.corpus import heading_pairs, manuals
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,7 @@ def bars_figure(
 
 # -- where numbers stand between floors and thresholds ----------------------------------------------------------------
 
+# Where numbers stand between their floors and their thresholds, all on one scale: 0 floor, 1 `watch`, 2 `repair`.
 
 LEAST, MOST = -0.5, 3.0  # the ends of the common scale; what lies beyond is drawn at its end, as a triangle
 

@@ -22,6 +22,7 @@ from poolscope.connectors import Collection
 from poolscope.encoders.arrays import ArrayEncoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
+from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
@@ -52,6 +53,11 @@ class StoredEncoder(ArrayEncoder):
         super().__init__(clouds)
         self.card = card
         self.options = options
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """The names of its tokens, where the tokenizer of the model lies here."""
+        return stored_vocabulary(self.ready_clouds)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,13 @@ from poolscope.encoders.capabilities import tokenizer_of
 from poolscope.encoders.tokens import tokenize_prompted
 from poolscope.errors import InputError
 
+# -- where a text may be cut ------------------------------------------------------------------------------------------
+
+# Where a text may be cut, and which of these places to take.
+#
+# Places are between words, each with how good it is, and inside a word if there is no other way. Pieces are of about
+# equal weight, each cut at the best place near its end.
+
 Ranks = NDArray[np.int8]
 
 # Pieces aim at most at this share of the room, so that there is a choice of places on both sides of the aim …

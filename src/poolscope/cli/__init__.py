@@ -71,16 +71,22 @@ def extension_rows() -> tuple[Row, ...]:
 
 def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str:
     """What a newcomer reads: what it is, how to call it, the main commands first, one line each."""
-    rows = [row for row in rows if row.panel]
-    width = max(len(row.name) for row in rows)
-    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", purpose]
+    from shutil import get_terminal_size
+
+    from poolscope.lines import wrapped
+
+    columns, rows = get_terminal_size().columns, [row for row in rows if row.panel]
+    hanging = max(len(row.name) for row in rows) + 4
+    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns)]
     for panel in (START, LOOK, PREPARE, MORE):
         shown = [row for row in rows if row.panel == panel]
-        if shown:
-            lines += ["", panel, *(f"  {row.name:<{width}}  {row.words}" for row in shown)]
+        lines += ["", panel] if shown else []
+        for row in shown:
+            name = f"  {row.name}".ljust(hanging)
+            lines.append(name + wrapped(row.words, columns, " " * hanging)[hanging:])
     lines += ["", f"{path} COMMAND --help explains a command."]
     if path == "poolscope":
-        lines += ["poolscope audit alone audits the embedded model on the embedded texts."]
+        lines.append(wrapped("poolscope audit alone audits the embedded model on the embedded texts.", columns))
         lines += ["", "Options: --version, --install-completion, --help (or -h)"]
     return "\n".join(lines)
 

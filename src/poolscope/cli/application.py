@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import socket
@@ -19,7 +18,6 @@ from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help
 from poolscope.cli.needs import CheckedCommand
 from poolscope.errors import InputError
 from poolscope.interrupts import what_is_kept
-from poolscope.lines import wrapped
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}
@@ -41,11 +39,15 @@ class Command(CheckedCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The first line of the help, which stands above an error too."""
+        from poolscope.cli.help import usage_pieces
+
         return usage_pieces(self, ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Its options in groups."""
         from shutil import get_terminal_size
+
+        from poolscope.cli.help import command_help
 
         typer.echo(command_help(self, ctx, get_terminal_size().columns))
 
@@ -156,8 +158,13 @@ def run() -> None:
         raise
 
 
-# -- ctrl-c -----------------------------------------------------------------------------------------------------------
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
+# Ctrl-C: the work stops where it is, or is ended a second later, and what was kept is said.
+#
+# Python raises KeyboardInterrupt between two of its own steps. A model or a kernel may be far from the next one, and
+# threads that work are waited for. Since every file is whole or absent at any moment, and a folder is replaced in one
+# step, nothing is lost if the process ends at once: so a thread watches for the signal and ends it after a moment.
 
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 SECONDS = 1.0  # for what is under way to come to its own end
@@ -205,98 +212,3 @@ def end_interrupted() -> NoReturn:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(INTERRUPTED)
-
-
-# -- the help of a command --------------------------------------------------------------------------------------------
-
-
-# The groups of options by their names in the order of the help; all other options stand first, as the command's own.
-GROUPS = {
-    "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
-    "How it is computed": ("scale", "a", "b", "eps"),
-    "Queries": ("queries", "query_columns", "query_prompt"),
-    "Vectors and servers": (
-        *("vectors", "vector_column", "distance", "reference", "server_model", "key_variable", "protocol", "served"),
-        *("dimensions", "batch", "concurrency", "retries", "timeout"),
-    ),
-    "Verdicts": ("thresholds", "threshold", "trial", "precision", "fail_on", "fail_above"),
-    "Where it is computed": ("engine", "workers", "address", "shard"),
-    "Texts": ("column", "columns", "id_column", "label_column", "group", "limit", "seed", "encoding"),
-    "Model": (
-        *("max_length", "prompt", "prompt_name", "role", "dtype", "revision", "device", "batch_tokens"),
-        *("trust_remote_code", "allow_pickle", "no_cache"),
-    ),
-    "Output": (
-        *("output", "json", "table", "parquet", "figure", "state", "no_page", "no_files", "details"),
-        *("quiet", "verbose", "help"),
-    ),
-}
-OWN = "Options"
-_WIDEST = 100
-_NAMES = 28  # columns of the names of options; a longer name has a line of its own
-
-
-def command_help(command: Any, ctx: Any, width: int) -> str:
-    """The help as plain text of at most `width` columns."""
-    width = min(width, _WIDEST)
-    arguments = [part for part in command.params if part.param_type_name == "argument"]
-    options = [part for part in command.get_params(ctx) if part.param_type_name == "option" and not part.hidden]
-    usage = " ".join([ctx.command_path, *usage_pieces(command, ctx)])
-    parts = [wrapped(f"Usage: {usage}", width), "", _prose(command.help or "", width)]
-    if arguments:
-        parts += ["", "Arguments", *(_row(_argument(part), _meaning(part), width) for part in arguments)]
-    for group in (OWN, *GROUPS):
-        rows = [_row(_names(part), _meaning(part), width) for part in options if _group(part) == group]
-        if rows:
-            parts += ["", group, *rows]
-    return "\n".join(parts)
-
-
-def usage_pieces(command: Any, ctx: Any) -> list[str]:
-    """What stands behind the name of a command in its first line: arguments, options that must be there, the others."""
-    parts = command.get_params(ctx)
-    arguments = [_argument(part) for part in parts if part.param_type_name == "argument"]
-    needed = [_usage(part) for part in parts if part.param_type_name == "option" and part.required]
-    return [*arguments, *needed, "[OPTIONS]"]
-
-
-def _prose(text: str, width: int) -> str:
-    paragraphs = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(wrapped(" ".join(paragraph.split()), width) for paragraph in paragraphs)
-
-
-def _argument(part: Any) -> str:
-    name = part.metavar or part.name.upper()
-    return name if part.required or name.startswith("[") else f"[{name}]"
-
-
-def _group(part: Any) -> str:
-    return next((group for group, names in GROUPS.items() if part.name in names), OWN)
-
-
-def _usage(part: Any) -> str:
-    """An option that must be there, as the first line shows it."""
-    return f"{max(part.opts, key=len)} {part.metavar or 'VALUE'}"
-
-
-def _names(part: Any) -> str:
-    """`-o, --output FOLDER`; a switch takes nothing."""
-    spelled = ", ".join(sorted((*part.opts, *part.secondary_opts), key=len))
-    if getattr(part, "is_flag", False):
-        return spelled
-    return f"{spelled} {part.metavar or 'VALUE'}"
-
-
-def _meaning(part: Any) -> str:
-    default = part.default
-    shown = default not in (None, False, "") and not callable(default) and not getattr(part, "is_flag", False)
-    needed = " (required)" if part.param_type_name == "option" and part.required else ""
-    return f"{part.help or ''}{f' (default: {default})' if shown else ''}{needed}"
-
-
-def _row(names: str, meaning: str, width: int) -> str:
-    indent = " " * _NAMES
-    text = wrapped(meaning, width, indent)
-    if len(names) + 4 > _NAMES:
-        return f"  {names}\n{text}"
-    return f"  {names:<{_NAMES - 2}}{text[_NAMES:]}"

@@ -12,6 +12,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_folder
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
 
 FAIL_ON = ("unchecked", "watch", "repair")
+_NAMES = 20  # columns for the words of a difference, beside its numbers
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 
@@ -321,7 +323,7 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
         told = any(answer.verdict.value is not None for answer in answers.values())
         what = "†" if same is None else same if told else ""
         levels.add_row(f"{result.heading(key)}{' †' if same is None else ''}", *cells, Text(what, style="dim"))
-    screen.print(levels)
+    print_table(levels, screen)
     if marked:
         note = (
             "† These audits measured different things here, so nothing is subtracted; the page (--output) names each."
@@ -372,6 +374,8 @@ def _four(value: float, sign: str = "") -> str:
 def _columns(words: str, first: str, second: str, difference: str, interval: str, width: int) -> str:
     """One line of the differences; words that are too long for their column go on below."""
     numbers = f"  {first:>8}  {second:>8}  {difference:>10}  {interval:>20}"
-    room = max(width - len(numbers) - 2, 20)
+    room = width - len(numbers) - 2
+    if room < _NAMES:  # a narrow screen: the numbers stand below the words
+        return "\n".join(filter(None, [wrapped(words, width, "  ", hanging="  "), f"  {numbers}"]))
     head, *others = wrapped(words, room).splitlines() or [""]
     return "\n".join([f"  {head:<{room}}{numbers}", *(f"    {other}" for other in others)])

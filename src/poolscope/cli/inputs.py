@@ -71,11 +71,12 @@ def load_described(
     if not is_clouds(source):
         return _encode(source, texts, reading, options, cache=cache, screen=screen)
     refuse_with_clouds(source, texts, reading, options)
+    from poolscope.encoders.named import stored_vocabulary
     from poolscope.encoders.reports import cloud_notes
 
     clouds = open_clouds(source)
     _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-    return Described(clouds)
+    return Described(clouds, stored_vocabulary(clouds))
 
 
 def store_for(

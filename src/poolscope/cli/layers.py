@@ -12,6 +12,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -165,7 +166,7 @@ def _print(result: LayersResult, screen: Console) -> None:
         if result.socm is not None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)
-    screen.print(table)
+    print_table(table, screen)
     for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
         screen.print(wrapped(line, screen.width))
 

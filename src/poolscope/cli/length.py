@@ -11,6 +11,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
             _number(row.effective_rank.value, 1),
             f"{_number(row.same_bin_neighbours.value, 2)} ({_number(row.same_bin_neighbours.floor, 2)})",
         )
-    screen.print(table)
+    print_table(table, screen)
     slope = profile.slope
     if slope.value is not None:
         screen.print(
@@ -374,7 +375,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
                 share,
                 *(_number(number.value, digits) for number, digits in zip(numbers, (4, 1, 3), strict=True)),
             )
-        screen.print(table)
+        print_table(table, screen)
     for sentence in mechanism.sentences():
         screen.print(sentence)
 
@@ -389,7 +390,7 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
             "–" if row.placed is None else _number(row.placed.value),
             "" if row.chunks == 1 else f"{row.excess.value:+.3f} {row.excess.interval}",
         )
-    screen.print(table)
+    print_table(table, screen)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
@@ -406,7 +407,7 @@ def _print_shift(shift: SemanticShift, screen: Console) -> None:
     table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")
     for row in shift.made:
         table.add_row(row.label, f"{row.texts:,}", f"{row.words:.0f}", _cell(row.shift), _cell(row.cosine))
-    screen.print(table)
+    print_table(table, screen)
 
 
 def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
@@ -422,7 +423,7 @@ def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
             _number(row.rank.value, 1),
             _cell(row.ratio, 2),
         )
-    screen.print(table)
+    print_table(table, screen)
 
 
 def _table(*columns: str) -> Table:

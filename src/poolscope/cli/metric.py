@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import short, wrapped
 from poolscope.metrics.base import METRICS, Metric
@@ -173,9 +174,10 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
             )
         for row in rows.slice(0, kept).to_pylist():
             shown.add_row(*(_cell(name, row[name], ids) for name in names))
-        screen.print(shown)
+        print_table(shown, screen, whole="--table FILE has all of them")
     if len(rows) > kept:
-        screen.print(f"{len(rows) - kept:,} {'more ' if kept else ''}rows: --table writes all of them", style="dim")
+        count, more = len(rows) - kept, "more " if kept else ""
+        screen.print(f"{count:,} {more}row{'' if count == 1 else 's'}: --table writes all of them", style="dim")
 
 
 def _cell(name: str, value: Any, ids: Sequence[str] | None) -> str:

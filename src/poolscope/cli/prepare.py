@@ -81,12 +81,12 @@ def chunk(
 
 def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
     counts = chunks.to_dict()
-    screen.print(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}")
+    screen.print(wrapped(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}", screen.width))
     for note in notes:
-        screen.print(f"  {note}", style="dim")
+        screen.print(wrapped(note, screen.width, "  "), style="dim")
     added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
     repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
-    screen.print(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
+    screen.print(wrapped(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}", screen.width))
     screen.print(
         f"{counts['texts']:,} texts → {counts['chunks']:,} chunks: {counts['split']:,} were split, "
         f"{counts['texts'] - counts['split']:,} fit as they are"
@@ -97,7 +97,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
         f"longest {lengths['longest']:,}"
     )
     made = [f"{count:,} {_PLACES[kind]}" for kind, count in chunks.cuts.items() if count or kind == "word"]
-    screen.print(f"cuts: {', '.join(made)}")
+    screen.print(wrapped(f"cuts: {', '.join(made)}", screen.width))
 
 
 # -- encode -----------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
     screen.print(wrapped(line, screen.width), soft_wrap=True)
     unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
     for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
-        screen.print(f"  {note}", style="dim")
+        screen.print(wrapped(note, screen.width, "  "), style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.place} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
@@ -213,7 +213,7 @@ def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
     if sample is not None:
         notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
     for note in notes:
-        screen.print(f"  {note}", style="dim")
+        screen.print(wrapped(note, screen.width, "  "), style="dim")
     size = store.size()
     screen.print(f"stored: {store.place} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
     arguments.name_next(screen, f"poolscope profile {shlex.quote(store.place)}")
@@ -235,8 +235,9 @@ def verify(
 
     screen = arguments.open_screen(json, soft_wrap=True)
     checked = verify_path(path)
+    screen.print(checked.seen()[0])
     for file in checked.files:
-        screen.print(f"{file.state:<9}  {file.name}  {file.words}")
+        screen.print(wrapped(f"{file.state:<9}  {file.name}  {file.words}", screen.width, hanging=" " * 11))
     if json is not None:
         put_json(checked.to_dict(), json)
     if not checked.is_right:

@@ -13,6 +13,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, put_result, to_figure, to_file, to_folder
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def _print_correlations(score: str, rows: list[MetricScore], screen: Console) ->
             "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
         )
         others.add_row(row.metric, *_with_p(row.kendall), *_with_p(row.pearson))
-    screen.print(main)
-    screen.print(others)
+    print_table(main, screen)
+    print_table(others, screen)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -145,7 +146,7 @@ def _print_partials(rows: list[MetricScore], screen: Console) -> None:
     for metrics, controls, reason in _refusals(rows):
         table.add_row(_briefly(metrics, [row.metric for row in rows]), "; ".join(controls), reason, "–")
     if table.row_count:
-        screen.print(table)
+        print_table(table, screen)
 
 
 def _refusals(rows: list[MetricScore]) -> list[tuple[tuple[str, ...], list[str], str]]:
@@ -256,7 +257,7 @@ def _print_transport(result: TransportResult, screen: Console) -> None:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
         distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
         table.add_row(str(entry.layer), *distances, *map(_share, shares))
-    screen.print(table)
+    print_table(table, screen)
 
 
 def _share(share: Estimate) -> str:
@@ -370,7 +371,7 @@ def _print_effects(result: InterveneResult, screen: Console) -> None:
         column.justify, column.no_wrap = "right", True
     for effect in result.effects:
         table.add_row(*_cells(effect, wide=wide))
-    screen.print(table)
+    print_table(table, screen)
 
 
 def sentences(result: InterveneResult) -> list[str]:

@@ -9,6 +9,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_result, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -118,7 +119,7 @@ def _print(result: RuntimeCheck, screen: Console) -> None:
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"
         causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
-    screen.print(causes)
+    print_table(causes, screen)
     print_notes(verdict.evidence, screen)
     if verdict.level != "ok":
         screen.print("Next", style="bold")

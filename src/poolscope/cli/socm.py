@@ -85,6 +85,7 @@ def socm(
     on the embedded corpus.
     """
     from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
+    from poolscope.encoders.named import stored_vocabulary
     from poolscope.stores.store import open_clouds
     from poolscope.texts.groups import chunk_id_column, group_column
 
@@ -111,7 +112,8 @@ def socm(
         stored = partial(store_for, engine, reading=reading, options=options, screen=screen)
         second = None if against is None else (against, None) if is_clouds(against) else (model, against)
         folders = (stored(model, texts), None if second is None else stored(*second))
-        described = Described(open_clouds(folders[0]))
+        opened = open_clouds(folders[0])
+        described = Described(opened, stored_vocabulary(opened))
         other = None if folders[1] is None else open_clouds(folders[1])
     clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
@@ -125,6 +127,8 @@ def socm(
     named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
     alike = None if named else _confused(described, reading["seed"])
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=_names(described))
+    for sentence in (*(() if alike is None else alike.seen()), *result.seen()):
+        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
     _print_result(result, screen, threshold=threshold if alike is None else None)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))

@@ -9,6 +9,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import TEXTS, name_written, put_json, put_result, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def print_result(result: TuneResult, screen: Console) -> None:
     screen.print(wrapped(result.verdict.sentence, screen.width))
     for sentence in result.verdict.evidence:
         screen.print(wrapped(sentence, screen.width, "  "))
-    screen.print(table)
+    print_table(table, screen)
 
 
 def _cost(row: dict[str, Any], width: int | None) -> str:

@@ -15,6 +15,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError, ModelError
 from poolscope.interrupts import keeping
 from poolscope.lines import wrapped
@@ -361,10 +362,10 @@ def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Co
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
     _print_title(f"{result.model}: what the squared length of tokens is made of", screen)
-    screen.print(parts)
+    print_table(parts, screen)
     screen.print(wrapped(_LEGEND, screen.width), style="dim")
     _print_title(f"how it varies over {result.coverage.counted:,} {result.grouping}s", screen)
-    screen.print(spread)
+    print_table(spread, screen)
     _print_special(result, screen)
     if layout is not None:
         screen.print(wrapped(f"norms: {layout}{_gains(layout)}", screen.width))
@@ -442,4 +443,4 @@ def _print_special(result: TokenStatistics, screen: Console) -> None:
         cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
         table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
     _print_title("special tokens, left out above: Q (M/Q)", screen)
-    screen.print(table)
+    print_table(table, screen)

@@ -10,6 +10,7 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_json, to_figure, to_file
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -157,7 +158,7 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Cons
         column.justify, column.no_wrap = "right", True
     for row in rows:
         shown.add_row(*row)
-    screen.print(shown)
+    print_table(shown, screen)
 
 
 def _print(result: WindowsResult, screen: Console) -> None:

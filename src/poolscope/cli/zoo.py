@@ -9,7 +9,9 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_folder
+from poolscope.cli.tables import print_table
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from poolscope.research.zoo.run import Zoo
 
 NOTHING_MEASURED = 1
-SIDE_BY_SIDE = 2  # models in one table, so that it fits 80 columns
+_WORDS, _NUMBERS = 24, 28  # columns that what is measured takes at least, and a number with its interval
 
 
 @arguments.encoder_options(without=("prompt", "prompt_name", "role", "revision"))
@@ -97,18 +99,23 @@ def _print(done: Zoo, screen: Console) -> None:
     from poolscope.research.zoo.run import written
 
     measured = [run for run in done.runs if run["numbers"]]
-    for first in range(0, len(measured), SIDE_BY_SIDE):
-        shown = measured[first : first + SIDE_BY_SIDE]
+    together = max((screen.width - _WORDS) // _NUMBERS, 1)
+    for first in range(0, len(measured), together):
+        shown = measured[first : first + together]
         table = Table("", *(run["model"] for run in shown), box=SIMPLE_HEAD, pad_edge=False)
+        for column in table.columns[1:]:
+            column.justify, column.overflow = "right", "fold"
         for name, words in COLUMNS.items():
             numbers = [written(run["numbers"].get(name)) for run in shown]
             if any(numbers):
                 table.add_row(words, *numbers)
-        screen.print(table)
+        print_table(table, screen)
     for run in done.runs:
         if run["reason"] is not None:
-            screen.print(f"{run['model']}: {run['status']}: {run['reason']}")
-    screen.print(f"measured: {done.measured} of {len(done.runs)} models; zoo.html has every number and every answer")
+            reason = f"{run['model']}: {run['status']}: {run['reason']}"
+            screen.print(wrapped(reason, screen.width, hanging="  "), soft_wrap=True)
+    told = f"measured: {done.measured} of {len(done.runs)} models; zoo.html has every number and every answer"
+    screen.print(wrapped(told, screen.width), soft_wrap=True)
 
 
 def evidence(
@@ -139,7 +146,8 @@ def evidence(
     changed = [] if pages is None else put_into_pages(result, pages)
     screen = arguments.open_screen(json)
     for row in result.tests:
-        screen.print(f"{row.claim} ({row.corpus}): {row.words}: {row.reading}")
+        told = f"{row.claim} ({row.corpus}): {row.words}: {row.reading}"
+        screen.print(wrapped(told, screen.width, hanging="  "), soft_wrap=True)
     if json is not None:
         put_json(result.to_dict(), json)
     name_written(screen, json, output, *changed)

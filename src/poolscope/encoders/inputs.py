@@ -32,10 +32,14 @@ class TokenInputs:
     """A model that takes lists of token ids, to which it adds its prompt and special tokens.
 
     `added` is how many tokens that are; `limit` the longest input that the model declares and `positions` the longest
-    that its weights can take (None: no limit).
+    that its weights can take (None: no limit). An input is encoded once: its vector is kept for whoever asks again.
+    `encoded` counts the tokens that the model read.
     """
 
     def __init__(self, encoder: TokenEncoder) -> None:
+        self.encoded = 0
+        self._known: dict[tuple[int, bytes], Array] = {}
+        self._offset = 0
         self.encoder = planner_of(encoder)
         self._whole = copy.copy(self.encoder)  # the same model and tokenizer, and no text is cut
         self._whole.max_length = None
@@ -66,7 +70,24 @@ class TokenInputs:
         longest, most = max(map(len, framed), default=0), self.positions
         if most is not None and longest > most:
             raise InputError(f"received an input of {longest} tokens; {self.encoder.card.name} has {most} positions.")
+        keys = [self._key(row) for row in framed]
+        new = {key: row for key, row in zip(keys, framed, strict=True) if key not in self._known}
+        if new:
+            self._known.update(zip(new, self._vectors(list(new.values()), progress), strict=True))
+        return np.stack([self._known[key] for key in keys])
+
+    def remember(self, texts: Sequence[str], vectors: Array) -> None:
+        """Vectors that the encoder gave for whole texts, for inputs that turn out to have the same tokens."""
+        tokens = self.encoder.plan(texts).tokens
+        rows = np.split(tokens.ids, tokens.offsets[1:-1])
+        self._known.update(zip(map(self._key, rows), np.asarray(vectors, dtype=np.float64), strict=True))
+
+    def _key(self, row: Ids) -> tuple[int, bytes]:
+        return self._offset, row.astype(np.int32).tobytes()
+
+    def _vectors(self, framed: Sequence[Ids], progress: Progress | None) -> Array:
         card, tokens = self.encoder.card, Tokens.join([row.tolist() for row in framed], [0] * len(framed))
+        self.encoded += len(tokens.ids)
         plan = replace(self._whole.plan([_WORD]), tokens=tokens)
         number = check_layers(None, card.layers, name=card.name)[-1]
         with self.encoder.workers([number], len(plan)) as workers:
@@ -122,8 +143,15 @@ class TokenInputs:
         handles = [table.register_forward_pre_hook(move) for table in self.position_tables()]
         if not handles:
             raise ModelError(f"{self.encoder.card.name} has no table of absolute positions that could be moved along.")
+        before, self._offset = self._offset, offset
         try:
             yield
         finally:
+            self._offset = before
             for handle in handles:
                 handle.remove()
+
+
+def as_inputs(encoder: TokenEncoder | TokenInputs) -> TokenInputs:
+    """The inputs of an encoder; those that are given stay, with what they have encoded."""
+    return encoder if isinstance(encoder, TokenInputs) else TokenInputs(encoder)

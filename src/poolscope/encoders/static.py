@@ -31,6 +31,7 @@ from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
 _MODEL2VEC_LENGTH = 512  # what model2vec cuts at when its folder says nothing
+WORDLLAMA, WORDLLAMA_TOKENIZER = "wordllama/l2_supercat_256", "tokenizers/l2_supercat_tokenizer_config.json"
 _PIECES = re.compile(r"\w+|[^\w\s]")
 
 
@@ -148,11 +149,11 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
 def load_wordllama(folder: Path, *, options: EncoderOptions) -> StaticEncoder:
     """The 256-dimensional table in the wordllama package, which averages all tokens of a text, none special."""
     weights = folder / "weights/l2_supercat_256.safetensors"
-    vocabulary = folder / "tokenizers/l2_supercat_tokenizer_config.json"
-    name = "wordllama/l2_supercat_256"
-    tokenizer, table = _read_table(weights, vocabulary, name=name)
+    vocabulary = folder / WORDLLAMA_TOKENIZER
+    tokenizer, table = _read_table(weights, vocabulary, name=WORDLLAMA)
     revision = hashlib.sha256(f"{file_digest(weights)} {file_digest(vocabulary)}".encode()).hexdigest()
-    return _static_embedding(table, tokenizer, name=name, revision=revision, declared=Declaration(), options=options)
+    declared = Declaration()
+    return _static_embedding(table, tokenizer, name=WORDLLAMA, revision=revision, declared=declared, options=options)
 
 
 def wrap_static_embedding(module: Any, *, name: str, declared: Declaration, options: EncoderOptions) -> StaticEncoder:

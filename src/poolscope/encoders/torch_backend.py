@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from inspect import signature
 from typing import Any, Self
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
+from poolscope.encoders.packed import packed_products
 from poolscope.encoders.temperature import in_role, with_temperature
 from poolscope.errors import InputError, ModelError, require
 
@@ -134,11 +135,8 @@ class TorchBackend:
             # The cores are dealt out among all that compute on them at the same time.
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
-            yield (
-                [partial(run, model) for model in self.models]
-                if threads == 1
-                else [partial(run, self.models[0])] * threads
-            )
+            each: list[Forward] = [partial(run, model, within=packed_products(model, batches)) for model in self.models]
+            yield each if threads == 1 else each * threads
         finally:
             torch.set_num_threads(cores)  # the setting of one thread is what later threads start with
             for module in training:
@@ -163,7 +161,9 @@ class TorchBackend:
                 for weights, before in kept:
                     weights.copy_(before)
 
-    def _forward(self, model: Any, batch: Batch, *, numbers: frozenset[int], cores: int) -> dict[int, NDArray[Any]]:
+    def _forward(
+        self, model: Any, batch: Batch, *, numbers: frozenset[int], cores: int, within: AbstractContextManager[Any]
+    ) -> dict[int, NDArray[Any]]:
         import torch
 
         if torch.get_num_threads() != cores:
@@ -176,7 +176,7 @@ class TorchBackend:
             inputs["token_type_ids"] = torch.from_numpy(batch.type_ids).to(model.device)
         if "use_cache" in self._accepted:
             inputs["use_cache"] = False
-        with torch.inference_mode(), in_role(self._role):
+        with torch.inference_mode(), in_role(self._role), within:
             output = model(**inputs, output_hidden_states=bool(numbers - {last}), return_dict=True)
             keep = torch.from_numpy(batch.keep).to(model.device)
             states = {k: self._state(output, k, last) for k in numbers}

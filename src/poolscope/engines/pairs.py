@@ -84,6 +84,7 @@ def _told(outcomes: Iterator[tuple[int, Any]], progress: Told | None, each: int)
 
 # -- parts that any process computes ----------------------------------------------------------------------------------
 
+# SOCM of a store in parts that any process computes: each is told where the store lies and which pairs are its own.
 
 Index = NDArray[np.int64]
 

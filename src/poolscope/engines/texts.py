@@ -173,6 +173,8 @@ def measured_with(
 
 # -- token statistics in parts ----------------------------------------------------------------------------------------
 
+# Token statistics in parts, which other processes compute: shards of a store, or runs of texts.
+
 
 @dataclass(frozen=True)
 class TokenChoices:

@@ -1,4 +1,11 @@
-"""The half of the texts on which `tune` compares candidates with the model as it is, and chooses one of them."""
+"""Repairs on trial against the model as it is, sharing what was encoded: for `tune` and for the audit.
+
+And the half of the texts on which `tune` compares candidates, and chooses one of them.
+
+Re-ranking takes the nearest documents by cosine and puts them in order by the distance of the Gaussians. Every cloud is
+scaled to unit mean first, as SOCM and cosine do: the length of the pooled vector does not count, the spread relative to
+it does. Then W₂² = ‖u₁ − u₂‖² + BW²(Σ₁, Σ₂) = 4(d_μ + d_Σ).
+"""
 
 from __future__ import annotations
 

@@ -115,6 +115,10 @@ def _empty(source: VectorSource) -> str:
 
 # -- the texts that are sent ------------------------------------------------------------------------------------------
 
+# The texts that are sent to a runtime: few, and chosen so that causes can be told apart.
+#
+# Short and long texts tell truncation and padding; capitals, line breaks and blanks at the ends tell changed letters;
+# other scripts tell another tokenizer; the same text with and without a prompt tells who puts one before it.
 
 SHORT = (
     "bread",
@@ -185,6 +189,10 @@ def probe_texts(prompts: Sequence[str] = ()) -> list[str]:
 
 
 # -- what the file that a runtime loads declares ----------------------------------------------------------------------
+
+# What the file that a runtime loads declares, beside the reference: the pooling above all.
+#
+# A GGUF file keeps its pooling under `pooling_type`, a folder in `1_Pooling`; a conversion can lose or change it.
 
 
 @dataclass(frozen=True)

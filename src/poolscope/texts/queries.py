@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
+from poolscope.texts.corpus import heading_pairs
 from poolscope.texts.groups import CHUNK_IDS
-from poolscope.texts.manuals import heading_pairs
 from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shorten, shows_nothing
 from poolscope.texts.sources import open_table
 from poolscope.texts.tables import Table, is_table, memory_table

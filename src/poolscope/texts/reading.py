@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError, refuse_arguments
 from poolscope.texts.benchmarks import Benchmark, open_benchmark
-from poolscope.texts.corpus import docstrings, summary_body_pairs
-from poolscope.texts.manuals import heading_pairs, manuals
+from poolscope.texts.corpus import docstrings, heading_pairs, manuals, summary_body_pairs
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
     BUILTIN,

@@ -192,6 +192,8 @@ def _unreachable(source: str, error: Exception) -> str:
 
 # -- further columns --------------------------------------------------------------------------------------------------
 
+# The columns of a table that are neither texts nor ids: what a row says besides, kept with its text.
+
 
 def other_columns(
     source: Any, texts: Texts, *, id_column: str | None = None, taken: Sequence[str | None] = ()

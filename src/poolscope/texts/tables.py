@@ -395,6 +395,7 @@ def _kind_of_type(type_: Any) -> Kind:
 
 # -- documents of other libraries -------------------------------------------------------------------------------------
 
+# Lists of documents of LangChain and LlamaIndex as tables of texts; neither library is imported.
 
 # The attribute of the text: of LangChain's documents, and of the documents and nodes of LlamaIndex.
 _TEXT = ("page_content", "text")

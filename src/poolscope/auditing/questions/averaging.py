@@ -355,6 +355,7 @@ QUESTION = Question(
     number_name="hidden share among confusable pairs",
     metric="socm",
     answer=answer,
+    seconds=4,
     judge=judge,
     thresholds=[
         Threshold(

@@ -106,6 +106,7 @@ QUESTION = Question(
     number_name="mean cosine",
     metric="cone",
     answer=answer,
+    seconds=0.5,
     needs="vectors",
     judge=judge,
     thresholds=[

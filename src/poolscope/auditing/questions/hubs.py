@@ -326,6 +326,7 @@ QUESTION = Question(
     number_name="skewness of the times found",
     metric="hubs",
     answer=answer,
+    seconds=0.5,
     needs="vectors",
     judge=judge,
     thresholds=[

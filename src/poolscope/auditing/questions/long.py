@@ -216,7 +216,7 @@ def _size(
         return "ok", f"Long texts look no more alike than short ones (slope {slope:+.3f} per doubling, within chance)."
     small = slope < 0.0005  # in a narrow cone, where all cosines are near 1
     grows = f"the mean cosine grows by {format(slope, '.1e' if small else '.3f')} per doubling of length"
-    size = f"{rise:.2g} standard deviations of the cosine from the shortest to the longest tenth"
+    size = f"{rise:.2f} standard deviations of the cosine from the shortest to the longest tenth"
     if rise < thresholds["length_watch"]:
         return "ok", f"Long texts look a little more alike: {grows}, only {size}."
     return "repair" if certain >= thresholds[
@@ -316,6 +316,7 @@ QUESTION = Question(
     number_name="rise of the mean cosine per doubling of the length",
     metric="length",
     answer=answer,
+    seconds=6,
     needs="vectors",
     judge=judge,
     thresholds=THRESHOLDS,

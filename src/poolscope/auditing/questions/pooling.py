@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 _NEIGHBOURS = 10
 # Texts whose neighbours are compared.
 _MOST_TEXTS = 2000
+_AGAIN = "encode every text again with the right setting; no new model"
 _NAMED = 3
 _BARS = 8
 
@@ -247,10 +248,6 @@ def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
     )
 
 
-def _again(match: RuntimeMatch) -> str:
-    return f"encode {match.texts:,} texts again with the right setting; no new model"
-
-
 def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
     """The model's own vectors; how they are stored, or their lengths, may still change a ranking."""
     how = f" ({pooling} pooling)" if pooling else ""
@@ -262,11 +259,11 @@ def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
         own = (
             f"Your runtime's vectors are the model's own, {match.form}: cosine {_digits(match.plain)} with the others."
         )
-        step, cost = "ask your runtime for plain numbers, if the ranking matters more than the room", _again(match)
+        step, cost = "ask your runtime for plain numbers, if the ranking matters more than the room", _AGAIN
     elif match.cut:
         level = "watch"
         own = f"{own} They are {match.form}, which only models that were trained for it allow (Matryoshka)."
-        step, cost = "ask your runtime for all dimensions, unless the model was trained to be cut", _again(match)
+        step, cost = "ask your runtime for all dimensions, unless the model was trained to be cut", _AGAIN
     elif match.coarse:
         own += f" They are {match.form}."
     elif "Normalize" in match.provenance["reference"]["after"] and not match.normalised:
@@ -295,7 +292,7 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
         f"{declared}{alike}{rest}"
     )
     level: Level = "repair" if concerned < least else "watch"
-    return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _again(match))
+    return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _AGAIN)
 
 
 def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Finding:
@@ -307,7 +304,7 @@ def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Fi
         f"another revision of the model could leave as much."
     )
     step = "serve the model with 8 or 16 bits a weight, or let the reference be the rounded file itself (.gguf)"
-    return Finding(_below(match, least, sentence), step, _again(match))
+    return Finding(_below(match, least, sentence), step, _AGAIN)
 
 
 def _changing(cosine: float, least: float, how: str, name: str) -> Finding:
@@ -329,7 +326,7 @@ def _constant(match: RuntimeMatch) -> Finding:
         f"texts apart. What the model gives differs (cosine {_digits(match.own.mean)})."
     )
     step = "see whether your runtime has loaded its weights and reads the texts of a request, then encode again"
-    return Finding(Verdict("repair", sentence, basis="counted"), step, _again(match))
+    return Finding(Verdict("repair", sentence, basis="counted"), step, _AGAIN)
 
 
 def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
@@ -342,7 +339,7 @@ def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
     return Finding(
         Verdict("repair", sentence, basis="counted"),
         f"{step}, set its pooling to {pooling}, and encode again",
-        _again(match),
+        _AGAIN,
     )
 
 
@@ -355,7 +352,7 @@ def _some_texts(match: RuntimeMatch, least: float, ids: list[str]) -> Finding:
         f"(texts {listed}), and no cause that was tried explains them: mean cosine {_digits(match.own.mean)}."
     )
     step = f"compare the {count:,} texts whose vectors differ: other words, another limit or prompt"
-    return Finding(_below(match, least, sentence), step, f"encode {count:,} texts again; no new model")
+    return Finding(_below(match, least, sentence), step, "encode texts like these again; no new model")
 
 
 def _near(match: RuntimeMatch) -> Finding:
@@ -364,7 +361,7 @@ def _near(match: RuntimeMatch) -> Finding:
         f"{_digits(match.own.least)}. No cause that was tried comes nearer; weights rounded to few bits look like this."
     )
     step = "see in which precision your runtime holds the weights, and whether its revision of the model is yours"
-    return Finding(Verdict("watch", sentence, basis="estimate"), step, _again(match))
+    return Finding(Verdict("watch", sentence, basis="estimate"), step, _AGAIN)
 
 
 def _no_match(match: RuntimeMatch, least: float) -> Finding:
@@ -374,7 +371,7 @@ def _no_match(match: RuntimeMatch, least: float) -> Finding:
         f"another model, or another revision of this one, is likely."
     )
     step = "check the model and its revision in your runtime, then encode again"
-    return Finding(_below(match, least, sentence), step, _again(match))
+    return Finding(_below(match, least, sentence), step, _AGAIN)
 
 
 def _unknown_end(match: RuntimeMatch) -> Finding:
@@ -421,6 +418,7 @@ QUESTION = Question(
     page="runtime.md#what-is-compared",
     number_name="cosine of your runtime's vectors with the model's own",
     answer=answer,
+    seconds=0.7,
     judge=judge,
     door="poolscope audit MODEL TEXTS --vectors FILE",
     thresholds=[

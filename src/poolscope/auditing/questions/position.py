@@ -224,6 +224,7 @@ QUESTION = Question(
     number_name="loss from the start to the end",
     metric="length",
     answer=answer,
+    seconds=2,
     judge=judge,
     thresholds=THRESHOLDS,
     numbers=[Number("position_drop", "loss from the start to the end", headline=True)],

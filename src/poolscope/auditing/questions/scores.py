@@ -271,6 +271,7 @@ QUESTION = Question(
     number_name="cut-off for unrelated pairs",
     metric="scores",
     answer=answer,
+    seconds=0.5,
     needs="vectors",
     judge=judge,
     thresholds=[

@@ -224,6 +224,7 @@ QUESTION = Question(
     number_name="short texts in answers, observed over expected",
     metric="length",
     answer=answer,
+    seconds=0.5,
     judge=judge,
     thresholds=THRESHOLDS,
     numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True)],

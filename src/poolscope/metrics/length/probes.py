@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders import Progress, TokenEncoder
-from poolscope.encoders.inputs import Array, Ids, TokenInputs
+from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import table_rows
 from poolscope.numbers.cosines import PairCosine, pair_cosine
@@ -160,7 +160,7 @@ def _percent(share: float) -> str:
 
 
 def length_nulls(
-    encoder: TokenEncoder,
+    encoder: TokenEncoder | TokenInputs,
     texts: Sequence[str],
     *,
     documents: int = DOCUMENTS,
@@ -175,7 +175,7 @@ def length_nulls(
     reach; those beyond the limit in force are marked. The longest within it is also averaged in chunks of twice (or
     half) the length. These inputs are encoded on top of the texts themselves.
     """
-    inputs = TokenInputs(encoder)
+    inputs = as_inputs(encoder)
     size = _chunk_size(inputs) if chunk is None else chunk
     if size <= inputs.added or (inputs.positions is not None and size > inputs.positions):
         raise InputError(
@@ -193,7 +193,7 @@ def length_nulls(
     run = _Run(inputs, chosen, size, progress)
     movable = bool(inputs.position_tables())
     return LengthNulls(
-        model=encoder.card.name,
+        model=inputs.encoder.card.name,
         documents=len(chosen),
         chunk=size,
         limit=inputs.limit,
@@ -236,18 +236,23 @@ class _Run:
         self.inputs = inputs
         self.rows = rows
         self.chunk = chunk
-        self.tokens = 0
+        self._encoded_before = inputs.encoded
         self._progress = progress
         self._whole: dict[int, PairCosine] = {}
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that were encoded for this run."""
+        return self.inputs.encoded - self._encoded_before
 
     def averaging(self, totals: Sequence[int]) -> tuple[AveragingRow, ...]:
         """Every total length, read whole and as averages."""
         most = totals[-1] // self.chunk
-        free = [self._chunk_vectors(k) for k in range(most)]
+        free = self._chunks(most, self.chunk)
         placed = None
         if self.inputs.position_tables():
             step = self.chunk - self.inputs.added
-            placed = [free[0], *(self._chunk_vectors(k, offset=k * step) for k in range(1, most))]
+            placed = [free[0], *(self._moved(k, k * step) for k in range(1, most))]
         self._whole[self.chunk] = _averaged(free[:1])
         counts = {total: total // self.chunk for total in totals}
         return tuple(self._row(total, free[:n], placed and placed[:n]) for total, n in counts.items())
@@ -257,7 +262,7 @@ class _Run:
         size = 2 * self.chunk if 2 * self.chunk < total else self.chunk // 2
         if size <= self.inputs.added:
             return None
-        return self._row(total, [self._chunk_vectors(k, size=size) for k in range(total // size)], None)
+        return self._row(total, self._chunks(total // size, size), None)
 
     def positions(self) -> tuple[PositionRow, ...]:
         """The first chunk at the start and further on, in steps of a chunk that double."""
@@ -268,7 +273,7 @@ class _Run:
         start = self._whole[self.chunk]
         moved = []
         for offset in offsets:
-            cosine = start if offset == 0 else _averaged([self._chunk_vectors(0, offset=offset)])
+            cosine = start if offset == 0 else _averaged([self._moved(0, offset)])
             beyond = self.beyond(offset + self.chunk)
             moved.append(PositionRow(offset, cosine.estimate, cosine.minus(start), beyond))
         return tuple(moved)
@@ -292,16 +297,21 @@ class _Run:
             beyond=self.beyond(total),
         )
 
-    def _chunk_vectors(self, number: int, *, offset: int = 0, size: int | None = None) -> Array:
-        own = (size or self.chunk) - self.inputs.added
-        rows = [row[number * own : (number + 1) * own] for row in self.rows]
-        if offset == 0:
-            return self._encode(rows)
+    def _chunks(self, count: int, size: int) -> list[Array]:
+        """The vectors of the first so many chunks of every document, all in one pass."""
+        rows = [row for number in range(count) for row in self._cut_out(number, size)]
+        return np.split(self._encode(rows), count)
+
+    def _moved(self, number: int, offset: int) -> Array:
+        """The vectors of one chunk of every document at other positions."""
         with self.inputs.moved(offset):
-            return self._encode(rows)
+            return self._encode(self._cut_out(number, self.chunk))
+
+    def _cut_out(self, number: int, size: int) -> list[Ids]:
+        own = size - self.inputs.added
+        return [row[number * own : (number + 1) * own] for row in self.rows]
 
     def _encode(self, rows: Sequence[Ids]) -> Array:
-        self.tokens += sum(len(row) + self.inputs.added for row in rows)
         return self.inputs.encode(rows, progress=self._progress)
 
 
@@ -362,7 +372,7 @@ class LengthProbe(Result):
 
 
 def truncation_probe(
-    encoder: TokenEncoder,
+    encoder: TokenEncoder | TokenInputs,
     texts: Sequence[str],
     *,
     most_texts: int = TEXTS,
@@ -373,7 +383,7 @@ def truncation_probe(
 
     At most `most_texts` texts that are long enough for the longest cut; the cuts go as far as 20 texts reach.
     """
-    inputs = TokenInputs(encoder)
+    inputs = as_inputs(encoder)
     rows = inputs.content(texts)
     if _longest(inputs) < 2 * SHORTEST:
         raise InputError(
@@ -387,27 +397,27 @@ def truncation_probe(
             f"longer texts."
         )
     chosen = draw([row for row in rows if len(row) >= cuts[-1] - inputs.added], most_texts, seed=seed)
-    cosines = []
-    for cut in cuts:
-        cosines.append(_cosine(inputs.encode([inputs.cut(row, cut) for row in chosen], progress=progress)))
+    before = inputs.encoded
+    vectors = inputs.encode([inputs.cut(row, cut) for cut in cuts for row in chosen], progress=progress)
+    cosines = [_cosine(part) for part in np.split(vectors, len(cuts))]
     return _probe(
         "truncation",
         "The same texts cut short",
         [ProbeRow(cut, 1, cosine.estimate) for cut, cosine in zip(cuts, cosines, strict=True)],
         cosines,
         texts=len(chosen),
-        encoded=len(chosen) * sum(cuts),
+        encoded=inputs.encoded - before,
     )
 
 
 def repetition_probe(
-    encoder: TokenEncoder, *, words: tuple[str, str] = WORDS, progress: Progress | None = None
+    encoder: TokenEncoder | TokenInputs, *, words: tuple[str, str] = WORDS, progress: Progress | None = None
 ) -> LengthProbe:
     """Two texts that repeat one different word k times each; their cosine for k = 1, 2, 4, … up to the model's limit.
 
     With nothing to say and nothing in common, whatever rises is the model's doing.
     """
-    inputs = TokenInputs(encoder)
+    inputs = as_inputs(encoder)
     units = inputs.content(words)
     wide = max(map(len, units))
     limit = _longest(inputs)
@@ -417,16 +427,17 @@ def repetition_probe(
             f"max_length: received a limit of {limit} tokens, of which the model adds {inputs.added} itself; that is "
             f"too short to repeat a word of {wide}: {inputs.added + 2 * wide} or more are needed. Raise the limit."
         )
+    before = inputs.encoded
     vectors = inputs.encode([np.tile(unit, k) for k in times for unit in units], progress=progress)
     cosines = [_cosine(vectors[2 * k : 2 * k + 2]) for k in range(len(times))]
     tokens = [k * float(np.mean([len(unit) for unit in units])) + inputs.added for k in times]
     rows = [ProbeRow(n, k, Estimate(cosine.value)) for n, k, cosine in zip(tokens, times, cosines, strict=True)]
     meaning = f"'{words[0]}' and '{words[1]}' repeated"
-    return _probe("repetition", meaning, rows, cosines, texts=1, encoded=int(2 * sum(tokens)))
+    return _probe("repetition", meaning, rows, cosines, texts=1, encoded=inputs.encoded - before)
 
 
 def join_probe(
-    encoder: TokenEncoder,
+    encoder: TokenEncoder | TokenInputs,
     texts: Sequence[str],
     *,
     most_texts: int = TEXTS,
@@ -439,7 +450,7 @@ def join_probe(
     there. No text is in two inputs, which would make them alike by itself. What the averages reach too is not the
     model's doing.
     """
-    inputs = TokenInputs(encoder)
+    inputs = as_inputs(encoder)
     rows = inputs.content(texts)
     short = [row for row in rows if 0 < len(row) <= np.quantile([len(row) for row in rows], _SHORT)]
     limit = _longest(inputs)
@@ -452,18 +463,17 @@ def join_probe(
         )
     count = min(most_texts, len(short) // times[-1])
     groups = np.random.default_rng(seed).permutation(len(short))[: count * times[-1]].reshape(count, times[-1])
-    used = [short[i] for i in groups.ravel()]
-    parts = inputs.encode(used, progress=progress).reshape(*groups.shape, -1)
-    cosines, steps, encoded = [], [], sum(len(row) + inputs.added for row in used)
+    before = inputs.encoded
+    parts = inputs.encode([short[i] for i in groups.ravel()], progress=progress).reshape(*groups.shape, -1)
+    cosines, steps = [], []
     for k in times:
         joined = [inputs.cut(np.concatenate([short[i] for i in group[:k]]), limit) for group in groups]
         cosine = _cosine(inputs.encode(joined, progress=progress))
         averaged = _cosine(parts[:, :k].mean(axis=1))
         tokens = [len(row) + inputs.added for row in joined]
-        encoded += sum(tokens)
         cosines.append(cosine)
         steps.append(ProbeRow(float(np.mean(tokens)), k, cosine.estimate, averaged.estimate))
-    return _probe("joins", "Random texts joined", steps, cosines, texts=len(groups), encoded=encoded)
+    return _probe("joins", "Random texts joined", steps, cosines, texts=len(groups), encoded=inputs.encoded - before)
 
 
 def _doubling(first: int, most: int) -> list[int]:

@@ -162,7 +162,7 @@ def length_report(
     if labels is not None:
         parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, **settings)
     if probes:
-        parts |= _probes(encoder, texts, seed, progress, notes)
+        parts |= _probes(encoder, texts, measured, seed, progress, notes)
         parts["shift"] = _attempt(
             "The change of subject was", lambda: _shift(encoder, texts, measured, groups, seed, progress), notes
         )
@@ -179,16 +179,24 @@ def length_report(
 
 
 def _probes(
-    encoder: TokenEncoder, texts: Sequence[str], seed: int, progress: Progress | None, notes: list[str]
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    measured: MeasuredTexts,
+    seed: int,
+    progress: Progress | None,
+    notes: list[str],
 ) -> dict[str, Any]:
+    """Null models and probes on the same inputs: what one encoded, or the pass over the texts, serves the others."""
     shared: dict[str, Any] = {"seed": seed, "progress": progress}
-    if _attempt("The null models and probes were", lambda: TokenInputs(encoder), notes) is None:
+    inputs = _attempt("The null models and probes were", lambda: TokenInputs(encoder), notes)
+    if inputs is None:
         return {}
-    nulls = _attempt("The null models were", lambda: length_nulls(encoder, texts, **shared), notes)
+    inputs.remember(texts, measured.vectors)
+    nulls = _attempt("The null models were", lambda: length_nulls(inputs, texts, **shared), notes)
     attempts = [
-        _attempt("The cut texts were", lambda: truncation_probe(encoder, texts, **shared), notes),
-        _attempt("The repeated words were", lambda: repetition_probe(encoder, progress=progress), notes),
-        _attempt("The joined texts were", lambda: join_probe(encoder, texts, **shared), notes),
+        _attempt("The cut texts were", lambda: truncation_probe(inputs, texts, **shared), notes),
+        _attempt("The repeated words were", lambda: repetition_probe(inputs, progress=progress), notes),
+        _attempt("The joined texts were", lambda: join_probe(inputs, texts, **shared), notes),
     ]
     return {"nulls": nulls, "probes": tuple(probe for probe in attempts if probe is not None)}
 

@@ -109,6 +109,15 @@ class Confusion(Result):
         """Are there pairs enough for a mean?"""
         return len(self) >= FEWEST_ALIKE
 
+    def seen(self) -> tuple[str, ...]:
+        """How many pairs look alike, and how much of their difference averages miss."""
+        different = "" if self.documents is None else " of different documents"
+        pairs = f"{self.count:,} pair{'' if self.count == 1 else 's'}{different}"
+        alike = f"{pairs} would be confused by a search, because the mean vectors are near each other."
+        if not self.enough or self.share.value is None:
+            return (f"{alike} That is too few to say what averages hide.",)
+        return (f"{alike} Averages miss up to {self.share.value:.0%} of what their tokens differ in.",)
+
     def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
         """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""
         if not (isinstance(threshold, int | float) and np.isfinite(threshold)):

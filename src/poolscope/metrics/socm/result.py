@@ -245,6 +245,14 @@ class SocmResult(Result):
         """Interval of the mean, for the population of texts; None for fewer than three texts."""
         return self.estimate.interval
 
+    def seen(self) -> tuple[str, ...]:
+        """How far the means and the clouds are apart, and what SOCM makes of that."""
+        return (
+            f"The mean vectors of two texts are {self.mean_distance:.2f} apart (d_μ) and their token clouds "
+            f"{self.covariance_distance:.2f} (d_Σ); SOCM is high where the means agree while the clouds differ, and is "
+            f"{self.mean:.2f} here.",
+        )
+
     def quantile(self, q: float) -> float:
         """The value below which a share q of the pairs lies."""
         if not (isinstance(q, Real) and 0 <= q <= 1):
@@ -347,6 +355,7 @@ class WorstPairs(Result):
 
 # -- the figure -------------------------------------------------------------------------------------------------------
 
+# Figure of SOCM: the two distances of every pair, in which high and left is what averaging hides.
 
 _MOST_POINTS = 1500  # of one colour: a page with more gets slow
 

@@ -9,6 +9,7 @@ these are evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,26 @@ from poolscope.results import provenance
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-# Directions of each text that enter the second bound.
-_RANK = 12
-# Pairs that set the first threshold, at least; pairs evaluated between two looks at it; candidates held at a time.
-_SEEDS, _BATCH, _HELD = 1000, 4000, 1_000_000
 # Bounds without cross product computed at a time.
 _PIECE = 4_000_000
-# A chosen pair costs several times as much as one of all pairs, so beyond this share of candidates all are computed.
-_WORTHWHILE = 0.2
-# Texts whose pairs tell whether the search is worth its cost.
-_LOOKED_AT = 64
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a search costs and holds; the pairs that it gives are the same.
+
+    `rank`: directions of each text that enter the second bound. `seeds`: pairs that set the first threshold, at least;
+    `batch`: pairs evaluated between two looks at it; `held`: candidates held at a time. A chosen pair costs several
+    times as much as one of all pairs, so beyond a share `worthwhile` of candidates all are computed; the pairs of
+    `looked_at` texts tell that before (0: nothing does).
+    """
+
+    rank: int = 12
+    seeds: int = 1000
+    batch: int = 4000
+    held: int = 1_000_000
+    worthwhile: float = 0.2
+    looked_at: int = 64
 
 
 def worst_pairs(
@@ -99,9 +110,16 @@ class WorstSearch:
     """The search for the k worst pairs i < j of one corpus, or of every text of one with every text of another."""
 
     def __init__(
-        self, left: TokenClouds, right: TokenClouds, formula: SocmFormula, k: int, progress: Callable[[int], None]
+        self,
+        left: TokenClouds,
+        right: TokenClouds,
+        formula: SocmFormula,
+        k: int,
+        progress: Callable[[int], None] = lambda settled: None,
+        pruning: Pruning | None = None,
     ) -> None:
         self._left, self._right, self._formula, self._progress = left, right, formula, progress
+        self._pruning = pruning or Pruning()
         self._other = None if left is right else right
         self._caches = reduced_caches(left, self._other)
         self.largest = Largest(k)
@@ -109,24 +127,25 @@ class WorstSearch:
 
     def run(self) -> None:
         """Search; `largest` and `evaluated` are then what they say."""
+        limits = self._pruning
         if not self._promising():
             return self._compute_all()
-        seeds = self._highest_free_bounds(max(4 * self.largest.size, _SEEDS))
+        seeds = self._highest_free_bounds(max(4 * self.largest.size, limits.seeds))
         self._evaluate_pairs(seeds)
-        held = Largest(_HELD)
+        held = Largest(limits.held)
         seen = candidates = 0
-        for piece in all_pairs(self._left, self._other, rank=_RANK):
+        for piece in all_pairs(self._left, self._other, rank=limits.rank):
             bounds = self._bounds(piece)
             numbers = piece.i * len(self._right) + piece.j
             possible = (bounds >= self.largest.threshold) & ~np.isin(numbers, seeds)
             held.add(bounds[possible], numbers[possible])
             seen += len(piece)
             candidates += int(possible.sum())
-            if candidates > max(_WORTHWHILE * seen, 2 * _SEEDS):
+            if candidates > max(limits.worthwhile * seen, 2 * limits.seeds):
                 return self._compute_all()
-            if len(held.values) > _HELD // 2:
+            if len(held.values) > limits.held // 2:
                 self._settle(held)
-                held = Largest(_HELD)
+                held = Largest(limits.held)
             self._progress(len(piece))
         return self._settle(held)
 
@@ -135,17 +154,18 @@ class WorstSearch:
 
         A guess costs time where it is wrong, never a pair. All pairs of few texts are computed before one can be made.
         """
-        if len(self._left) < 4 * _LOOKED_AT:
-            return False
-        few = self._left.select(np.linspace(0, len(self._left) - 1, _LOOKED_AT, dtype=np.int64))
+        looked_at = self._pruning.looked_at
+        if not looked_at or len(self._left) < 4 * looked_at:
+            return not looked_at
+        few = self._left.select(np.linspace(0, len(self._left) - 1, looked_at, dtype=np.int64))
         highest = max(float(self._scores(piece).max()) for piece in all_pairs(few))
-        bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=_RANK)])
-        return bool((bounds >= highest).mean() <= _WORTHWHILE)
+        bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=self._pruning.rank)])
+        return bool((bounds >= highest).mean() <= self._pruning.worthwhile)
 
     def _settle(self, held: Largest) -> None:
         """Evaluate candidates from the highest bound down, until the next bound is below the threshold."""
-        for start in range(0, len(held.values), _BATCH):
-            batch = slice(start, start + _BATCH)
+        for start in range(0, len(held.values), self._pruning.batch):
+            batch = slice(start, start + self._pruning.batch)
             hopeful = held.values[batch] >= self.largest.threshold
             if not hopeful.any():
                 return

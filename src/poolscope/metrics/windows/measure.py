@@ -317,6 +317,7 @@ def _row(moments: WindowMoments, column: int, between: Between) -> WindowRatio:
 
 # -- distances between windows ----------------------------------------------------------------------------------------
 
+# Distances between windows: do the means of windows agree while their tokens differ?
 
 Index = NDArray[np.int64]
 

@@ -76,6 +76,7 @@ def same_dimension(X: Any, Y: Any) -> None:
 
 # -- pairs that float32 products cannot tell --------------------------------------------------------------------------
 
+# Pairs whose distance is smaller than float32 products can tell, computed again in float64.
 
 # What is asked of BW²: d_Σ = BW²/4 to 1e-6, or BW² to a thousandth of itself.
 _ABSOLUTE, _RELATIVE = 4e-6, 1e-3

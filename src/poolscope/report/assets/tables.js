@@ -3,6 +3,7 @@
 (function (poolscope) {
   const { element, whole, readable, number, numberWithInterval, corpusText, csv, download, fileName } = poolscope;
   const FIRST = 15; // rows shown before "show all"
+  const FIRST_LONG = 6; // the same of rows that are texts of several lines
   const LEVELS = { ok: "OK", unchecked: "Unchecked", watch: "Watch", repair: "Repair" };
   const DRAWING = "http://www.w3.org/2000/svg";
   const tables = [];
@@ -34,6 +35,12 @@
     return element("span", { class: `badge ${level}` }, sign, LEVELS[level]);
   }
 
+  // A command whose lines end between words, never at the hyphens of an option; other texts as they are.
+  function unbroken(text) {
+    if (!text.startsWith("poolscope ")) return [text];
+    return text.split(" ").flatMap((word, k) => [k ? " " : "", element("span", { class: "word" }, word)]);
+  }
+
   // A cell as it is shown: the value, and whatever the view puts beside it.
   function cell(row, view) {
     const value = row[view.column];
@@ -47,7 +54,7 @@
       if (interval) inside.push(" ", element("span", { class: "interval" }, interval));
     } else inside.push(content(value));
     if (part("below") !== null)
-      inside.push(element("bdi", { class: "below", dir: "auto" }, readable(asText(part("below")))));
+      inside.push(element("bdi", { class: "below", dir: "auto" }, ...unbroken(readable(asText(part("below"))))));
     const short = typeof value === "string" && value.length <= SHORT;
     const kind =
       view.numeric || typeof value === "number"
@@ -148,9 +155,13 @@
       return made.get(k);
     }
 
+    const tall = (row) => spec.view.some((view) => asText(row[view.column]).length > 100);
+    const texts = spec.rows.slice(0, FIRST).filter(tall).length > FIRST / 2;
+    const first = texts ? FIRST_LONG : FIRST;
+
     function show() {
       const rows = chosen();
-      const shown = state.open ? rows : rows.slice(0, FIRST);
+      const shown = state.open ? rows : rows.slice(0, first);
       body.replaceChildren(...shown.map(line));
       if (!rows.length)
         body.append(
@@ -160,8 +171,8 @@
         rows.length < spec.rows.length
           ? `${whole(rows.length)} of ${whole(spec.rows.length)} rows`
           : `${whole(rows.length)} rows`;
-      more.hidden = rows.length <= FIRST;
-      more.textContent = state.open ? `Show the first ${FIRST} rows` : `Show all ${whole(rows.length)} rows`;
+      more.hidden = rows.length <= first;
+      more.textContent = state.open ? `Show the first ${first} rows` : `Show all ${whole(rows.length)} rows`;
       headings.forEach((heading, c) =>
         heading.setAttribute("aria-sort", state.column !== c ? "none" : state.falling ? "descending" : "ascending"),
       );

@@ -253,6 +253,10 @@ def _add_points(figure: Any, cell: tuple[int, int], row: MetricScore, looks: dic
 
 # -- statistics over few items ----------------------------------------------------------------------------------------
 
+# Statistics over few items, such as a dozen models: what to compute, how sure one can be, what could be seen at all.
+#
+# A statistic for `ItemBootstrap.estimate` takes rows of weights (how often each item was drawn) and gives one value a
+# row, as if the drawn items were listed one by one.
 
 Kind = Literal["pearson", "spearman"]
 KINDS: tuple[Kind, ...] = ("pearson", "spearman")
