@@ -16,7 +16,7 @@ import numpy as np
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
-from poolscope.errors import InputError, refuse_renamed, require
+from poolscope.errors import InputError, refuse_renamed, require, whole_number
 from poolscope.evaluation import (
     Difference,
     Evaluation,
@@ -329,6 +329,7 @@ def tune(
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
     tried_readings = _parts("reading", readings, argument="readings")
+    reranked = whole_number(reranked, "reranked", least=0)
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
