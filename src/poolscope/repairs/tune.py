@@ -78,6 +78,14 @@ class TuneResult(Result):
             return "repair"
         return "too few to tell" if len(self.reported_on.observations) < FEWEST_HELD_OUT else "nothing to repair"
 
+    def seen(self) -> tuple[str, ...]:
+        """The verdict, in its own words."""
+        return (self.verdict.sentence,)
+
+    def told(self) -> list[tuple[str, str]]:
+        """What was tried, on what."""
+        return [("model", self.model), ("verdict", self.verdict.level), ("candidates", f"{len(self.trials):,}")]
+
     def __repr__(self) -> str:
         return f"TuneResult({self.model}: {self.verdict.level}, {len(self.trials)} candidates; {self.verdict.sentence})"
 
