@@ -1,10 +1,11 @@
 """Do the sentences hold their level? Simulations with nothing to find, and with effects of known size.
 
-    python benchmarks/calibration.py [--runs 1000] [--seed 0]
+    python benchmarks/calibration.py [--runs 1000] [--seed 0] [--table paired trials power]
 
 **Paired intervals**: how often a 95 % interval of differences whose true mean is 0 excludes 0, for differences as
-comparisons of few queries give them: all different, most of them 0, a few large ones among many small losses, and those
-of nDCG@10 of two rankings that are equally good. Beside it the percentile bootstrap.
+comparisons of few queries give them: all different, most of them 0, a few large ones among many small losses or among
+zeros, and those of nDCG@10 of two rankings that are equally good. Beside it the percentile bootstrap, and the same
+interval without its guard against what no query of the sample did.
 
 **Trials**: which level a trial gives (99 % interval, a gain of 0.01 matters) where nothing is gained, and where
 the gain is 0.01, 0.03 and 0.1: one query in ten changes, up or down, and so many more go up.
@@ -19,12 +20,14 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.trials import Trial, decided_by
 from poolscope.evaluation import compare_scores
+from poolscope.evaluation.scores import UNSEEN
 from poolscope.numbers.intervals import Interval, bootstrap_interval, paired_interval
 from poolscope.verdicts import LEVELS
 
@@ -45,10 +48,12 @@ def sparse(random: np.random.Generator, count: int, share: float = 0.3) -> Array
     return np.where(random.random(count) < share, changes, 0.0)
 
 
-def skewed(random: np.random.Generator, count: int) -> Array:
-    """A tenth wins 0.5, a half loses 0.1: 0 on average."""
+def skewed(
+    random: np.random.Generator, count: int, *, winners: float = 0.1, win: float = 0.5, losers: float = 0.5
+) -> Array:
+    """So many win so much, so many lose what makes it 0 on average, and the others do not change."""
     place = random.random(count)
-    return np.where(place < 0.1, 0.5, np.where(place < 0.6, -0.1, 0.0))
+    return np.where(place < winners, win, np.where(place < winners + losers, -win * winners / losers, 0.0))
 
 
 def rankings(random: np.random.Generator, count: int) -> Array:
@@ -62,7 +67,10 @@ def rankings(random: np.random.Generator, count: int) -> Array:
 KINDS: dict[str, Callable[[np.random.Generator, int], Array]] = {
     "all change": normal,
     "30 % change": sparse,
-    "10 % win much": skewed,
+    "10 % change": partial(sparse, share=0.1),
+    "10 % win 0.5, 50 % lose": skewed,
+    "10 % win 0.6, 20 % lose": partial(skewed, win=0.6, losers=0.2),
+    "5 % win 0.9, 45 % lose": partial(skewed, winners=0.05, win=0.9, losers=0.45),
     "two rankings": rankings,
 }
 
@@ -103,31 +111,48 @@ def power(kind: str, count: int, *, runs: int, seed: int = 0, level: float = 0.9
     return float(np.mean(claims)), proven / runs
 
 
+def paired_table(runs: int, seed: int) -> None:
+    """How often intervals exclude 0 where nothing is to be found."""
+    print("| differences | queries | percentile bootstrap | t and studentised bootstrap | the same, guarded |")
+    print("|---|---|---|---|---|")
+    intervals = bootstrap_interval, paired_interval, partial(paired_interval, unseen=UNSEEN)
+    for kind in KINDS:
+        for count in COUNTS:
+            shares = [false_alarms(interval, kind, count, runs=runs, seed=seed) for interval in intervals]
+            print(f"| {kind} | {count} | {' | '.join(f'{share:.1%}' for share in shares)} |", flush=True)
+
+
+def trial_table(runs: int, seed: int) -> None:
+    """Levels of trials by what is gained."""
+    print(f"\n| true gain | queries | {' | '.join(LEVELS)} |\n|---|---|{'---|' * len(LEVELS)}")
+    for gain in (0.0, 0.01, 0.03, 0.1):
+        for count in (50, 200, 1000):
+            levels = trial_levels(gain, count, runs=runs, seed=seed)
+            print(f"| {gain:g} | {count} | {' | '.join(f'{share:.1%}' for share in levels.values())} |", flush=True)
+
+
+def power_table(runs: int, seed: int) -> None:
+    """What trials claim that they could have seen, and how often they do."""
+    print("\n| differences | queries | smallest gain that is claimed | trials that prove it, of 80 % |")
+    print("|---|---|---|---|")
+    for kind in KINDS:
+        for count in (60, 140, 400):
+            claim, share = power(kind, count, runs=runs, seed=seed)
+            print(f"| {kind} | {count} | {claim:.3f} | {share:.0%} |", flush=True)
+
+
+TABLES = {"paired": paired_table, "trials": trial_table, "power": power_table}
+
+
 def main() -> None:
     """Print the tables."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--runs", type=int, default=1000)
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--table", nargs="*", choices=list(TABLES), default=list(TABLES))
     options = arguments.parse_args()
-    print("| differences | queries | percentile bootstrap | this interval |\n|---|---|---|---|")
-    for kind in KINDS:
-        for count in COUNTS:
-            shares = [
-                false_alarms(interval, kind, count, runs=options.runs, seed=options.seed)
-                for interval in (bootstrap_interval, paired_interval)
-            ]
-            print(f"| {kind} | {count} | {shares[0]:.1%} | {shares[1]:.1%} |", flush=True)
-    print(f"\n| true gain | queries | {' | '.join(LEVELS)} |\n|---|---|{'---|' * len(LEVELS)}")
-    for gain in (0.0, 0.01, 0.03, 0.1):
-        for count in (50, 200, 1000):
-            levels = trial_levels(gain, count, runs=options.runs, seed=options.seed)
-            print(f"| {gain:g} | {count} | {' | '.join(f'{share:.1%}' for share in levels.values())} |", flush=True)
-    print("\n| differences | queries | smallest gain that is claimed | trials that prove it, of 80 % |")
-    print("|---|---|---|---|")
-    for kind in KINDS:
-        for count in (60, 140, 400):
-            claim, share = power(kind, count, runs=options.runs, seed=options.seed)
-            print(f"| {kind} | {count} | {claim:.3f} | {share:.0%} |", flush=True)
+    for name in options.table:
+        TABLES[name](options.runs, options.seed)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@
 The texts are docstrings, their clouds those of a static table, from which the effect is removed: lengths are shuffled,
 places permuted, deviations of tokens handed to other texts, the mean taken off. Then it is put back in three sizes. A
 false alarm is `watch` or `repair` where nothing is to be found; beside their share stands its 95 % interval
-(Wilson's). What is counted (question 4) or follows from the other answers (question 10) estimates nothing and has no
-row.
+(Wilson's). Questions that a user's own queries change are asked with such queries too. What is counted (question 4) or
+follows from the other answers (question 10) estimates nothing and has no row.
 
 With `--state` every run is kept in a file, and the next call goes on from there, so that long calibrations can be made
 in pieces (`--seconds`). The file belongs to the code that wrote it: with other code it is refused, as a table from two
@@ -21,9 +21,9 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poolscope
+from poolscope.auditing.queries import query_pieces
 from poolscope.auditing.questions import averaging, cone, hubs, long, pooling, position, scores, short
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import cloud_trial, cut_pieces
+from poolscope.auditing.trials import Pieces, chunk_trial, cloud_trial, cut_in_two, cut_pieces, decided_by
 from poolscope.encoders import as_encoder
 from poolscope.evaluation import split_half
 from poolscope.files import atomic_path
@@ -44,7 +45,7 @@ from poolscope.metrics.length.search import PositionProbe, retrieval_by_length, 
 from poolscope.metrics.scores import score_distribution
 from poolscope.numbers.intervals import share_of
 from poolscope.numbers.ranking import unit_rows
-from poolscope.texts import read_texts
+from poolscope.texts import JudgedQueries, read_texts
 from poolscope.verdicts import LEVELS, Verdict
 
 Array = NDArray[np.float64]
@@ -164,12 +165,17 @@ def short_verdict(size: int, seed: int) -> Verdict:
     task = cut_pieces(subject(seed, lambda _, cloud: cloud, trial=None))
     if isinstance(task, str):
         raise SystemExit(task)
+    return _crowded(task, size, seed)
+
+
+def _crowded(task: Pieces, size: int, seed: int) -> Verdict:
     lengths = np.random.default_rng(seed).permutation(task.lengths)
     documents, queries = task.documents.astype(np.float64), task.queries.astype(np.float64)
     shared = _direction("short", documents.shape[1])
     documents[lengths <= np.quantile(lengths, 0.2)] += (0.0, 0.1, 0.2, 0.3)[size] * shared
     queries = queries + 0.5 * shared
-    return short.judge(retrieval_by_length(queries, documents, task.relevant, lengths, bins=5, seed=seed), _LIMITS)
+    found = retrieval_by_length(queries, documents, task.relevant, lengths, bins=5, counted=task.counted, seed=seed)
+    return short.judge(found, _LIMITS)
 
 
 def long_verdict(size: int, seed: int) -> Verdict:
@@ -181,18 +187,20 @@ def long_verdict(size: int, seed: int) -> Verdict:
     return long.judge(length_profile(vectors + much[:, None] * shared, lengths, bins=5, seed=seed), _LIMITS)
 
 
-def position_verdict(size: int, seed: int) -> Verdict:
+def position_verdict(
+    size: int, seed: int, *, cosines: tuple[float, float] = (0.3, 0.7), spread: float = 0.06
+) -> Verdict:
     """Twelve answers of which the place is permuted; then those at the end lose a share of their cosine."""
     random, queries, foils = np.random.default_rng(seed), 12, 36
     _, vectors, _ = corpus()
     places = drawn(seed, queries + foils)
-    own = random.uniform(0.3, 0.7, queries)
-    cosines = own[:, None] + random.normal(0, 0.06, (queries, 2))  # two places, and neither is the start by nature
-    cosines[:, 1] *= 1 - (0.0, 0.1, 0.2, 0.3)[size]
+    own = random.uniform(*cosines, queries)
+    near = own[:, None] + random.normal(0, spread, (queries, 2))  # two places, and neither is the start by nature
+    near[:, 1] *= 1 - (0.0, 0.1, 0.2, 0.3)[size]
     among = vectors[places[:queries]] @ vectors[places[queries:]].T
-    ranks = [1.0 + (among > column[:, None]).sum(axis=1) for column in cosines.T]
-    base = (cosines[:, 0], ranks[0])
-    rows = tuple(segment_row(float(k), cosines[:, k], ranks[k], base) for k in range(2))
+    ranks = [1.0 + (among > column[:, None]).sum(axis=1) for column in near.T]
+    base = (near[:, 0], ranks[0])
+    rows = tuple(segment_row(float(k), near[:, k], ranks[k], base) for k in range(2))
     return position.judge(PositionProbe(queries, 64, 256, 1.0 + foils, rows, 0), _LIMITS)
 
 
@@ -213,7 +221,11 @@ def averaging_verdict(size: int, seed: int) -> Verdict:
     The deviations have a length of 9 in this table: less than two thirds of that is lost among them, and re-ranking by
     such clouds wins nothing. The number of the verdict is what it wins.
     """
-    parents, strength = _parents(), (0.0, 6.0, 9.0, 12.0)[size]
+    return _judged_clouds(subject(seed, _own_spread(_parents(), (0.0, 6.0, 9.0, 12.0)[size])))
+
+
+def _own_spread(parents: Mapping[str, str], strength: float, *, blur: float = 0.0) -> Modify:
+    """Clouds that spread in the direction of their text; `blur`: noise in their means, as a multiple of these."""
 
     def modify(text: str, cloud: Array) -> Array:
         owner = parents.get(text, text)
@@ -224,21 +236,145 @@ def averaging_verdict(size: int, seed: int) -> Verdict:
         spread = (
             deviations - deviations.mean(axis=0) + strength * (signs - signs.mean()) * _direction(owner, cloud.shape[1])
         )
-        return np.asarray(cloud.mean(axis=0) + spread)
+        mean = cloud.mean(axis=0)
+        mean = mean + blur * np.linalg.norm(mean) * _direction(f"blur {text}", len(mean))
+        return np.asarray(mean + spread)
 
-    trial = cloud_trial(subject(seed, modify))
+    return modify
+
+
+def _judged_clouds(material: Subject) -> Verdict:
+    trial = cloud_trial(material)
     return replace(averaging.judge(None, _LIMITS, trial), value=trial.change.mean)
 
 
 def hubs_verdict(size: int, seed: int) -> Verdict:
     """Gaussian vectors of the mean and covariance of the real ones; then some texts lie near the centre."""
+    return hubs.judge(count_hubs(_gaussian(size, seed), seed=seed), _LIMITS)
+
+
+def _gaussian(size: int, seed: int) -> Array:
     vectors = corpus()[1]
     random = np.random.default_rng(seed)
     factor = np.linalg.cholesky(np.cov(vectors.T) + 1e-9 * np.eye(vectors.shape[1]))
     chosen = vectors.mean(axis=0) + random.normal(size=(DRAWN, vectors.shape[1])) @ factor.T
     moved = random.permutation(DRAWN)[:3]
     chosen[moved] = (1 - (keep := (1.0, 0.7, 0.4, 0.1)[size])) * vectors.mean(axis=0) + keep * chosen[moved]
-    return hubs.judge(count_hubs(chosen, seed=seed), _LIMITS)
+    return np.asarray(chosen)
+
+
+# -- the same with the user's own queries -----------------------------------------------------------------------------
+
+ASKED, WORDS = 120, 8
+
+
+def judged(queries: Sequence[str], relevant: Array) -> JudgedQueries:
+    """Queries, each with the text that answers it."""
+    pairs = np.stack([np.arange(len(queries)), relevant], axis=1)
+    names = tuple(f"q{k}" for k in range(len(queries)))
+    return JudgedQueries(names, tuple(queries), pairs, np.ones(len(queries)), "simulated queries", "")
+
+
+def asked(seed: int) -> tuple[JudgedQueries, dict[str, str]]:
+    """Eight words in a row of some of the drawn texts, which ask for their text; and the text of each query."""
+    random, texts = np.random.default_rng([seed, 1]), [corpus()[0][k] for k in drawn(seed)]
+    parents: dict[str, str] = {}
+    relevant = []
+    for place in random.permutation(len(texts)):
+        words = texts[place].split()
+        start = int(random.integers(len(words) - WORDS + 1))
+        if len(parents) < ASKED and (piece := " ".join(words[start : start + WORDS])) not in parents:
+            parents[piece] = texts[place]
+            relevant.append(place)
+    return judged(list(parents), np.array(relevant)), parents
+
+
+def asked_vectors(seed: int, vectors: Array, lost: float) -> Subject:
+    """Texts that are one vector each, and queries near their text, of which a share asks for something else."""
+    random = np.random.default_rng([seed, 2])
+    relevant = random.permutation(len(vectors))[:ASKED]
+    noise = unit_rows(random.normal(size=(ASKED, vectors.shape[1])), "noise")
+    near = unit_rows(vectors[relevant], "vectors") + 0.5 * noise
+    queries = np.where((random.random(ASKED) < lost)[:, None], noise, near)
+    rows = {f"text {k}": row for k, row in enumerate(vectors)} | {f"query {k}": row for k, row in enumerate(queries)}
+    encoder = as_encoder(lambda batch: [rows[text][None] for text in batch])
+    return Subject(
+        clouds=encoder.encode([f"text {k}" for k in range(len(vectors))])[-1],
+        encoder=encoder,
+        thresholds=_LIMITS,
+        source="",
+        documents=tuple(map(str, range(len(vectors)))),
+        queries=judged([f"query {k}" for k in range(ASKED)], relevant),
+        seed=seed,
+    )
+
+
+_LOST = (0.1, 0.25, 0.4, 0.6)
+
+
+def own_scores_verdict(size: int, seed: int) -> Verdict:
+    """So many queries lie near anything rather than their text, so that a cut-off loses what answers them."""
+    vectors = corpus()[1][drawn(seed)]
+    return scores.answer(asked_vectors(seed, vectors - corpus()[1].mean(axis=0), _LOST[size])).verdict
+
+
+def own_short_verdict(size: int, seed: int) -> Verdict:
+    """As without queries; these ask for texts of any length, not for as many of each."""
+    material = subject(seed, lambda _, cloud: cloud, queries=asked(seed)[0])
+    task = material.query_task
+    if task is None:
+        raise SystemExit("no queries")
+    return _crowded(query_pieces(material, task), size, seed)
+
+
+def own_long_verdict(size: int, seed: int) -> Verdict:
+    """The trial of smaller chunks: a text and its halves say the same; then the second half is about something else.
+
+    A text and all that is asked or cut of it have its vector and noise of their own.
+    """
+    queries, parents = asked(seed)
+    texts = [corpus()[0][k] for k in drawn(seed)]
+    vectors = dict(zip(texts, corpus()[1][drawn(seed)] - corpus()[1].mean(axis=0), strict=True))
+    others = np.setdiff1d(np.arange(len(corpus()[0])), drawn(seed))[: len(texts)]
+    strange = dict(zip(texts, corpus()[1][others] - corpus()[1].mean(axis=0), strict=True))
+    halves = {half: (text, place) for text in texts for place, half in enumerate(cut_in_two(text))}
+    mixed = (0.0, 0.5, 1.0, 2.0)[size]
+
+    def encode(text: str) -> Array:
+        owner, place = halves.get(text, (parents.get(text, text), 0))
+        said = vectors[owner]
+        if text in vectors:
+            said = said + mixed * strange[owner]
+        elif place and mixed:
+            said = strange[owner]
+        return np.asarray(said / np.linalg.norm(said) + 1.2 * _direction(text, len(said)))[None]
+
+    encoder = as_encoder(lambda batch: [encode(text) for text in batch])
+    material = Subject(
+        clouds=encoder.encode(texts)[-1], encoder=encoder, thresholds=_LIMITS, source="", queries=queries, seed=seed,
+        trial_texts=DRAWN,
+    )  # fmt: skip
+    trial = chunk_trial(material)
+    return replace(decided_by(trial, _LIMITS["length_gain"]), value=trial.change.mean)
+
+
+def own_averaging_verdict(size: int, seed: int) -> Verdict:
+    """A query spreads in the direction of its text, which its few tokens show if that is large. So that averages leave
+    something to win, they are blurred.
+    """
+    queries, parents = asked(seed)
+    spread = _own_spread(parents, (0.0, 10.0, 15.0, 20.0)[size], blur=1.5)
+    return _judged_clouds(subject(seed, spread, queries=queries))
+
+
+def own_hubs_verdict(size: int, seed: int) -> Verdict:
+    """As without queries: texts near the centre come back for queries too."""
+    return hubs.answer(asked_vectors(seed, _gaussian(size, seed), 0.0)).verdict
+
+
+def own_missed_verdict(size: int, seed: int) -> Verdict:
+    """So many queries lie near anything rather than their text, which they then do not find."""
+    return hubs.answer(asked_vectors(seed, _gaussian(0, seed), _LOST[size])).verdict
 
 
 SIMULATIONS = {
@@ -252,7 +388,23 @@ SIMULATIONS = {
         "8 averaging", "deviations of other texts", ("6", "9", "12"), averaging_verdict, "nDCG@10 won"
     ),
     "hubs": Simulation("9 hubs", "Gaussian of the same covariance", ("30 %", "60 %", "90 %"), hubs_verdict),
-}
+    "own-scores": Simulation("1, queries", "10 % of them lost", ("25 %", "40 %", "60 %"), own_scores_verdict),
+    "own-short": Simulation("5, queries", "lengths shuffled", ("0.1", "0.2", "0.3"), own_short_verdict),
+    "own-long": Simulation(
+        "6, queries: the trial", "halves say the same", ("0.5", "1", "2"), own_long_verdict, "nDCG@10 won"
+    ),
+    "own-position": Simulation(
+        "7, queries", "places permuted", ("−10 %", "−20 %", "−30 %"),
+        partial(position_verdict, cosines=(0.1, 0.6)),
+    ),
+    "own-averaging": Simulation(
+        "8, queries", "deviations of other texts", ("10", "15", "20"), own_averaging_verdict, "nDCG@10 won"
+    ),
+    "own-hubs": Simulation(
+        "9, queries", "Gaussian of the same covariance", ("30 %", "60 %", "90 %"), own_hubs_verdict
+    ),
+    "own-missed": Simulation("9, never found", "10 % of them lost", ("25 %", "40 %", "60 %"), own_missed_verdict),
+}  # fmt: skip
 
 
 Run = tuple[str, float | None]

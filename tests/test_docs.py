@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import inspect
 import io
 import os
 import re
@@ -155,7 +156,7 @@ def test_the_site_needs_no_network(site):
 def test_every_public_name_is_in_the_reference(site):
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
     for name, home in homes(poolscope.__file__).items():
-        found = getattr(poolscope, name)
+        found = inspect.unwrap(getattr(poolscope, name))
         module = getattr(found, "__module__", None) or home
         assert f'id="{module}.{name}"' in pages, f"{module}.{name} is on no page of docs/reference"
         assert f"<code>{name}</code></a>" in pages, f"{name} is not in the table of docs/reference/index.md"

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -350,3 +350,29 @@ def test_a_file_is_loaded_where_nothing_was_measured_yet(tmp_path):
     code = "import sys; from poolscope.results import Result; print(Result.load(sys.argv[1]).k)"
     run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "hubs.json")], capture_output=True, text=True)
     assert run.stdout.strip() == "10", run.stderr
+
+
+# Results that do more than declare fields, each with its reason.
+WAYS_OF_THEIR_OWN = {
+    "Answer": "its verdict lies flat in the JSON of an audit, which `research correlate` joins",
+    "Audit": "a folder: a page, and a Parquet file a table",
+    "Chunks": "a file of texts, which `read_texts` reads",
+    "Comparison": "a folder with a page",
+    "LayersResult": "one row a text and state, in columns",
+    "SocmResult": "pairs in columns, millions of them; the summary shows the worst",
+    "TokenStatistics": "types in columns; the summary shows the most frequent",
+}
+
+
+def test_every_result_of_the_package_keeps_the_contract():
+    for name in poolscope.__all__:
+        getattr(poolscope, name)  # its home is imported, and with it its results
+    kinds = [kind for kind in Result._kinds.values() if kind.__module__.startswith("poolscope.")]
+    assert len(kinds) > 40
+    assert [kind for kind in kinds if not (kind.__doc__ and dataclasses.is_dataclass(kind))] == []
+    assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
+    methods = {"to_dict", "from_dict", "to_table", "save", "load"}
+    assert {kind.__name__ for kind in kinds if methods & vars(kind).keys()} == set(WAYS_OF_THEIR_OWN)
+    for kind in kinds:
+        if "from_dict" not in vars(kind):
+            get_type_hints(kind)  # by which files are read: a type imported for checking only could not be restored

@@ -144,7 +144,7 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     decided = decide(found.subject, [*open_answers, *fine])
     sentence = decided.verdict.sentence
     assert "watch 3 things; first question 1 (try a repair)" in sentence
-    assert "Also open: cut the texts anew (9 Hubs); keep it (6 Long texts)." in sentence
+    assert "Also open: cut the texts anew (9 Hubs); change nothing (6 Long texts)." in sentence
     assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
     alone = decide(found.subject, [open_answers[1], *fine])
     assert "watch one thing" in alone.verdict.sentence

@@ -9,7 +9,9 @@ import pytest
 
 from audit_data import bag_of_words
 from command_line import run
+from poolscope.auditing.questions import scores
 from poolscope.auditing.run import audit
+from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.scores import score_distribution
 from poolscope.texts import read_texts
@@ -117,3 +119,15 @@ def test_chunks_of_one_document_are_audited_and_few_pairs_place_no_cut_off():
 
 def test_a_column_without_repeats_leaves_the_guess_to_the_next():
     assert group_column({"text": list("abc"), "doc_id": list("123"), "title": list("xxy")}) == "title"
+
+
+def test_related_pairs_among_random_ones_raise_no_alarm():
+    """1 % of all pairs are chunks of one document and score 0.77; pairs of different documents stay below 0.7."""
+    random = np.random.default_rng(3)
+    vectors = np.repeat(random.normal(size=(60, 48)), 4, axis=0) + 0.7 * random.normal(size=(240, 48)) + 1.0
+    found, truth = score_distribution(vectors), score_distribution(vectors, groups=np.repeat(np.arange(60), 4))
+    assert truth.cut_off.value < found.others_below < 0.7 < found.cut_off.value
+    verdict = scores.judge(found, Thresholds())
+    assert (verdict.level, verdict.value) == ("ok", found.others_below)
+    bound = scores.judge(found, Thresholds({"cut_off_watch": 0.5, "cut_off_repair": 0.6}))
+    assert (bound.level, bound.basis) == ("watch", "no interval")  # an upper bound proves nothing

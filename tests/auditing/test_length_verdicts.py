@@ -42,7 +42,7 @@ def test_a_rise_is_graded_and_repaired_only_with_a_cure(strong):
     assert (untried.value, untried.interval, untried.floor) == (
         strong.slope.value,
         strong.slope.interval,
-        strong.slope.floor_high,
+        strong.slope.floor,
     )
     cured = long.judge(strong, Thresholds(), trials=[WON])
     assert (cured.level, cured.basis) == ("repair", "trial")
@@ -197,7 +197,8 @@ def probe(*changes, rank=(-1.0, 1.0), base=0.5):
 def test_the_verdict_on_the_position_follows_its_numbers():
     cases = ((-0.2, -0.3, -0.1), (-0.01, -0.015, -0.005), (0.1, 0.05, 0.15), (-0.1, -0.3, 0.1))
     said = {change[0]: position.judge(probe(change), Thresholds()) for change in cases}
-    assert [verdict.level for verdict in said.values()] == ["watch", "ok", "ok", "ok"]
+    assert [verdict.level for verdict in said.values()] == ["watch", "ok", "ok", "unchecked"]
+    assert position.judge(probe((-0.01, -0.05, 0.03)), Thresholds()).level == "ok"  # no room for a loss of 15 %
     assert "40% less similar to its query than at the start" in said[-0.2].sentence
     assert "2% less similar" in said[-0.01].sentence
     assert "nowhere less similar" in said[0.1].sentence

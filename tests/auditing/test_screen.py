@@ -106,6 +106,12 @@ def test_every_question_is_named_before_it_is_answered(monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def paces(monkeypatch, tmp_path):
+    """No audit was made on this machine yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass when the test says so."""
     now = [100.0]
@@ -113,9 +119,8 @@ def clock(monkeypatch):
     return now
 
 
-def test_the_bar_names_phases_and_tells_the_time_left_from_the_start(monkeypatch, clock):
-    last = {"texts": 10, "characters": 100, "seconds": {OPENING: 4, ENCODING: 20, **dict.fromkeys(QUESTIONS, 5)}}
-    monkeypatch.setattr("poolscope.auditing.progress._kept", lambda: {"known": last})
+def test_the_bar_names_phases_and_tells_the_time_left_from_the_start(paces, clock):
+    Pace.keep("known", 10, 100, {OPENING: 4, ENCODING: 20, **dict.fromkeys(QUESTIONS, 5)})
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     questions = 5 * len(QUESTIONS)
     with Bar(console) as bar:
@@ -139,8 +144,7 @@ def test_the_bar_names_phases_and_tells_the_time_left_from_the_start(monkeypatch
     assert QUESTIONS["hubs"].title in console.file.getvalue()
 
 
-def test_a_model_that_was_never_audited_has_a_time_left_too(monkeypatch, clock):
-    monkeypatch.setattr("poolscope.auditing.progress._kept", dict)
+def test_a_model_that_was_never_audited_has_a_time_left_too(paces, clock):
     bar = Bar(Console(file=io.StringIO(), force_terminal=True))
     bar.expect(list(QUESTIONS), "ready clouds", 1000)
     bar.asking(QUESTIONS["scores"])
@@ -151,8 +155,7 @@ def test_a_model_that_was_never_audited_has_a_time_left_too(monkeypatch, clock):
     assert bar.status(99) != before
 
 
-def test_what_comes_from_the_cache_does_not_change_what_encoding_takes(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_what_comes_from_the_cache_does_not_change_what_encoding_takes(paces):
     Pace.keep("model", 10, 100, {ENCODING: 20.0, "hubs": 1.0})
     Pace.keep("model", 10, 200, {"hubs": 2.0})
     assert [Pace.last("model", 10, 200).of(phase) for phase in (ENCODING, "hubs")] == [40.0, 2.0]

@@ -34,8 +34,9 @@ def test_eighty_columns_show_every_number(store):
 
 
 def test_what_cannot_be_is_refused(store, tmp_path):
-    with pytest.raises(InputError, match="--ratio"):
-        run("windows", store, "--ratio", "two")
+    for wrong in ("two", "0,4"):
+        with pytest.raises(InputError, match=f"--ratio: received '?{wrong[0]}"):
+            run("windows", store, "--ratio", wrong)
     with pytest.raises(InputError, match="Name the model"):
         run("windows", store, "--likelihood")
     (tmp_path / "texts.txt").write_text("one text that is short\nanother text\n")

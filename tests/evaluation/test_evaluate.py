@@ -60,7 +60,7 @@ def test_the_difference_is_paired():
     assert not found.proves_loss
     width = found.interval.high - found.interval.low
     alone = Evaluation("t", "m", "queries", before[:, None]).interval()
-    assert width < (alone.high - alone.low) / 10
+    assert width < (alone.high - alone.low) / 5
     assert compare_scores(after, before).proves_loss
     assert not compare_scores(before, before + random.normal(size=60)).proves_gain
 
@@ -91,7 +91,7 @@ def test_few_units_prove_nothing(units, changed, enough):
     after[:changed] = 1
     found = compare_scores(np.zeros(units), after)
     assert (found.count, found.changed) == (units, changed)
-    assert found.interval.low > 0
+    assert (found.interval.low > 0) == (units > 2)
     assert found.proves_gain is enough
     assert compare_scores(after, np.zeros(units)).proves_loss is enough
     counts = f"too few to prove anything ({units} queries, {changed} of them changed; needed: 10 and 6)"

@@ -11,6 +11,7 @@ from poolscope.numbers.intervals import (
     corpus_interval,
     dyadic_interval,
     jackknife_interval,
+    paired_interval,
     regression_estimate,
 )
 
@@ -194,3 +195,23 @@ def test_bootstrap_interval_is_reproducible_and_needs_two_values():
     assert bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1)
     assert bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=2)
     assert bootstrap_interval(values[:1]) is None
+
+
+def test_differences_that_all_go_one_way_are_held_against_one_that_was_not_seen():
+    """One query in ten wins 0.5, half of them lose 0.1: every eighth sample of 20 holds no winner and knows of none."""
+    unlucky = np.repeat([-0.1, 0.0], 10)
+    assert paired_interval(unlucky).high < 0 < paired_interval(unlucky, unseen=0.5).high
+    assert paired_interval(-unlucky, unseen=0.5).low == pytest.approx(-paired_interval(unlucky, unseen=0.5).high)
+    seen = np.append(unlucky, [0.01] * 3)  # three that go the other way: the sample speaks for itself
+    assert paired_interval(seen, unseen=0.5).high == paired_interval(seen).high < 0
+    assert paired_interval(np.full(60, 0.02), unseen=0.5).low > 0  # small changes of all, and none ten times as large
+
+
+def test_the_paired_interval_holds_its_level_where_one_query_in_ten_wins_much():
+    random, outside = np.random.default_rng(0), np.zeros(2)
+    for run in range(300):
+        differences = random.choice([0.5, -0.1, 0.0], 20, p=[0.1, 0.5, 0.4])
+        for way, unseen in enumerate((None, 0.5)):
+            ends = paired_interval(differences, draws=299, seed=run, unseen=unseen)
+            outside[way] += not ends.low <= 0 <= ends.high
+    assert outside[1] <= 0.05 * 300 < 0.08 * 300 < outside[0]

@@ -46,13 +46,13 @@ def test_a_pooling_over_noise_is_found_and_changed():
     assert (result.verdict.level, result.recommendation.label) == ("repair", "cls")
 
 
-def test_a_sound_model_has_nothing_to_repair():
+def test_a_gain_that_80_queries_cannot_tell_is_unchecked():
     result = tune(sound, topic_texts(160), poolings=["cls", "max", "position"], repairs=[MeanRemoval()], reranked=0)
-    assert result.verdict.level == "ok"
+    assert result.verdict.level == "unchecked"
     assert result.recommendation is None
-    assert result.verdict.sentence.startswith("Nothing to repair: the chosen candidate, 'max")
-    assert result.outcome == "nothing to repair"
+    assert (result.outcome, result.selected.name) == ("too few to tell", "max")
     assert result.difference.interval.low < 0
+    assert f"could have shown is {result.difference.smallest_gain():.3f} nDCG@10" in result.verdict.sentence
 
 
 def test_where_all_candidates_lose_the_other_half_is_not_asked():
@@ -60,6 +60,7 @@ def test_where_all_candidates_lose_the_other_half_is_not_asked():
     assert result.verdict.sentence == (
         "Nothing to repair: none of 2 candidates is better than the model as it is on 40 queries."
     )
+    assert (result.verdict.level, result.outcome) == ("ok", "nothing to repair")  # all of each interval is far below 0
     assert (result.selected, result.difference, result.recommendation) == (None, None, None)
     assert all(trial.change.mean < 0 for trial in result.trials)
 
@@ -102,28 +103,50 @@ def test_a_few_texts_prove_nothing(held_out):
     """The defect is planted and its repair gains on all of them: still too few."""
     result = tune(only_the_first_token, topic_texts(2 * held_out), repairs=[], poolings=["cls"], reranked=0)
     assert len(result.reported_on.observations) == held_out
-    assert (result.verdict.level, result.recommendation) == ("ok", None)
+    assert (result.verdict.level, result.recommendation) == ("unchecked", None)
     assert result.verdict.sentence.startswith(f"Cannot be told with {held_out} held-out queries (needed: 20)")
     assert result.outcome == result.to_dict()["outcome"] == "too few to tell"
     assert result.difference is None or "too few to prove anything" in result.verdict.sentence
 
 
-def decision(held_out: int, changed: int) -> Verdict:
-    before, after = np.zeros(held_out), np.zeros(held_out)
-    after[:changed] = 1
-    evaluations = [Evaluation("task", "nDCG@10", "queries", scores[:, None]) for scores in (before, after)]
-    difference = compare_scores(*evaluations)
-    assert difference.interval.low > 0
+def decision(differences: np.ndarray, *, chosen: bool = True) -> Verdict:
+    """The verdict on a repair with these differences, on the half that reports, or on that which chose."""
+    evaluations = [
+        Evaluation("task", "nDCG@10", "queries", scores[:, None]) for scores in (0 * differences, differences)
+    ]
     trial = compared("a repair", *evaluations, family="vectors", repair=Repair(vectors=MeanRemoval()))
-    return decide([trial], trial, difference, chosen_on=evaluations[0], reported_on=evaluations[0])
+    held_out = (trial, trial.difference) if chosen else (None, None)
+    return decide([trial], *held_out, chosen_on=evaluations[0], reported_on=evaluations[0])
 
 
 def test_a_repair_needs_20_units_and_6_that_changed():
-    assert decision(20, 6).level == "repair"
+    assert decision(1.0 * (np.arange(20) < 6)).level == "repair"
     for held_out, changed in ((2, 2), (4, 4), (19, 19), (40, 5)):
-        found = decision(held_out, changed)
-        assert found.level == "ok"
+        found = decision(1.0 * (np.arange(held_out) < changed))
+        assert found.level == "unchecked"
         assert f"({held_out} queries, {changed} of them changed; needed: 20 and 6)" in found.sentence
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_nothing_to_repair_is_said_of_a_trial_with_the_power_to_see_a_gain(chosen):
+    """SPEC 7.6: without a gain `ok` where 0.02 would have been seen, or is excluded; otherwise nothing was asked."""
+    both_ways = np.tile([0.1, -0.1, 0.0, 0.0], 250)
+    for differences, level in (
+        (both_ways, "ok"),
+        (3 * both_ways[:92], "unchecked"),
+        (-np.linspace(0.1, 0.3, 40), "ok"),  # a loss, far from any gain
+        (np.zeros(40), "unchecked"),
+        (np.zeros(300), "ok"),
+    ):
+        found = decision(differences, chosen=chosen)
+        assert found.level == level
+        assert found.sentence.startswith("Nothing to repair") == (level == "ok")
+        assert ("the smallest gain they could have shown is" in found.sentence) == (level == "unchecked")
+
+
+def test_a_search_without_candidates_has_asked_nothing():
+    nothing = Evaluation("task", "nDCG@10", "queries", np.zeros((100, 1)))
+    assert decide([], None, None, chosen_on=nothing, reported_on=nothing).level == "unchecked"
 
 
 # -- how it is done -------------------------------------------------------------------------------------------------
@@ -332,11 +355,3 @@ def test_the_real_model_end_to_end(tmp_path):
     vectors = Repair.load(tmp_path / "repair.safetensors").apply("builtin:minilm").encode(texts[:3])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert vectors.shape == (3, 384)
-
-
-def test_too_few_queries_that_changed_are_not_said_to_be_nothing_to_repair():
-    scores = np.linspace(0.1, 0.9, 20)[:, None]
-    before, after = (Evaluation("t", "nDCG@10", "queries", scores + 0.1 * (np.arange(20) < k)[:, None]) for k in (0, 1))
-    trial = compared("τ 0.9", before, after)
-    verdict = decide([trial], trial, trial.difference, chosen_on=before, reported_on=before)
-    assert verdict.sentence.startswith("No repair is shown to help: the chosen candidate, 'τ 0.9', changes")

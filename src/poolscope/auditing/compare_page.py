@@ -103,8 +103,8 @@ def difference_tables(comparison: Comparison) -> ReportSection:
             for second in comparison.names[1:]
         ],
         notes=[
-            "An interval that holds 0 tells no difference. Split-half retrieval screens models; "
-            "only labelled data of your own can crown one."
+            "An interval that holds 0 proves neither a difference nor that there is none: it bounds one. "
+            "Split-half retrieval screens models; only labelled data of your own can crown one."
         ],
         explained_by="audit.md#compare",
     )

@@ -190,7 +190,7 @@ def _from_server(model: Any, texts: Any, distance: Distance | None, *, cache: bo
     watch.begin(paced_name(model), len(corpus), sum(map(len, corpus)))
     watch.opened(ENCODING)
     vectors = server_vectors(source, list(corpus), keep=cache, progress=watch.encoded)
-    notes = (*corpus.report.notes(), "Only pooled vectors can be had from a server: what needs tokens was not asked.")
+    notes = (*corpus.report.notes(), "Only pooled vectors can be had here: what needs tokens was not asked.")
     held = array_collection(vectors, texts=list(corpus), ids=corpus.ids, source=source.name, notes=notes, limit=0)
     return held if distance is None else replace(held, distance=distance)
 

@@ -315,7 +315,7 @@ class Subject:
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
-        needed = max(change.count * (change.smallest_gain() / least) ** 2 for change in short)
+        needed = max(change.units_to_tell(least) for change in short)
         if self.queries is not None:
             return self._more_queries(needed)
         if not np.isfinite(needed) or needed > len(self.distinct) / 2:

@@ -37,6 +37,7 @@ __all__ = [
     "chunk_trial",
     "cloud_trial",
     "cut_halves",
+    "cut_in_two",
     "cut_pieces",
     "decided_by",
     "judged_by",
@@ -232,14 +233,15 @@ def chunk_trial(subject: Subject) -> Trial:
 
 def _chunked(subject: Subject, task: SearchTask, asking: NDArray[Any], documents: Sequence[str]) -> Evaluation:
     """The search among documents that are cut in two."""
-    parts = [_cut_in_two(document) for document in documents]
+    parts = [cut_in_two(document) for document in documents]
     owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     chunks = unit_rows(subject.encoded([chunk for part in parts for chunk in part]), "chunks")
     best = np.maximum.reduceat(asking @ chunks.T, np.flatnonzero(np.diff(owner, prepend=-1)), axis=1)
     return task.task.evaluation(rank_scores(best, task.task.relevant, k=K))
 
 
-def _cut_in_two(text: str) -> list[str]:
+def cut_in_two(text: str) -> list[str]:
+    """Both halves of a text of two words or more, by words."""
     words = text.split()
     middle = len(words) // 2
     return [" ".join(words[:middle]), " ".join(words[middle:])] if middle else [text]

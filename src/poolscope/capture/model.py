@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -349,15 +349,17 @@ class OpenModel:
         batches = zip(plan.groups(), plan, strict=True)
         at_once = self._most_at_once() if parallel else 1
         check = True
-        while group := list(islice(batches, at_once)):
-            held = [TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at]) for at, batch in group]
-            visitors = [visitor(batch) for batch in held]
-            outputs = self._together(observer, [batch for _, batch in group], visitors, check=check)
-            check = False
-            for done in map(Pass, held, visitors, outputs):
-                yield done
-                if progress is not None:
-                    progress(len(done.texts.positions), int(done.texts.mask.sum()))
+        hold = getattr(self.encoder, "held", None) if parallel else None
+        with nullcontext() if hold is None else hold(len(plan)):
+            while group := list(islice(batches, at_once)):
+                texts_of = [TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at]) for at, batch in group]
+                visitors = [visitor(batch) for batch in texts_of]
+                outputs = self._together(observer, [batch for _, batch in group], visitors, check=check)
+                check = False
+                for done in map(Pass, texts_of, visitors, outputs):
+                    yield done
+                    if progress is not None:
+                        progress(len(done.texts.positions), int(done.texts.mask.sum()))
 
     def _together(
         self, observer: Observer, batches: Sequence[Batch], visitors: Sequence[V], *, check: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,7 @@ def tune(
     """Search readings of decoders, attention temperatures, poolings and vector repairs on half of the texts.
 
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
-    there is nothing to repair, which is a normal answer. With nothing: the embedded model on the embedded corpus.
+    there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
     """
     screen = arguments.open_screen(json)
     _check_output(output, force=force)
@@ -347,6 +348,9 @@ def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
 
 
 def _meaning(difference: Difference) -> str:
-    if difference.proves_gain:
-        return "a gain beyond chance"
-    return "a loss beyond chance" if difference.proves_loss else difference.shortage() or "no difference beyond chance"
+    if difference.proves_gain or difference.proves_loss:
+        return f"a {'gain' if difference.proves_gain else 'loss'} beyond chance"
+    smallest = difference.smallest_gain()
+    units = f"{difference.count:,} {difference.unit}"
+    seen = f"; the smallest gain {units} could have shown is {smallest:.3f}" if math.isfinite(smallest) else ""
+    return f"{difference.shortage() or 'no difference that can be told from chance'}{seen}"

@@ -11,7 +11,7 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import put_json, to_figure, to_file
 from poolscope.cli.tables import print_table
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def windows(
     ratio: Annotated[str, typer.Option(metavar="2,4,8", help="Tokens of a window.")] = "2,4,8,16,32,64,128",
     layer: Annotated[int, typer.Option(metavar="N", help="Layer (0: embedding output; -1: what is pooled).")] = -1,
     loss_limit: Annotated[
-        float, typer.Option(metavar="SHARE", help="Name the largest ratio that loses no more than this.")
+        float,
+        typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Name the largest ratio that loses no more than this."),
     ] = 0.5,
     likelihood: Annotated[
         bool, typer.Option("--likelihood", help="Of a decoder: how likely is what follows, with windows as context?")
@@ -80,9 +81,10 @@ def windows(
 
 def _ratios(text: str) -> list[int]:
     try:
-        return sorted({int(part) for part in text.split(",")})
+        sizes = {int(part) for part in text.split(",")}
     except ValueError:
         raise InputError(f"--ratio: received {text!r}; allowed: whole numbers with commas, such as 2,8,32.") from None
+    return sorted(whole_number(size, "--ratio", least=2) for size in sizes)
 
 
 def _measure(
@@ -146,7 +148,13 @@ def _share(estimate: Estimate, wide: bool = True) -> str:
 def _number(estimate: Estimate) -> str:
     if estimate.value is None:
         return "–"
-    return f"{estimate.value:.3f}" + ("" if estimate.floor is None else f" ({estimate.floor:.3f})")
+    shown = [_short(value) for value in (estimate.value, estimate.floor) if value is not None]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} ({shown[1]})"
+
+
+def _short(value: float) -> str:
+    """Four digits, so that the table stays within a screen: SOCM of a sink is far above 1."""
+    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1}f}"
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Console) -> None:

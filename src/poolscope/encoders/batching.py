@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -277,6 +277,11 @@ class BatchedEncoder:
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`; see `Backend.workers`."""
         return self.backend.workers(numbers, batches)
+
+    def held(self, batches: int) -> AbstractContextManager[None]:
+        """While open, what makes so many batches faster is kept from one call of `workers` to the next."""
+        hold = getattr(self.backend, "held", None)
+        return nullcontext() if hold is None else hold(batches)
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""

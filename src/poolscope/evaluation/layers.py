@@ -15,7 +15,7 @@ from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation.reading import split_half_task
 from poolscope.evaluation.run import for_role
-from poolscope.evaluation.scores import Difference, compare_scores
+from poolscope.evaluation.scores import LEAST_GAIN, Difference, compare_scores
 from poolscope.evaluation.tasks import Task, halve
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.pooling import MeanPooling, RestPooling
@@ -126,7 +126,10 @@ def best_layer(
 
 def _sentence(best: Key, difference: Difference, own: Key) -> str:
     if best == own:
-        return f"No layer is better here than the one that the model pools, {best[0]}, by the {best[1]}."
+        return (
+            f"No layer is better on the half that chose than the one that the model pools, {best[0]}, by the "
+            f"{best[1]}; so the other half was not asked."
+        )
     what = f"layer {best[0]} by the {best[1]}"
     change = (
         f"{difference.metric} {difference} against the model as it pools ({own[1]}), on {difference.count} held-out"
@@ -135,6 +138,9 @@ def _sentence(best: Key, difference: Difference, own: Key) -> str:
         return f"Which layer is best cannot be told here: {shortage}. Chosen was {what}: {change} {difference.unit}."
     if difference.proves_gain:
         return f"The best to pool here is {what}: {change} {difference.unit}."
+    if reach := difference.reach(LEAST_GAIN):
+        told = f"Whether another layer is better cannot be told here: {what} was chosen, {change} {difference.unit}."
+        return f"{told} {reach}"
     outcome = "is worse" if difference.proves_loss else "is not proven better"
     return f"Keep the layer that the model pools: {what} was chosen and {outcome}, {change} {difference.unit}."
 

@@ -28,6 +28,12 @@ FEWEST_UNITS = 10
 FEWEST_CHANGED = 6
 # What a query wins in nDCG when its document goes from the second place to the first: 1 − 1/log₂ 3.
 _ONE_PLACE = 0.37
+# The most that a unit is supposed to change where no unit of a sample has shown it, as a share of the scale: in nDCG, a
+# document that goes from the first place to the third.
+UNSEEN = 0.5
+# Points of a score that a repair of vectors must win to matter: of 100 queries two more find their text first instead
+# of not at all. A trial that could not have seen them has not asked.
+LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +173,8 @@ class Difference(Result):
 
         g = (z + z_power)·error, with the error of the interval; infinite without one. A gain comes by steps, of units
         that go from the second place to the first, and these spread the differences further: g(s − g)/n is added to the
-        squared error for a step s. Where fewer units changed than could prove anything, it is as many such steps.
+        squared error for a step s. Where fewer units changed than could prove anything, it is as many such steps as
+        prove a gain that nothing goes against, log(2/(1 − level))/log(1 + 2s): 7 at 95 %.
 
         >>> found = compare_scores(np.zeros(100), np.tile([0.1, -0.1], 50))
         >>> round(found.smallest_gain(), 3), round(found.smallest_gain(0.5), 3)
@@ -180,7 +187,8 @@ class Difference(Result):
         each = reach**2 / self.count
         seen = (each * _ONE_PLACE + np.sqrt((each * _ONE_PLACE) ** 2 + 4 * (1 + each) * (reach * error) ** 2)) / 2
         seen = float(seen / (1 + each))
-        return seen if self.changed >= FEWEST_CHANGED else max(seen, FEWEST_CHANGED / self.count * _ONE_PLACE)
+        steps = float(np.log(2 / (1 - self.interval.level)) / np.log1p(_ONE_PLACE / UNSEEN))
+        return seen if self.changed >= FEWEST_CHANGED else max(seen, steps / self.count * _ONE_PLACE)
 
     def could_tell(self, least: float) -> bool:
         """Would a gain of `least` have been seen, or is it excluded? Otherwise the question has not been asked."""
@@ -188,6 +196,21 @@ class Difference(Result):
             return False
         excluded = self.interval.high < least and self.changed >= FEWEST_CHANGED
         return excluded or self.smallest_gain() <= least
+
+    def reach(self, least: float) -> str:
+        """A sentence where these units were too few for a gain of `least`; empty where they could tell."""
+        if self.could_tell(least):
+            return ""
+        gain = self.smallest_gain()
+        smallest = f"{gain:.3f} {self.metric}" if np.isfinite(gain) else "any size"
+        few = f"Too few {self.unit} to tell"
+        if self.count >= FEWEST_UNITS and self.changed < FEWEST_CHANGED:
+            few = f"Too few {self.unit} changed to tell ({self.changed} of {self.count:,}; {FEWEST_CHANGED} are needed)"
+        return f"{few}: the smallest gain they could have shown is {smallest}, and {least:g} matters."
+
+    def units_to_tell(self, least: float) -> float:
+        """About how many units as different as these would tell a gain of `least`; infinite without an interval."""
+        return self.count * (self.smallest_gain() / least) ** 2
 
     def shortage(self, units: int = FEWEST_UNITS) -> str | None:
         """Why these units, or those that changed, are too few to prove anything; None where they suffice."""
@@ -217,18 +240,20 @@ def compare_scores(
     holds its level from about 20 units on (`paired_interval`); for Spearman's ρ both sides are resampled by the same
     units. Clusters are compared by half-samples of the texts, the same for both sides, each clustered anew.
 
-    >>> found = compare_scores([0.0, 0.5, 1.0, 0.5] * 3, [0.25, 0.75, 1.25, 0.75] * 3)
+    >>> found = compare_scores([0.0, 0.5, 0.75, 0.5] * 10, [0.5, 0.75, 0.75, 0.5] * 10)
     >>> found
-    Difference(change 0.250 [0.2500, 0.2500], metric score, unit queries, count 12, changed 12)
+    Difference(change 0.188 [0.1025, 0.2571], metric score, unit queries, count 40, changed 20)
     >>> found.mean, found.proves_gain
-    (0.25, True)
+    (0.1875, True)
     """
     sides = [_as_evaluation(side) for side in (before, after)]
     _check_pair(*sides)
     if sides[0].statistic == "mean":
         differences = sides[1].scores - sides[0].scores
         mean = float(differences.mean())
-        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit)
+        scale = float(np.ptp(np.concatenate([*(side.scores for side in sides), [0.0, 1.0]])))
+        unit, unseen = sides[0].unit, UNSEEN * scale
+        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=unit, unseen=unseen)
     else:
         mean = sides[1].value - sides[0].value
         interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.errors import InputError
-from poolscope.evaluation.scores import FEWEST_CHANGED, FEWEST_UNITS, Difference, Evaluation, compare_scores
+from poolscope.evaluation.scores import Difference, Evaluation, compare_scores
 from poolscope.numbers.intervals import Interval
 from poolscope.results import Result, transient
 
@@ -28,11 +28,11 @@ class Trial(Result):
     None for what is no repair of vectors; no file keeps it.
 
     >>> import numpy as np
-    >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 12)[:, None])
-    >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.75, 12)[:, None])
+    >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 24)[:, None])
+    >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.75, 24)[:, None])
     >>> trial = compared("mean removal", before, after, doing="removing the mean")
     >>> trial.sentence, trial.gain
-    ('removing the mean helps (+0.250 nDCG@10 on 12 queries).', 0.25)
+    ('removing the mean helps (+0.250 nDCG@10 on 24 queries).', 0.25)
     """
 
     name: str
@@ -81,15 +81,7 @@ class Trial(Result):
 
     def reach(self, least: float) -> str:
         """A sentence where the trial met too few queries for a gain of `least`; empty otherwise."""
-        if self.difference is None or self.gain > 0 or self.could_tell(least):
-            return ""
-        gain = self.difference.smallest_gain()
-        smallest = f"{gain:.3f} {self.difference.metric}" if np.isfinite(gain) else "any size"
-        count, changed = self.difference.count, self.difference.changed
-        few = "Too few queries to tell"
-        if count >= FEWEST_UNITS and changed < FEWEST_CHANGED:
-            few = f"Too few queries changed to tell ({changed} of {count:,}; {FEWEST_CHANGED} are needed)"
-        return f"{few}: the smallest gain they could have shown is {smallest}, and {least:g} matters."
+        return "" if self.difference is None or self.gain > 0 else self.difference.reach(least)
 
     def numbers(self, name: str) -> dict[str, Any]:
         """The difference under a name, with its interval."""

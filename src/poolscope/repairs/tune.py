@@ -8,7 +8,7 @@ holds every candidate on the half that chose, the chosen one on the half that re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
-from poolscope.errors import InputError, refuse_renamed, require
+from poolscope.errors import InputError, refuse_renamed, require, whole_number
 from poolscope.evaluation import (
     Difference,
     Evaluation,
@@ -26,6 +26,7 @@ from poolscope.evaluation import (
     query_task,
     split_half_task,
 )
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.evaluation.tasks import halve, shared_texts
 from poolscope.numbers.pooling import Pooling
 from poolscope.repairs.readings import Reading
@@ -49,7 +50,7 @@ class TuneResult(Result):
     `trials` are those of the half that chose, in the order in which they were made. `chosen_on` and `reported_on` are
     the model as it is on the two halves; `chosen` is the place of the selected trial among them and `difference` its
     difference on the half that had no part in choosing it (both None if no candidate gained). `recommendation` is a
-    fitted repair, or None where there is nothing to repair; a file of the result keeps its label (`recommended`) alone.
+    fitted repair, or None where none is shown to help; a file of the result keeps its label (`recommended`) alone.
     `width` is the numbers of a vector of the model as it is.
     """
 
@@ -73,10 +74,12 @@ class TuneResult(Result):
 
     @property
     def outcome(self) -> str:
-        """One of "repair", "nothing to repair" and "too few to tell"."""
+        """One of "repair", "nothing to repair", "too few to tell" and "nothing was tried"."""
         if self.recommended is not None:
             return "repair"
-        return "too few to tell" if len(self.reported_on.observations) < FEWEST_HELD_OUT else "nothing to repair"
+        if all(trial.family == "re-ranking" for trial in self.trials):
+            return "nothing was tried"
+        return "nothing to repair" if self.verdict.level == "ok" else "too few to tell"
 
     def seen(self) -> tuple[str, ...]:
         """The verdict, in its own words."""
@@ -152,26 +155,24 @@ def decide(
     chosen_on: Evaluation,
     reported_on: Evaluation,
 ) -> Verdict:
-    """`repair` if the interval of the selected candidate on the other half excludes no gain, otherwise `ok`.
+    """`repair` if the interval of the selected candidate on the other half excludes no gain.
 
-    Fewer than 20 units there, or fewer than 6 that changed, prove nothing, whatever the interval. With fewer than 20
-    the sentence says that it cannot be told, which is another answer than that nothing helps.
+    Without one `ok` if a gain that matters would have been seen (`Difference.could_tell`), otherwise `unchecked`, with
+    the smallest gain that could have been. Fewer than 20 units there, or fewer than 6 that changed, prove nothing,
+    whatever the interval. Where no candidate was better on the half that chose, that half must have had the power.
     """
     metric, count = reported_on.metric, len(reported_on.observations)
-    tried = sum(trial.repair is not None for trial in trials)
+    fitted = [trial for trial in trials if trial.repair is not None]
     evidence = [
         f"{metric} of the model as it is: {chosen_on.value:.4f} {_interval(chosen_on)} on the half that chose, "
         f"{reported_on.value:.4f} {_interval(reported_on)} on the half that reports.",
         *_compared_only(trials),
     ]
     if selected is None or difference is None:
-        where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
-        reason = f"none of {tried} candidates is better than the model as it is on {where}"
-        sentence = f"{_answer(reported_on)}: {reason}."
-        return Verdict("ok", sentence, evidence=tuple(evidence))
+        return replace(_none_gained(fitted, chosen_on, count), evidence=tuple(evidence))
     evidence.insert(
         0,
-        f"On the half that chose, '{selected.name}' was chosen among {tried} candidates with {selected.change}; "
+        f"On the half that chose, '{selected.name}' was chosen among {len(fitted)} candidates with {selected.change}; "
         f"the best of many flatters itself there, so only the other half counts.",
     )
     numbers: dict[str, Any] = {"value": difference.mean, "interval": difference.interval, "floor": 0.0}
@@ -180,20 +181,44 @@ def decide(
     if difference.proves_gain and shortage is None:
         return Verdict("repair", f"'{selected.name}' raises {where}.", evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
-    head = _answer(reported_on) if shortage is None or count < FEWEST_HELD_OUT else "No repair is shown to help"
-    sentence = f"{head}: the chosen candidate, '{selected.name}', changes {where}: {outcome}."
-    return Verdict("ok", sentence, evidence=tuple(evidence), **numbers)
+    told = count >= FEWEST_HELD_OUT and difference.could_tell(LEAST_GAIN)
+    sentence = f"{_answer(count, difference.unit, told=told)}: the chosen candidate, '{selected.name}', changes {where}"
+    sentence = f"{sentence}: {outcome}.{'' if told else _reach(difference)}"
+    return Verdict("ok" if told else "unchecked", sentence, evidence=tuple(evidence), **numbers)
+
+
+def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) -> Verdict:
+    """The verdict where no candidate is better on the half that chose, so that the other half was not asked."""
+    if not fitted:
+        return Verdict("unchecked", "Nothing was tried: no candidate changes this model.")
+    blind = [trial.change for trial in fitted if not trial.could_tell(LEAST_GAIN)]
+    told = held_out >= FEWEST_HELD_OUT and not blind
+    where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
+    reason = f"none of {len(fitted)} candidates is better than the model as it is on {where}."
+    sentence = f"{_answer(held_out, chosen_on.unit, told=told)}: {reason}"
+    if blind:
+        sentence += _reach(max(blind, key=Difference.smallest_gain))
+    return Verdict("ok" if told else "unchecked", sentence)
+
+
+def _reach(difference: Difference) -> str:
+    """What these units could have shown, and how many would tell; empty where they could have shown enough."""
+    needed = difference.units_to_tell(LEAST_GAIN)
+    more = f" About {needed:,.0f} of them would tell." if np.isfinite(needed) else ""
+    reach = difference.reach(LEAST_GAIN)
+    return f" {reach}{more}" if reach else ""
 
 
 def _interval(evaluation: Evaluation) -> str:
     return str(evaluation.interval() or f"({evaluation.why_no_interval()})")
 
 
-def _answer(reported_on: Evaluation) -> str:
-    count, unit = len(reported_on.observations), reported_on.unit
-    if count >= FEWEST_HELD_OUT:
+def _answer(held_out: int, unit: str, *, told: bool) -> str:
+    if told:
         return "Nothing to repair"
-    return f"Cannot be told with {count:,} held-out {unit} (needed: {FEWEST_HELD_OUT}), pass more texts"
+    if held_out >= FEWEST_HELD_OUT:
+        return "No repair is shown to help, and none is ruled out"
+    return f"Cannot be told with {held_out:,} held-out {unit} (needed: {FEWEST_HELD_OUT}), pass more texts"
 
 
 def _compared_only(trials: Sequence[Trial]) -> list[str]:
@@ -312,6 +337,7 @@ def tune(
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
     tried_readings = _parts("reading", readings, argument="readings")
+    reranked = whole_number(reranked, "reranked", least=0)
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)

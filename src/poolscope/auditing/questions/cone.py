@@ -12,6 +12,7 @@ from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.auditing.trials import Trial, decided_by
 from poolscope.evaluation import compare_scores
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
 from poolscope.verdicts import Verdict
@@ -112,7 +113,7 @@ QUESTION = Question(
     thresholds=[
         Threshold(
             "cone_gain",
-            0.02,
+            LEAST_GAIN,
             "Points of nDCG@10 that removing the mean must win on held-out queries: of 100 queries two more find their "
             "text first instead of not at all. An audit of 1,000 texts tells it from none: ±0.012.",
         )

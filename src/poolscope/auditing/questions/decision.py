@@ -49,8 +49,8 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     measured, left = _measured(answers)
     if _little(within) and open_answers:
         sentence = f"{sentence} {_how_little(answers, within)}"
-    elif open_answers and (unanswered := _measured(within)[1]):
-        sentence = f"{sentence} Not answered: {_numbers(unanswered)}."
+    elif open_answers and left:
+        sentence = f"{sentence} Not answered: {_numbers(left)}."
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -200,7 +200,7 @@ _STEPS = {
     "re-chunk": "cut the texts anew",
     "change": "try another model",
     "undecided": "look closer",
-    "keep": "keep it",
+    "keep": "change nothing",
 }
 
 

@@ -126,6 +126,9 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed:
     highest = counted.largest.floor_high
     if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
         evidence = (*evidence, _of_the_shape(counted, highest))
+    elif judged.level == "ok" and skewness.interval is not None and skewness.interval.low > (skewness.floor or 0.0):
+        least = f"{limits['hub_watch']:.0%} of the {askers} more than by chance"
+        evidence = (*evidence, f"Texts are found more unevenly than by chance, but no single one by {least}.")
     if missed is not None and missed.known >= limits["antihub_watch"]:
         sentence = f"{sentence[:-1]}; {missed.known:.0%} of the relevant texts are found by none of their queries."
         judged = judged if judged.at_least("watch") else limits.judge("antihub", missed.known, missed.interval)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
 from poolscope.metrics.length.labels import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
@@ -38,7 +39,7 @@ THRESHOLDS: tuple[Threshold, ...] = (
     ),
     Threshold(
         "length_gain",
-        0.02,
+        LEAST_GAIN,
         "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries, as all texts are encoded "
         "anew for them; without such a cure a rise is watched, not repaired.",
     ),
@@ -80,14 +81,14 @@ def judge(
     it, at the upper end of the interval, in chunks of two lengths. An excess that is merely uncertain, or hangs on the
     length of the chunks, takes nothing back. Long or mixed is what the `shift` tells; it changes no level.
     """
-    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
-    if slope is None or interval is None or floor is None:
+    slope, interval, highest = result.slope.value, result.slope.interval, result.slope.floor_high
+    if slope is None or interval is None or highest is None:
         why = "all texts fall into one length bin" if len(result.bins) == 1 else "too few texts in the bins"
         return Verdict("unchecked", f"Length cannot be judged here: {why}, so there is no slope to see.")
-    size, sentence = _size(result, slope, interval, floor, thresholds)
+    size, sentence = _size(result, slope, interval, highest, thresholds)
     level: Level = size
     basis: Basis | None = None
-    if size != "ok":
+    if size in ("watch", "repair"):
         explained, words = (False, "") if nulls is None else _against_averaging(nulls)
         judged = judged_by(trials, thresholds["length_gain"])
         level, basis = judged.level if size == "repair" and not explained else "watch", judged.basis
@@ -104,13 +105,14 @@ def judge(
         *(() if shift is None else shift.sentences_made()),
         *(note for trial in trials for note in trial.evidence),
     )
-    return Verdict(level, " ".join([sentence, *advice]), slope, interval, floor, evidence, basis)
+    return Verdict(level, " ".join([sentence, *advice]), slope, interval, result.slope.floor, evidence, basis)
 
 
 def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
     """`watch` where labels of long texts are told less well, beyond chance and by enough.
 
-    The labels of long and short texts may differ too, so that this alone never says `repair`.
+    The labels of long and short texts may differ too, so that this alone never says `repair`. `unchecked` where the
+    interval holds 0 and leaves room for such a loss.
     """
     value, interval, notes = result.difference.value, result.difference.interval, result.notes
     if value is None:
@@ -130,7 +132,8 @@ def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
             f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
             f"{value:+.2f}{ends}."
         )
-    return Verdict("ok", sentence, value, interval, 0.0, notes)
+    told = interval is not None and interval.low > -thresholds["labels_watch"]
+    return Verdict("ok" if told else "unchecked", sentence, value, interval, 0.0, notes)
 
 
 def answer(subject: Subject) -> Answer:
@@ -154,7 +157,7 @@ def answer(subject: Subject) -> Answer:
     )
     if profile.slope.value is None:
         return unchecked("long", "too few texts are of clearly different lengths (a few far longer ones do not count)")
-    rises = judge(profile, thresholds).level != "ok"
+    rises = judge(profile, thresholds).at_least("watch")
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     shift = _shift(subject) if rises else None
     verdict = judge(profile, thresholds, shift=shift, trials=trials)
@@ -164,7 +167,7 @@ def answer(subject: Subject) -> Answer:
         "length_slope": profile.slope.value,
         **_rise(profile),
         "length_slope_interval": profile.slope.interval,
-        "length_slope_floor": profile.slope.floor_high,
+        "length_slope_floor": profile.slope.floor,
     }
     tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
@@ -205,15 +208,25 @@ def _shift(subject: Subject) -> SemanticShift | None:
 
 
 def _size(
-    result: LengthProfile, slope: float, interval: Interval, floor: float, thresholds: Thresholds
+    result: LengthProfile, slope: float, interval: Interval, highest: float, thresholds: Thresholds
 ) -> tuple[Level, str]:
-    """How much the cosine rises with the length: `ok` within chance or below the threshold; and in words."""
+    """How much the cosine rises with the length: `ok` within chance or below the threshold; and in words.
+
+    `highest`: what shuffled lengths stay below.
+    """
     rise, certain = result.rise(slope), result.rise(interval.low)
     if interval.high < 0:
         words = f"they look less so ({slope:+.3f} per doubling)"
         return "ok", f"Long texts do not look more alike than short ones; {words}."
-    if interval.low <= 0 or slope <= floor:
-        return "ok", f"Long texts look no more alike than short ones (slope {slope:+.3f} per doubling, within chance)."
+    if interval.low <= 0 or slope <= highest:
+        measured = f"slope {slope:+.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
+        if result.rise(interval.high) < thresholds["length_repair"]:
+            return "ok", f"Long texts look no more alike than short ones ({measured})."
+        room = f"{result.rise(interval.high):.2g} standard deviations of the cosine"
+        return "unchecked", (
+            f"Whether long texts look more alike than short ones cannot be told: {measured}, with room for a rise of "
+            f"{room} from the shortest to the longest tenth."
+        )
     small = slope < 0.0005  # in a narrow cone, where all cosines are near 1
     grows = f"the mean cosine grows by {format(slope, '.1e' if small else '.3f')} per doubling of length"
     size = f"{rise:.2f} standard deviations of the cosine from the shortest to the longest tenth"
@@ -226,7 +239,7 @@ def _size(
 
 def _rise(result: LengthProfile) -> dict[str, Any]:
     """The rise that the thresholds are about, with its interval and floor; nothing where there is no slope."""
-    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor_high
+    slope, interval, floor = result.slope.value, result.slope.interval, result.slope.floor
     if slope is None or interval is None or floor is None:
         return {}
     low, high = result.rise(interval.low), result.rise(interval.high)
@@ -275,7 +288,8 @@ def _evidence(result: LengthProfile) -> tuple[str, ...]:
     first, last = shown[0], shown[-1]
     return (
         f"Mean pairwise cosine {first.cosine.value:.3f} at {first.label} {result.unit}, {last.cosine.value:.3f} at "
-        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}.",
+        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}. Shuffled lengths give slopes of up to "
+        f"{result.slope.floor_high or 0.0:.3f} per doubling.",
         f"Mean distance from the centre {first.distance.value:.3f} and {last.distance.value:.3f}; lengths shuffled: "
         f"{last.distance.floor:.3f}.",
         *result.notes,

@@ -41,6 +41,7 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
 
     The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
     it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
+    `unchecked` where the interval holds 0 and leaves room for what would be `repair`.
     """
     start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
     evidence = tuple(_place_sentence(result, row) for row in result.places)
@@ -52,9 +53,10 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
         )
         return Verdict("unchecked", sentence, evidence=evidence)
     judged = _judged(worst, loss, thresholds)
-    return Verdict(
-        judged.level, _sentence(result, worst, loss.value), loss.value, loss.interval, 0.0, evidence, judged.basis
-    )
+    sentence = _sentence(result, worst, loss.value)
+    if judged.level == "unchecked" and loss.interval is not None:
+        sentence += f" {result.queries} queries leave room for a loss of {loss.interval.high:.0%}."
+    return Verdict(judged.level, sentence, loss.value, loss.interval, 0.0, evidence, judged.basis)
 
 
 def answer(subject: Subject) -> Answer:
@@ -97,8 +99,10 @@ def answer(subject: Subject) -> Answer:
 
 
 def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdict:
-    if loss.value is None or loss.interval is None or loss.interval.low <= 0:
-        return Verdict("ok")
+    if loss.value is None or loss.interval is None:
+        return Verdict("unchecked")
+    if loss.interval.low <= 0:
+        return Verdict("ok" if loss.interval.high < thresholds["position_repair"] else "unchecked")
     judged = thresholds.judge("position", loss.value, loss.interval)
     rank = worst.rank_change.interval
     return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")

@@ -58,12 +58,16 @@ def answer(subject: Subject) -> Answer:
             **({} if queries is None else _query_numbers(queries)),
         },
         _action(subject, scores, queries, verdict) if verdict.at_least("watch") else None,
-        number_name=scores.cut_off_name
-        if queries is None
-        else f"cut-off for {queries.share} false hits of your queries",
+        number_name=_number_name(scores, queries, verdict),
         tables=tables,
         draw=draw,
     )
+
+
+def _number_name(scores: ScoreDistribution, asked: QueryScores | None, verdict: Verdict) -> str:
+    if asked is not None:
+        return f"cut-off for {asked.share} false hits of your queries"
+    return f"{scores.cut_off_name}, at most" if verdict.value == scores.others_below else scores.cut_off_name
 
 
 def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
@@ -136,7 +140,11 @@ def judge(scores: ScoreDistribution, limits: Thresholds, queries: QueryScores | 
 
 
 def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
+    """Random pairs of which some seem related are judged by the bound for the others: at most `watch`."""
+    bounded = _bounded(scores)
     verdict = _placed(scores.cut_off, limits)
+    if bounded and verdict.level != "unchecked":
+        verdict = limits.judge("cut_off", scores.others_below or 0.0).at_most_watch("no interval")
     known = scores.documents is not None
     pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
     sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
@@ -144,13 +152,14 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
         sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
         if verdict.level == "unchecked":
             sentence += f" {scores.pairs:,} pairs are too few to say how far that holds for others."
-        if scores.others_below is not None and scores.others_below < scores.cut_off.known - 0.005:
+        if bounded:
             sentence += f" Some of these seem related: for the others {scores.others_below:.2f} or less would do."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
         sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
     if verdict.at_least("watch"):
-        sentence += f" Common cut-offs of {limits['cut_off_watch']:g} do not hold here: use this one."
+        common = f"Common cut-offs of {limits['cut_off_watch']:g}"
+        sentence += f" {common} do not hold here: use this one." if known else f" {common} let more random pairs pass."
     of = f" of {scores.documents:,} documents, pairs of one document left out" if known else ""
     over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (
@@ -160,6 +169,11 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
         f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )
     return replace(verdict, sentence=sentence, floor=scores.cut_off.floor, evidence=evidence)
+
+
+def _bounded(scores: ScoreDistribution) -> bool:
+    """Do some random pairs seem related, so that less than the cut-off would do for the others?"""
+    return scores.others_below is not None and scores.others_below < scores.cut_off.known - 0.005
 
 
 def _random_pairs(scores: ScoreDistribution) -> str:

@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
@@ -39,7 +39,6 @@ from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, witho
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
-from poolscope.numbers.moments import text_moments
 from poolscope.numbers.singular import largest_singular_values
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
@@ -56,9 +55,9 @@ _ROUNDING = 1e-9
 
 def layers(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
     socm_texts: int = SOCM_TEXTS,
     seed: int = 0,
     progress: bool | Progress | None = None,
@@ -122,7 +121,7 @@ def layers(
         ):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
-        by_state = None if clouds is None else clouds.socm(tally.states, sink_states(tally.first))
+        by_state = None if clouds is None else clouds.socm(tally.states, tally.ratio, sink_states(tally.first))
     origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
@@ -202,37 +201,39 @@ class BatchTally:
         """Everything that is measured of one layer."""
         if self._input is None:
             rows = token_rows(layer.H, self._batch.mask)
-            self._input = cloud_moments(rows, self._offsets)
-            self._input_rest = Rest.of(rows, self._offsets).moments
-            self._add_state(0, rows, self._input)
+            self._input, rest = cloud_moments(rows, self._offsets), Rest.of(rows, self._offsets)
+            self._input_rest = rest.moments
+            self._add_state(0, rows, self._input, rest)
         rows = token_rows(layer.X, self._batch.mask)
         output = cloud_moments(rows, self._offsets)
         self._add_moments(layer, {id(layer.H): self._input, id(layer.X): output})
         self._add_attention(layer)
-        self._add_state(layer.number, rows, output)
-        rest = Rest.of(rows, self._offsets).moments
-        self._add_rest(layer, rest)
-        self._input, self._input_rest = output, rest  # the next layer's H
+        rest = Rest.of(rows, self._offsets)
+        self._add_state(layer.number, rows, output, rest)
+        self._add_rest(layer, rest.moments)
+        self._input, self._input_rest = output, rest.moments  # the next layer's H
 
     def add_output(self, rows: NDArray[Any]) -> None:
         """The pooled tokens as the model hands them out, after its final norm."""
-        moments = cloud_moments(rows, _offsets(self._batch.pooled))
-        self._add_cloud(len(self._tally.states) - 1, rows, moments)
+        self._add_cloud(len(self._tally.states) - 1, rows)
 
-    def _add_state(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+    def _add_state(self, state: int, rows: NDArray[Any], moments: CloudMoments, rest: Rest) -> None:
         """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
         kept = self._batch.pooled[self._batch.mask]
-        if not kept.all():
-            rows = rows[kept]
-            moments = cloud_moments(rows, _offsets(self._batch.pooled))
-        self._add_cloud(state, rows, moments)
+        if kept.all():
+            self._add_cloud(state, rows, moments, rest)
+        else:
+            self._add_cloud(state, rows[kept])
 
-    def _add_cloud(self, state: int, rows: NDArray[Any], moments: CloudMoments) -> None:
+    def _add_cloud(
+        self, state: int, rows: NDArray[Any], moments: CloudMoments | None = None, rest: Rest | None = None
+    ) -> None:
         at, offsets = self._batch.positions, _offsets(self._batch.pooled)
+        moments, rest = moments or cloud_moments(rows, offsets), rest or Rest.of(rows, offsets)
         self._check_mean(moments, f"state {state}")
         self._tally.ratio[at, state] = moments.ratio
         self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
-        self._tally.first[at, state], rest = first_norms(rows, offsets), Rest.of(rows, offsets)
+        self._tally.first[at, state] = first_norms(rows, offsets)
         self._tally.others[at, state], self._tally.others_cosine[at, state] = rest.moments.ratio, rest.cosine
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
@@ -301,7 +302,8 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, DigestedFile] = {}
+        self._writers: dict[int, Any] = {}
+        self._written: dict[int, list[int]] = {}
         self._lock = Lock()
 
     def __enter__(self) -> StateClouds:
@@ -323,18 +325,23 @@ class StateClouds:
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         with self._lock:  # batches come from several threads
             if state not in self._writers:
-                self._writers[state] = DigestedFile(self._path(state), table.schema)
-            self._writers[state].write(table)
+                self._writers[state], self._written[state] = pa.ipc.new_file(self._path(state), table.schema), []
+            self._writers[state].write_table(table)
+            self._written[state] += positions[drawn].tolist()
 
-    def socm(self, states: Sequence[str], sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
-        """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too."""
+    def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
+        """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too.
+
+        traces (texts × states): tr Σ at unit mean, which is S/‖μ‖².
+        """
         self._close()
         return tuple(
-            _measure(TokenClouds.open(self._path(k)), name, sink=bool(sinks[k])) for k, name in enumerate(states)
+            _measure(TokenClouds.open(self._path(k)), name, traces[self._written[k], k], sink=bool(sinks[k]))
+            for k, name in enumerate(states)
         )
 
-    def _path(self, state: int) -> Path:
-        return Path(self._folder.name) / f"state-{state}.arrow"
+    def _path(self, state: int) -> str:
+        return str(Path(self._folder.name) / f"state-{state}.arrow")
 
     def _close(self) -> None:
         for writer in self._writers.values():
@@ -342,11 +349,10 @@ class StateClouds:
         self._writers = {}
 
 
-def _measure(clouds: TokenClouds, state: str, *, sink: bool) -> StateSocm:
+def _measure(clouds: TokenClouds, state: str, traces: Array, *, sink: bool) -> StateSocm:
     others = without_first(clouds) if sink else None
     result = socm(clouds, keep=AllPairs(clouds).count)
     assert result.pairs is not None  # all were kept
-    traces = text_moments(clouds).traces
     trace_sum = traces[result.pairs.i] + traces[result.pairs.j]
     share, violations = _theorem_2(result.pairs.covariance_distance, trace_sum / 4)
     relative = SocmFormula(scale="trace").covariance_distance(4 * result.pairs.covariance_distance, trace_sum)

@@ -82,22 +82,31 @@ class SemanticShift(Result):
             f"{_signed(self.by_length)} per standard deviation of the length, {_signed(self.by_shift)} of the shift, "
             f"each with the other held fixed, on {self.texts} texts"
         )
+        apart = " rather than" if self._apart else ", and perhaps"
         words = {
-            "mixed": "They are mixed rather than long: at equal length, texts that change their subject are more alike",
-            "long": "They are long rather than mixed: at an equal change of subject, longer texts are more alike",
+            "mixed": f"They are mixed{apart} long: at equal length, texts that change their subject are more alike",
+            "long": f"They are long{apart} mixed: at an equal change of subject, longer texts are more alike",
             "both": "They are long and mixed: length and change of subject both go with texts that are more alike",
             "": "Whether they are long or mixed cannot be told",
         }[self.cause]
         return f"{words} (mean cosine {slopes})."
 
+    @property
+    def _apart(self) -> bool:
+        """Does the one that goes with likeness surely go with it more than the other?"""
+        ends = sorted(
+            (slope.interval.low, slope.interval.high) for slope in (self.by_length, self.by_shift) if slope.interval
+        )
+        return len(ends) == 2 and ends[0][1] < ends[1][0]
+
     def sentences_made(self) -> tuple[str, ...]:
         """What texts of as many sentences say, of which only the change of subject differs; none if none were made."""
         if not self.made:
             return ()
-        ways = ", ".join(f"{row.cosine.value:.3f} {row.label}" for row in self.made)
+        ways = ", ".join(f"{row.cosine.value:.3f} ({row.label})" for row in self.made)
         return (
-            f"Mean cosine of texts of {self.sentences} sentences, about {self.made[0].words:.0f} words each: {ways}; "
-            f"of several texts minus of one {self.mixing}.",
+            f"An experiment: texts of {self.sentences} sentences of these texts, about {self.made[0].words:.0f} words "
+            f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
         )
 
     def rows(self) -> list[dict[str, Any]]:
