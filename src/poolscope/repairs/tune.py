@@ -81,6 +81,14 @@ class TuneResult(Result):
             return "nothing was tried"
         return "nothing to repair" if self.verdict.level == "ok" else "too few to tell"
 
+    def seen(self) -> tuple[str, ...]:
+        """The verdict, in its own words."""
+        return (self.verdict.sentence,)
+
+    def told(self) -> list[tuple[str, str]]:
+        """What was tried, on what."""
+        return [("model", self.model), ("verdict", self.verdict.level), ("candidates", f"{len(self.trials):,}")]
+
     def __repr__(self) -> str:
         return f"TuneResult({self.model}: {self.verdict.level}, {len(self.trials)} candidates; {self.verdict.sentence})"
 

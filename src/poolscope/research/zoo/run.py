@@ -449,7 +449,13 @@ def _page(result: Zoo, run: _Run) -> str:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
         sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
-    return render_page(f"{result.measured} models", about, sections, provenance=result.provenance)
+    return render_page(
+        f"{result.measured} model{_s(result.measured)} on one corpus", about, sections, provenance=result.provenance
+    )
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _table_section(result: Zoo) -> ReportSection:
@@ -465,7 +471,7 @@ def _table_section(result: Zoo) -> ReportSection:
         question="What was measured on each model?",
         tables=[ReportTable("Numbers of the models", columns, rows, view=[ReportColumn(n, heads[n]) for n in columns])],
         notes=[
-            f"{result.measured} models are {result.measured} facts, not a law about models.",
+            "Every model is one fact; a few of them are not a law about models.",
             f"Published values are of other texts ({SOCM_PAPER}).",
         ],
         explained_by="measured.md",
