@@ -52,12 +52,16 @@ SECONDS, MEMORY = 10, 3 * 2**30  # of one case, the memory beside what the proce
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: `make` writes whole files into a folder, `read` reads the folder; `only` are the files to damage."""
+    """A reader: `make` writes whole files into a folder, `read` reads the folder; `only` are the files to damage.
+
+    `apart`: neither runs in this process, since a package that they use starts threads, of which a fork has none.
+    """
 
     name: str
     make: Callable[[Path], Any]
     read: Callable[[Path], Any]
     only: str = "*"
+    apart: bool = False
 
 
 def _columns() -> dict[str, Any]:
@@ -159,6 +163,56 @@ def _words(folder: Path) -> None:
     (folder / "words.vec").write_text("3 2\ncat 1 0\ndog 0 1\nthe 1 1\n", encoding="utf-8")
 
 
+def _rows() -> tuple[Any, list[str]]:
+    return np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32), [f"text {k} of all" for k in range(40)]
+
+
+def _qdrant(folder: Path) -> None:
+    from qdrant_client import QdrantClient, models
+
+    client, (vectors, texts) = QdrantClient(path=str(folder / "base")), _rows()
+    client.create_collection("rows", models.VectorParams(size=8, distance=models.Distance.EUCLID))
+    client.upload_collection("rows", vectors, [{"text": text} for text in texts])
+    client.close()
+
+
+def _chroma(folder: Path) -> None:
+    import chromadb
+
+    client, (vectors, texts) = chromadb.PersistentClient(path=str(folder / "base")), _rows()
+    made = client.create_collection("rows", embedding_function=None)
+    made.add(ids=texts, embeddings=vectors.tolist(), documents=texts)
+
+
+def _lance(folder: Path) -> None:
+    import lancedb
+
+    rows = [{"vector": vector.tolist(), "text": text} for vector, text in zip(*_rows(), strict=True)]
+    lancedb.connect(str(folder / "base")).create_table("rows", rows)
+
+
+def _faiss(folder: Path, kind: str) -> None:
+    import faiss
+
+    index, (vectors, texts) = faiss.index_factory(8, kind), _rows()
+    index.train(vectors)
+    index.add(vectors)
+    faiss.write_index(index, str(folder / "index.faiss"))
+    (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+
+
+def _search(address: str) -> None:
+    held = ps.read_index(address)
+    if held.search is not None and not held.search.exact:
+        held.search.find(held.vectors[:2], 3, None)
+    held.close()
+
+
+def _zoo(folder: Path) -> None:
+    options = {"cache": False, "audits": False, "parts": ["search", "length"]}
+    ps.zoo({"table": "builtin:wordllama"}, topics(12), output=folder / "zoo", **options)
+
+
 def without_digests(folder: Path) -> None:
     """The files of a folder as a version of poolscope wrote them that knew no digests."""
     for path in folder.rglob("*.arrow"):
@@ -201,6 +255,20 @@ WHOLE = [
     Target("model", _model, _read_model),
     Target("model json", _model, _read_model, "*.json"),
     Target("word vectors", _words, lambda folder: ps.as_encoder(_only_file(folder)).encode(["cat dog"])),
+    Target("zoo", _zoo, lambda folder: ps.evidence([folder / "zoo"]).rows()),
+    Target("qdrant", _qdrant, lambda f: _search(f"qdrant:{f}/base/rows"), apart=True),
+    Target("chroma", _chroma, lambda f: _search(f"chroma:{f}/base/rows"), apart=True),
+    Target("lancedb", _lance, lambda f: _search(f"lancedb:{f}/base/rows"), apart=True),
+    *(
+        Target(
+            f"faiss {kind}",
+            lambda folder, kind=kind: _faiss(folder, kind),
+            lambda folder: _search(f"faiss:{folder}/index.faiss?texts={folder}/texts.txt"),
+            "index.faiss",
+            apart=True,
+        )
+        for kind in ("HNSW8", "IVF4,PQ4x4", "SQ8")
+    ),
 ]
 
 
@@ -323,6 +391,25 @@ def in_a_process(target: Target, whole: Path, copy: Path, cases: Iterable[int]) 
         yield case, "hang" if number == signal.SIGALRM else "crash", f"signal {number}"
 
 
+def _here(target: Target, whole: Path) -> None:
+    """Write the whole files, and read them."""
+    target.make(whole)
+    target.read(whole)
+
+
+def _in_a_child(target: Target, whole: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            _here(target, whole)
+            os._exit(0)
+        finally:
+            traceback.print_exc()
+            os._exit(1)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise RuntimeError(f"{target.name}: whole files are not read")
+
+
 def _use_one_thread() -> None:
     """A fork has none of its parent's OpenMP threads: torch would hang or crash in waiting for them."""
     if "torch" in sys.modules:
@@ -345,8 +432,7 @@ def fuzz(cases: Callable[[], Iterator[int]], *, only: str = "", say: Callable[[s
                 continue
             whole = Path(place, target.name.replace(" ", "-"))
             whole.mkdir()
-            target.make(whole)
-            target.read(whole)
+            (_in_a_child if target.apart else _here)(target, whole)
             met: Counter[str] = Counter()
             numbers = cases()
             while batch := list(islice(numbers, 50)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import inspect
 import io
 import os
 import re
@@ -13,7 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import poolscope
@@ -88,6 +91,30 @@ def test_a_page_begins_with_what_it_is_when_it_is_needed_and_what_will_be_seen(p
         assert "You will see" in " ".join(first.split())
 
 
+def test_commands_that_are_not_run_are_ones_that_the_parser_knows():
+    """Blocks of `sh` name models and files of the reader: their commands and options must be there all the same."""
+    root = typer.main.get_command(app)
+    context = click.Context(root)
+    seen = 0
+    for page in PAGES:
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        shell = (block.replace("\\\n", " ") for kind, block in blocks if kind in ("", "sh"))
+        lines = (line for block in shell for line in block.splitlines() if line.startswith("poolscope "))
+        for line in lines:
+            for words in (shlex.split(part, comments=True) for part in line.split("&&")):
+                command, rest = root.get_command(context, words[1]), words[2:]
+                if words[1] == "research":
+                    command, rest = command.get_command(context, words[2]), words[3:]
+                if words[1].startswith("-") or (command is None and page.stem == "extending"):  # a metric of its own
+                    continue
+                assert command is not None, f"{page.name}: {line}"
+                known = {name for part in command.get_params(context) for name in (*part.opts, *part.secondary_opts)}
+                options = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+                assert options <= known, f"{page.name}: {line}: {options - known}"
+                seen += 1
+    assert seen > 50
+
+
 def test_links_lead_somewhere():
     """To a file, or to a page of the reference, which is made with the site and checked there."""
     for page in PAGES:
@@ -129,7 +156,7 @@ def test_the_site_needs_no_network(site):
 def test_every_public_name_is_in_the_reference(site):
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
     for name, home in homes(poolscope.__file__).items():
-        found = getattr(poolscope, name)
+        found = inspect.unwrap(getattr(poolscope, name))
         module = getattr(found, "__module__", None) or home
         assert f'id="{module}.{name}"' in pages, f"{module}.{name} is on no page of docs/reference"
         assert f"<code>{name}</code></a>" in pages, f"{name} is not in the table of docs/reference/index.md"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 import poolscope as ps
+from audit_data import bag_of_words, topics
 from poolscope.errors import PoolscopeError
+from poolscope.evaluation.tasks import RetrievalTask
 from poolscope.numbers.neighbours import find_neighbours
 
 RANDOM = np.random.default_rng(0)
@@ -100,4 +106,109 @@ def test_a_wrong_argument_is_refused_in_one_line(name, tmp_path, monkeypatch):
     with pytest.raises(PoolscopeError) as refused:
         CALLS[name]()
     assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+# -- every public function, argument by argument ----------------------------------------------------------------------
+
+
+class Odd:
+    """Nothing that anyone asks for; were it used all the same, a list of it would be as odd."""
+
+    def __repr__(self):
+        return "Odd()"
+
+
+WORDS = topics(12)
+NAMES = ps.read_texts(WORDS)
+TASK = RetrievalTask(WORDS[:3], WORDS[3:8], [(0, 0), (1, 1), (2, 2)])
+TWO = {"X": MATRICES[0], "Y": MATRICES[1]}
+# What each function needs at least; the argument in question is replaced.
+LEAST = {
+    "as_encoder": {"model": bag_of_words},
+    "audit": {"model": bag_of_words, "texts": WORDS},
+    "bake": {"model": "nowhere", "tau": 0.8},
+    "best_layer": {"model": bag_of_words, "texts": WORDS},
+    "bures_wasserstein": TWO,
+    "check_runtime": {"runtime": bag_of_words, "reference": bag_of_words},
+    "chunk_texts": {"model": bag_of_words, "texts": WORDS},
+    "compare": {},
+    "compare_storage": {"model": bag_of_words, "task": TASK},
+    "confusion": {"clouds": CLOUDS},
+    "context_likelihood": {"model": bag_of_words, "texts": WORDS},
+    "correlate": {"metrics": "nowhere.csv", "scores": "nowhere.csv"},
+    "encode": {"model": bag_of_words, "texts": WORDS},
+    "encode_with": {"engine": "local", "encoder": ps.as_encoder(bag_of_words), "texts": NAMES, "folder": "nowhere/a"},
+    "evaluate": {"model": bag_of_words, "task": TASK},
+    "evidence": {"folders": ["nowhere"]},
+    "intervene": {"documents": CLOUDS},
+    "layers": {"model": bag_of_words, "texts": WORDS},
+    "length_profile": {"vectors": VECTORS, "lengths": range(1, 21)},
+    "length_report": {"model": bag_of_words, "texts": WORDS},
+    "length_verdicts": {"result": None},
+    "make_engine": {},
+    "measure_with": {"engine": "local", "metric": "corpus", "folder": "nowhere"},
+    "norm_layout": {"model": bag_of_words},
+    "open_clouds": {"path": "nowhere"},
+    "pool": {"clouds": CLOUDS},
+    "project_pair": TWO,
+    "save_figure": {"figure": None, "path": "nowhere.html"},
+    "socm": {"clouds": CLOUDS},
+    "socm_pair": TWO,
+    "socm_table": {"clouds": CLOUDS, "path": "nowhere/a.parquet"},
+    "tempscale": {"model": bag_of_words},
+    "token_statistics": {"model": bag_of_words, "texts": WORDS},
+    "transport": {"clouds": CLOUDS},
+    "tune": {"model": bag_of_words, "texts": WORDS},
+    "verify": {"path": "nowhere"},
+    "windows": {"clouds": CLOUDS},
+    "worst_pairs": {"clouds": CLOUDS},
+    "zoo": {"models": ["nowhere"], "output": "nowhere/a"},
+    **{
+        name: {"vectors": VECTORS}
+        for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum")
+    },
+    **{name: {"source": "nowhere.csv"} for name in ("read_index", "read_pairs", "read_queries", "read_texts")},
+    "read_vectors": {"path": "nowhere.npy"},
+    "AdaptivePooling": {},
+    "CloudBuilder": {},
+    "CloudWriter": {"path": "nowhere.arrow"},
+    "Endpoint": {"url": "http://127.0.0.1:9"},
+    "Repair": {},
+    "SocmFormula": {},
+}
+ODD = {
+    "an object": Odd(),
+    "a list of one": [Odd()],
+    "a dictionary": {"zz": Odd()},
+    "NaN": NAN,
+    "a ragged list": [[1], [2, "a"]],
+}
+
+
+def test_every_public_function_is_tried():
+    made = {name for name in ps.__all__ if inspect.isfunction(getattr(ps, name))}
+    assert made <= set(LEAST)
+    assert pickle.loads(pickle.dumps(ps.socm)) is ps.socm
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_no_argument_ends_in_an_error_of_python(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function, raw = getattr(ps, name), []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        for words, odd in ODD.items():
+            several = parameter.kind is parameter.VAR_POSITIONAL
+            arguments = LEAST[name] if several else {**LEAST[name], parameter.name: odd}
+            try:
+                result = function(*([odd, odd] if several else []), **arguments)
+                with result if name == "tempscale" else nullcontext():
+                    pass
+            except PoolscopeError as error:
+                raw += [f"{parameter.name}, {words}: {error}"] if "\n" in str(error) else []
+            except Exception as error:
+                raw.append(f"{parameter.name}, {words}: {error!r}")
+    assert not raw
     assert not list(tmp_path.iterdir())

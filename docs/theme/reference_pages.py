@@ -53,7 +53,7 @@ MORE = {
     ],
     "results": ["poolscope.results", "poolscope.verdicts", "poolscope.errors"],
 }
-NAMES = {name: getattr(poolscope, name) for name in poolscope.__all__}
+NAMES = {name: inspect.unwrap(getattr(poolscope, name)) for name in poolscope.__all__}
 
 
 def home(name: str) -> str:

@@ -126,8 +126,8 @@ def shorten(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def whole_number(value: Any, name: str, *, least: int = 1) -> int:
-    """The value as an int, or an error that names it where it is no whole number or too small a one.
+def whole_number(value: Any, name: str, *, least: int = 1, most: float = float("inf")) -> int:
+    """The value as an int, or an error that names it where it is no whole number, too small or too large a one.
 
     >>> whole_number(3, "k")
     3
@@ -137,8 +137,9 @@ def whole_number(value: Any, name: str, *, least: int = 1) -> int:
         number = least - 1 if truth else operator.index(value)
     except TypeError:
         number = least - 1
-    if number < least:
-        raise InputError(f"{name}: received {shorten(value)}; allowed: a whole number, {least} or more. Pass one.")
+    if not least <= number <= most:
+        upper = " or more" if number < least else f" to {most}"
+        raise InputError(f"{name}: received {shorten(value)}; allowed: a whole number, {least}{upper}. Pass one.")
     return number
 
 

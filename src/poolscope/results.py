@@ -44,6 +44,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
+from poolscope.lines import short
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.sketch import sketch
 
@@ -127,10 +128,10 @@ class Result:
             names = shown_columns(table)
             head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
             body = "".join(
-                "<tr>" + "".join(f"<td>{_cell(row[name])}</td>" for name in names) + "</tr>"
+                "<tr>" + "".join(_cell(row[name]) for name in names) + "</tr>"
                 for row in table.slice(0, kept).to_pylist()
             )
-            parts.append(f"<table><tr>{head}</tr>{body}</table>")
+            parts.append(f"<table style='border-spacing:10px 2px'><tr>{head}</tr>{body}</table>")
         if left := len(table) - kept:
             more = "more rows" if kept else "rows"
             parts.append(f'<p style="opacity:0.75">{left:,} {more}: to_pandas(), to_polars(), to_table()</p>')
@@ -288,8 +289,13 @@ def shown_columns(table: pa.Table) -> list[str]:
     return [name for name in names if name not in beside]
 
 
+_LETTERS = 160  # of a text in a cell of a notebook
+
+
 def _cell(value: Any) -> str:
-    return "" if value is None else html.escape(_word(value))
+    side = "right" if isinstance(value, int | float) and not isinstance(value, bool) else "left"
+    words = "" if value is None else html.escape(short(_word(value), _LETTERS))
+    return f"<td style='text-align:{side};vertical-align:top'>{words}</td>"
 
 
 def cells(values: Mapping[str, Any]) -> dict[str, Any]:

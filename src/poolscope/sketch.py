@@ -16,6 +16,7 @@ from poolscope.lines import short
 
 _SIZE, _COLUMNS = (300, 190), 3  # of a panel in pixels; panels in a row at most
 _LEFT, _BELOW, _ABOVE, _RIGHT = 46, 34, 20, 10
+_NARROW = 8  # letters left of a panel
 _LETTERS = 46  # of a title, so that it stays within its panel
 _MOST = 400  # points of a trace that are drawn
 
@@ -116,7 +117,8 @@ def _panel(corner: tuple[float, float], title: str, axes: Sequence[Any], traces:
     for x, words in across.ticks():
         parts.append(f'<text x="{x}" y="{bottom + 12}" text-anchor="middle" opacity=".7">{html.escape(words)}</text>')
     for y, words in along.ticks():
-        parts.append(f'<text x="{left - 4}" y="{y + 3}" text-anchor="end" opacity=".7">{html.escape(words)}</text>')
+        words = html.escape(short(words, _NARROW))
+        parts.append(f'<text x="{left - 4}" y="{y + 3}" text-anchor="end" opacity=".7">{words}</text>')
     heading = _plain(title) or along.title
     parts.append(f'<text x="{left}" y="{top - 7}">{html.escape(short(heading, _LETTERS))}</text>')
     middle = (left + right) / 2

@@ -25,13 +25,13 @@ def strong():
     return length_profile(*with_effect(0, slope=0.06))
 
 
-def test_no_effect_gives_ok_in_at_least_95_of_100_seeds():
+def test_no_effect_is_no_alarm_in_at_least_95_of_100_seeds():
     levels = []
     any_rise = Thresholds({"length_watch": 0})  # only the interval and the floor tell it from chance
     for seed in range(100):
         vectors, lengths = without_effect(seed, topics=10 * (seed % 2))
         levels.append(long.judge(length_profile(vectors, lengths, shuffles=40, neighbours=1), any_rise).level)
-    assert levels.count("ok") >= 95
+    assert levels.count("ok") + levels.count("unchecked") >= 95
 
 
 def test_a_rise_is_graded_and_repaired_only_with_a_cure(strong):
@@ -134,7 +134,8 @@ def test_documents_that_crowd_the_top_are_named():
     assert (verdict.value, verdict.interval) == (biased.shortest.ratio.value, biased.shortest.ratio.interval)
     turned = retrieval_by_length(queried, held, relevant, 400 - lengths, bins=4)
     assert short.judge(turned, Thresholds()).value == turned.longest.ratio.value
-    assert short.judge(biased, Thresholds({"short_watch": 99, "short_repair": 100})).level == "ok"
+    small = short.judge(biased, Thresholds({"short_watch": 99, "short_repair": 100}))
+    assert (small.level, "more than chance and less than the 99 times" in small.sentence) == ("ok", True)
 
 
 def crowded(low, cost, **more):
@@ -168,7 +169,7 @@ def test_a_bias_that_could_be_told_is_ok_only_if_both_fifths_are_asked_for():
 
 def test_no_bias_is_rarely_called_one():
     levels = [short.judge(retrieval_by_length(*search(seed), bins=3), Thresholds()).level for seed in range(20)]
-    assert levels.count("ok") >= 18  # of 150 seeds, 4.7 % are not
+    assert levels.count("ok") + levels.count("unchecked") >= 18  # of 150 seeds, 4.7 % are neither
 
 
 def test_documents_of_one_length_are_unchecked():

@@ -12,9 +12,12 @@ from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
 from poolscope.auditing.charts import standings
 from poolscope.auditing.queries import Mistakes, query_encoder
+from poolscope.auditing.questions import averaging
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
+from poolscope.auditing.thresholds import Thresholds
+from poolscope.auditing.trials import Trial
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of
@@ -274,3 +277,9 @@ def test_queries_that_every_text_answers_place_no_cut_off():
     answer = audit(bag_of_words, TEXTS[:12], queries=answered, trial_texts=0)["scores"]
     assert ALL_RELEVANT in answer.verdict.evidence
     assert "query_cut_off" not in answer.numbers
+
+
+def test_wrong_texts_of_a_document_that_answers_are_not_said_to_be_none():
+    for documents, words in ((True, "no wrong text of another document before"), (False, "no wrong text before")):
+        verdict = averaging.judge(None, Thresholds(), Trial("t", "not tried."), asked=True, documents=documents)
+        assert words in verdict.sentence

@@ -85,7 +85,7 @@ def test_the_command_line_takes_vectors_with_and_without_texts(tmp_path):
     [
         ({"max_length": 8}, "max_length, which are for a model"),
         ({"vectors": VECTORS}, "vectors, which are for a model"),
-        ({"distance": "euclid"}, "allowed: cosine, dot, l2"),
+        ({"distance": "euclid"}, "distance: received 'euclid'; allowed"),
     ],
 )
 def test_options_of_a_model_are_refused(options, message):

@@ -9,6 +9,7 @@ import pytest
 
 from connector_data import COUNT, DIMENSION, IDS, TEXTS, VECTORS, exact_neighbours
 from poolscope import audit, read_index
+from poolscope.connectors.base import ConnectionFailedError
 from poolscope.errors import InputError
 
 faiss = pytest.importorskip("faiss")
@@ -93,6 +94,12 @@ def test_the_search_and_its_setting(tmp_path, kind, setting):
     queries = VECTORS[:6] + 0.01
     found = [{str(int(name) + 1) for name in ids} for ids in search.find(queries, 5, search.values[-1])]
     assert found == exact_neighbours(queries, 5)
+
+
+def test_a_search_that_fails_does_so_in_one_line(tmp_path):
+    held = read_index(index_file(tmp_path, "HNSW16,Flat"))
+    with pytest.raises(ConnectionFailedError, match="Its search failed"):
+        held.search.find(VECTORS[:2, :3], 3, None)
 
 
 def test_what_cannot_be_used_is_named(tmp_path):

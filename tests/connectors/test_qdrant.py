@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+import sqlite3
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import numpy as np
 import pytest
 
 from connector_data import COUNT, DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees
@@ -70,6 +74,50 @@ def test_a_folder_that_is_none(tmp_path):
     with pytest.raises(InputError, match="is no folder of Qdrant"):
         read_index(f"qdrant:{tmp_path}/plain")
     assert not list(tmp_path.iterdir())
+
+
+class Evil:
+    """What runs when it is unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return (open, (str(self.place), "w"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda place: pickle.dumps(Evil(place)),
+        lambda place: pickle.dumps(Evil(place), protocol=0),
+        lambda place: pickle.dumps([1, 2, 3]),
+        lambda place: b"\x80\x04]r\xff\xff\xff\xff.",  # a memo of 2³² places
+        lambda place: b"\x80\x04\x8d" + (2**62).to_bytes(8, "little") + b".",
+        lambda place: b"",
+        lambda place: "a text",
+    ],
+)
+def test_a_point_of_a_folder_is_data_and_never_run(folder, tmp_path, content):
+    shutil.copytree(folder, tmp_path / "base")
+    storage = tmp_path / "base" / "collection" / "plain" / "storage.sqlite"
+    with sqlite3.connect(storage) as base:
+        base.execute("UPDATE points SET point = ? WHERE rowid = 1", (content(tmp_path / "written"),))
+    before = storage.read_bytes()
+    with pytest.raises(InputError, match="damaged, or not a folder of Qdrant"):
+        read_index(f"qdrant:{tmp_path}/base/plain")
+    assert not (tmp_path / "written").exists()
+    assert storage.read_bytes() == before
+
+
+def test_a_folder_is_read_as_its_client_reads_it(folder):
+    client = client_module.QdrantClient(path=str(folder))
+    points, _ = client.scroll("two", with_vectors=True)
+    client.close()
+    held = read_index(f"qdrant:{folder}/two", vector_column="title")
+    expected = {str(point.id): point.vector["title"] for point in points if "title" in point.vector}
+    assert list(held.ids) == list(expected)
+    assert np.allclose(held.vectors, list(expected.values()), atol=1e-7)
 
 
 def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, tmp_path, monkeypatch):

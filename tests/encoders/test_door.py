@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,8 @@ def test_prompt_rules():
     assert {role: resolve_prompt(card, EncoderOptions(role=role or None)) for role in wanted} == wanted
     assert resolve_prompt(card, EncoderOptions(prompt="")) == ""
     assert resolve_prompt(card, EncoderOptions(prompt_name="corpus")) == "c: "
+    with pytest.raises(InputError, match="does not declare"):
+        resolve_prompt(replace(card, default_prompt={"name": 1}), EncoderOptions())
 
 
 def test_layer_numbers():

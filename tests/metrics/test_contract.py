@@ -144,7 +144,7 @@ def test_short_views_are_one_line_and_hold_no_markup_of_texts(case):
     names = {part.name for part in dataclasses.fields(case.result)}
     assert set(case.result.field_words) <= names  # words of a field that is gone would never be seen
     view = case.result._repr_html_()
-    assert ("<table>" in view) == (case.result.shown_rows > 0)
+    assert ("<table" in view) == (case.result.shown_rows > 0)
     assert "<script" not in view
     assert "<b>0" not in view
 

@@ -7,11 +7,13 @@ import shutil
 
 import pytest
 
+from audit_data import topics
 from command_line import run
-from poolscope.errors import InputError
+from poolscope.errors import InputError, StoreError
 from poolscope.research.zoo.evidence import CLAIMS, evidence
 from poolscope.research.zoo.pages import put_into_pages
 from poolscope.research.zoo.run import zoo
+from store_fakes import edit_json
 
 NAMES = ("a", "b", "c", "d", "e")
 TEXTS = [f"{who} {does} near the {place}" for who in ("A dog", "The sea") for does in ("sleeps", "waits")
@@ -43,7 +45,7 @@ def folder(tmp_path_factory):
             "length_slope_floor": number(0.01),
         }
         rows.append({**content["runs"][0], "model": name, "numbers": planted})
-    (place / "zoo.json").write_text(json.dumps({**content, "runs": rows}), encoding="utf-8")
+    edit_json(place / "zoo.json", runs=rows)
     return place
 
 
@@ -129,9 +131,25 @@ def test_what_is_no_zoo(folder, tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["[]", '{"corpus": {}, "runs": [{}]}', '{"corpus": {}, "runs": [{"status": "not reached", "numbers": 7}]}'],
+    [
+        "[]",
+        '{"corpus": {}, "runs": [{}]}',
+        '{"corpus": {}, "runs": [{"status": "not reached", "numbers": 7}]}',
+        "[" * 9999,
+    ],
 )
 def test_a_damaged_table_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "zoo.json").write_text(content)
     with pytest.raises(InputError, match="needed: a folder that `poolscope research zoo` wrote"):
+        evidence([tmp_path])
+
+
+def test_a_changed_number_of_a_table_is_noticed(tmp_path):
+    zoo({"table": "builtin:wordllama"}, topics(12), output=tmp_path, cache=False, audits=False, parts=["search"])
+    assert evidence([tmp_path]).corpora == ("memory",)
+    path = tmp_path / "zoo.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    next(number for number in content["runs"][0]["numbers"].values() if number)["value"] = 0.123
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(StoreError, match="its digest differs"):
         evidence([tmp_path])

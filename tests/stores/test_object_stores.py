@@ -172,6 +172,17 @@ def test_what_changed_on_the_server_is_found(bucket, model):
     assert not verify(address).is_right
 
 
+def test_no_object_is_fetched_to_another_place(bucket, model, server, tmp_path):
+    encode_with("local", as_encoder(model), TEXTS, f"{bucket}/store")
+    import boto3
+
+    name = f"store/../../../{tmp_path.name}-written"
+    boto3.client("s3", endpoint_url=server).put_object(Bucket=bucket[5:], Key=name, Body=b"x")
+    with pytest.raises(StoreError, match="leads out of the store"):
+        verify(f"{bucket}/store")
+    assert not list(tmp_path.rglob("*-written"))
+
+
 def test_mirrors_stay_below_the_limit(bucket, model, monkeypatch):
     address = f"{bucket}/store"
     encode_to_store(as_encoder(model), TEXTS, address, shard_texts=SHARD_TEXTS)

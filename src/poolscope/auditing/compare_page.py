@@ -45,7 +45,7 @@ def overview(comparison: Comparison) -> ReportSection:
                 "What tells the audits apart",
                 ["fact", *names],
                 [
-                    [fact, *("–" if value is None else str(value) for value in values)]
+                    [fact.replace("_", " "), *("–" if value is None else str(value) for value in values)]
                     for fact, values in comparison.facts.items()
                 ],
                 view=[ReportColumn("fact", "What"), *(ReportColumn(name, name) for name in names)],

@@ -7,6 +7,7 @@ new question is one file in `auditing/questions/` and one row there; a package o
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,7 +19,7 @@ from poolscope.extensions import load_extensions
 from poolscope.numbers.intervals import Interval
 from poolscope.report import PairExplorer, ReportColumn, ReportTable
 from poolscope.results import Result, plain, restored
-from poolscope.verdicts import Basis, Verdict
+from poolscope.verdicts import LEVEL_COLOURS, Basis, Verdict
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
@@ -191,6 +192,12 @@ class Answer(Result):
     explorer: Callable[[], PairExplorer] | None = field(
         default=None, repr=False, compare=False, metadata={"transient": True}
     )
+
+    def _opening(self) -> str:
+        """The level in its colour and the sentence, for notebooks; the numbers stand in the table below."""
+        level = f"<b style='color:{LEVEL_COLOURS[self.verdict.level]}'>{self.verdict.level}</b>"
+        title = html.escape(self.title or self.key)
+        return f"<p>{level} <b>{title}</b><br>{html.escape(self.verdict.sentence)}</p>"
 
     @property
     def basis(self) -> Basis | None:

@@ -216,7 +216,8 @@ def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bo
     if documents is None:
         return ()
     how = f" by column '{column}' (--group names another)" if column else " by their ids (doc#3)" if ids else ""
-    return (f"The texts come from {len(set(documents)):,} documents{how}.",)
+    count = len(set(documents))
+    return (f"The texts come from {'one document' if count == 1 else f'{count:,} documents'}{how}.",)
 
 
 def ask(

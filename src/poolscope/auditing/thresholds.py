@@ -87,6 +87,17 @@ class Thresholds(Mapping[str, float]):
             return Verdict("ok", value=value, interval=interval)
         return Verdict("watch", value=value, interval=interval, basis=basis if surely >= watch else "estimate")
 
+    def within_chance(self, name: str, value: float, highest: float) -> Verdict:
+        """The verdict on a number that chance explains, of which the interval ends at `highest`.
+
+        `ok` below NAME_watch and without room for NAME_repair; otherwise it cannot be told, which is `unchecked`.
+
+        >>> Thresholds().within_chance("short", 1.1, 1.6).level, Thresholds().within_chance("short", 1.1, 2.4).level
+        ('ok', 'unchecked')
+        """
+        told = value < self[f"{name}_watch"] and highest < self[f"{name}_repair"]
+        return Verdict("ok" if told else "unchecked", value=value)
+
     def count(self, name: str, value: float) -> Verdict:
         """The same for a number that is counted, not estimated."""
         judged = self.judge(name, value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.errors import InputError, MissingExtraError, require
+from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
 from poolscope.numbers.intervals import Estimate
 
@@ -61,6 +61,8 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0
     """
     check_figure_path(path)
     ending = Path(path).suffix.lower()
+    if not hasattr(figure, "to_html" if ending == PAGE else "to_image"):
+        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
     if ending == PAGE:
         content = figure.to_html(include_plotlyjs=True, full_html=True).encode("utf-8")
     else:

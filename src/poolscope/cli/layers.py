@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,34 +119,11 @@ _SHOWN = {
 _WIDE = 120
 
 
-def seen(result: LayersResult) -> list[str]:
-    """What the numbers say, in plain words: how the tokens of a text move together, and where most."""
-    cosine, tight = result.means("cosine").mean, result.means("concentration_ratio").mean
-    first, last = result.states[0], result.states[-1]
-    more = "more" if cosine[-1] > cosine[0] else "less"
-    lines = [
-        f"The tokens of a text point {more} the same way at the end: their mean cosine goes from {cosine[0]:.2f} "
-        f"(state {first}) to {cosine[-1]:.2f} (state {last})."
-    ]
-    steps = [math.log(after / before) for before, after in itertools.pairwise(tight) if before > 0 and after > 0]
-    if len(steps) == len(tight) - 1 and steps:
-        largest = min(range(len(steps)), key=steps.__getitem__)
-        shrinks = f"shrinks most in layer {result.states[largest + 1]}" if steps[largest] < 0 else "never shrinks"
-        lines.append(
-            f"The spread of a text around its mean goes from {tight[0]:.2f} to {tight[-1]:.2f} times the squared "
-            f"length of the mean; it {shrinks}."
-        )
-    if result.socm is not None:
-        low, high = result.socm[0].mean, result.socm[-1].mean
-        lines.append(f"What averaging can hide of a pair (SOCM) goes from {low:.3f} to {high:.3f}.")
-    return lines
-
-
 def _print(result: LayersResult, screen: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    for sentence in seen(result):
+    for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")

@@ -323,25 +323,6 @@ def _layout(encoder: Any, screen: Console) -> NormLayout | None:
 # -- how it looks on 80 columns ---------------------------------------------------------------------------------------
 
 
-def seen(result: TokenStatistics) -> list[str]:
-    """What the squared lengths of the tokens are made of in the last layer, and in the first one, in plain words."""
-    parts = ("mean_share", "between_share", "within_share")
-    shares = {name: [layer.estimate(name).value for layer in (result.layers[0], result.layers[-1])] for name in parts}
-    if any(value is None for both in shares.values() for value in both):
-        return []
-    (all_first, all_last), (word_first, word_last), (context_first, context_last) = shares.values()
-    lines = [
-        f"Of the squared length of the tokens, {all_last:.0%} is a direction that all of them share, {word_last:.0%} "
-        f"tells one {result.grouping} from another, and {context_last:.0%} is what the context adds to one."
-    ]
-    if len(result.layers) > 1:
-        lines.append(
-            f"That is the last layer; in layer {result.layers[0].layer} it is {all_first:.0%}, {word_first:.0%} and "
-            f"{context_first:.0%}."
-        )
-    return lines
-
-
 _LEGEND = (
     "length²: the mean squared length, Q. Of it: the share that all tokens share (M/Q), the share that the context "
     "adds to a type (V_W/Q), and the share that tells types apart (V_B/Q). Below, M, V and n are those of one type: "
@@ -351,7 +332,7 @@ _LEGEND = (
 
 def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
-    for sentence in seen(result):
+    for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))
     parts = _table("length²", "all share", "context", "type", "mean cosine")
     spread = _table("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected")

@@ -494,6 +494,8 @@ class CloudBuilder:
         self._ids: list[str] = []
         self._texts: list[str | None] = []
         self._truncated: list[int] = []
+        if not isinstance(provenance, Mapping | None):
+            raise InputError(f"provenance: received {shorten(provenance)}; allowed: a dictionary. Pass one.")
         self._provenance = provenance
 
     def add_token(self, vector: Any) -> None:
@@ -532,10 +534,11 @@ class CloudBuilder:
         )
 
 
-def check_clouds(value: Any, function: str) -> None:
-    """Refuse what is no `TokenClouds`, and say how to make it."""
+def check_clouds(value: Any, function: str) -> TokenClouds:
+    """The clouds; what is no `TokenClouds` is refused, with a word on how to make it."""
     if not isinstance(value, TokenClouds):
         raise InputError(
             f"{function}: received {shorten(value)} ({type(value).__name__}); needed: TokenClouds. Build them with "
             f"TokenClouds.from_arrays, or encode texts."
         )
+    return value

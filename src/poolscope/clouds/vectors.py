@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, atomic_path, refuse_special
@@ -257,7 +258,7 @@ def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...]
 
 def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
     """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
-    numbers = np.asarray(lengths)
+    numbers = as_array(lengths, "lengths")
     whole = numbers.dtype.kind in "iu" or (
         numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
     )

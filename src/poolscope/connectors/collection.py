@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.connectors.base import BATCH, DISTANCES, Batch, Connector, Distance, Search, string_or_none
-from poolscope.errors import InputError, whole_number
+from poolscope.connectors.base import BATCH, DISTANCES, Batch, Connector, Distance, Search, failed, string_or_none
+from poolscope.errors import InputError, PoolscopeError, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000
@@ -326,11 +326,28 @@ class _Draw:
             faults=dict(self.faults),
             aside=tuple(self.aside),
             distance=connector.distance,
-            search=getattr(connector, "search", None),
+            search=_in_one_line(getattr(connector, "search", None), self.name),
             notes=tuple(notes),
             connector=connector,
         )
         return _with_own_texts(whole, [text for _, text, _ in rows]) if self.has_texts else whole
+
+
+def _in_one_line(search: Search | None, name: str) -> Search | None:
+    """The search, with whatever its client raises as one line of ours."""
+    if search is None:
+        return None
+    find = search.find
+
+    def asked(queries: NDArray[Any], k: int, value: int | None) -> Sequence[Sequence[str]]:
+        try:
+            return find(queries, k, value)
+        except PoolscopeError:
+            raise
+        except Exception as error:
+            raise failed(name, error, "Its search failed; nothing was kept. Run it again.") from error
+
+    return replace(search, find=asked)
 
 
 def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collection:

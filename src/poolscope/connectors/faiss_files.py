@@ -53,6 +53,8 @@ def _read(faiss: Any, path: Path) -> Any:
     finally:
         faiss.set_deserialization_vector_byte_limit(before[0])
         faiss.set_deserialization_loop_limit(before[1])
+    if not index.is_trained:
+        raise ValueError("it was not trained")
     if not (0 <= index.ntotal <= size and 0 < index.d <= size):
         raise ValueError(f"{index.ntotal:,} vectors of {index.d:,} dimensions in {size:,} bytes")
     return index

@@ -30,7 +30,8 @@ from poolscope.connectors.base import (
     string_or_none,
     unencrypted,
 )
-from poolscope.errors import InputError, require
+from poolscope.connectors.qdrant_folder import LocalFolder
+from poolscope.errors import InputError, PoolscopeError, require
 
 SCHEMES = ("qdrant://", "qdrants://")
 PREFIX = "qdrant:"
@@ -53,13 +54,13 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
             f"{safe_name(name)}: received no collection; allowed: qdrant://host:port/collection or "
             f"qdrant:folder/collection. Name it at the end."
         )
-    client = require("qdrant_client", "qdrant").QdrantClient
     shown = safe_name(name)
     key = os.environ.get("QDRANT_API_KEY")
     try:
         if name.startswith(SCHEMES):
             scheme = "https" if name.startswith("qdrants") else "http"
             address = f"{scheme}://{place.partition('://')[2].rpartition('@')[2]}"
+            client = require("qdrant_client", "qdrant").QdrantClient
             with warnings.catch_warnings():  # that a key goes without TLS is one of the notes
                 warnings.filterwarnings("ignore", message=".*insecure")
                 opened = client(url=address, api_key=key, timeout=30, check_compatibility=False)
@@ -67,10 +68,10 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
             folder = Path(place.removeprefix(PREFIX)).expanduser()
             if not is_file(folder / "meta.json"):
                 raise InputError(f"{shown}: {folder} is no folder of Qdrant. Check the spelling.")
-            opened = client(path=str(folder))
-    except InputError:
+            opened = LocalFolder(folder)
+    except PoolscopeError:
         raise
-    except Exception as error:  # whatever the client raises: refused, timed out, 401, locked by another process
+    except Exception as error:  # whatever the client raises: refused, timed out, 401
         raise failed(shown, error, _REMEDY, key) from error
     try:
         connector = QdrantConnector(shown, opened, collection, fields)
@@ -121,6 +122,8 @@ class QdrantConnector:
                     with_payload=wanted or False,
                     with_vectors=[self._vector] if self._vector else True,
                 )
+            except InputError:
+                raise
             except Exception as error:
                 raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
             payloads = [point.payload or {} for point in points]
@@ -147,7 +150,8 @@ class QdrantConnector:
 
     def _search(self) -> Search:
         """By `hnsw_ef`; in a folder on this machine every vector is looked at."""
-        local = "local" in type(self._client._client).__module__
+        if isinstance(self._client, LocalFolder):
+            return Search(lambda queries, k, value: [], "a local folder, which looks at every vector", exact=True)
         models = require("qdrant_client.models", "qdrant")
 
         def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
@@ -159,6 +163,4 @@ class QdrantConnector:
             answers = self._client.query_batch_points(self._collection, requests=asked)
             return [[str(point.id) for point in answer.points] for answer in answers]
 
-        if local:
-            return Search(find, "a local folder, which looks at every vector", exact=True)
         return Search(find, "HNSW", setting="hnsw_ef", values=_VALUES)

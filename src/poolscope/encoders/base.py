@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, shorten
 from poolscope.texts import as_texts
 
 ROLES = ("query", "document")
@@ -189,10 +189,10 @@ def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
     name = card.default_prompt if options.prompt_name is None else options.prompt_name
     if name is None:
         return ""
-    if name not in card.prompts:
+    if not isinstance(name, str) or name not in card.prompts:
         declared = ", ".join(sorted(card.prompts)) or "none"
         raise InputError(
-            f"prompt_name (--prompt-name): received {name!r}, which {card.name} does not declare; declared: "
+            f"prompt_name (--prompt-name): received {shorten(name)}, which {card.name} does not declare; declared: "
             f"{declared}. Pass one of these, or the prefix itself as prompt (--prompt)."
         )
     return card.prompts[name]

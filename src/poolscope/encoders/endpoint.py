@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.arguments import check_fields
 from poolscope.encoders.base import Progress
 from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
 from poolscope.errors import InputError, whole_number
@@ -160,6 +161,7 @@ class Endpoint:
     pause: float = field(default=0.5, repr=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_address(self.url)
         if self.protocol not in (None, *PROTOCOLS):
             raise InputError(f"protocol: received {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}.")
@@ -167,23 +169,19 @@ class Endpoint:
             whole_number(getattr(self, name), name, least=least)
         if self.dimensions is not None:
             whole_number(self.dimensions, "dimensions")
-        if not _is_number(self.timeout) or not 0 < self.timeout <= _LONGEST_TIMEOUT:
+        if not 0 < self.timeout <= _LONGEST_TIMEOUT:
             raise InputError(
                 f"timeout: received {_brief(self.timeout)}; allowed: a number of seconds above 0, at most "
                 f"{_LONGEST_TIMEOUT:,.0f} (a day). Pass one."
             )
-        if not _is_number(self.pause) or not 0 <= self.pause <= _LONGEST_TIMEOUT:
+        if not 0 <= self.pause <= _LONGEST_TIMEOUT:
             raise InputError(
                 f"pause: received {_brief(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
             )
-        if not isinstance(self.key_variable, str) or not self.key_variable:
+        if not self.key_variable:
             raise InputError(
-                f"key_variable: received {_brief(self.key_variable)}; allowed: the name of an environment variable, "
-                f"such as {KEY_VARIABLE!r}. Pass one."
-            )
-        if not isinstance(self.model, str | None):
-            raise InputError(
-                f"model: received {_brief(self.model)}; allowed: the server's name for the model. Pass one."
+                f"key_variable: received ''; allowed: the name of an environment variable, such as {KEY_VARIABLE!r}. "
+                f"Pass one."
             )
 
     @property
@@ -338,10 +336,6 @@ def _are_numbers(row: list[Any]) -> bool:
     """Are all entries single numbers, of JSON or of the library of an embedding object?"""
     kinds = set(map(type, row))
     return not any(issubclass(kind, str | bytes | bool | np.bool_ | list | dict | type(None)) for kind in kinds)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _brief(value: Any) -> str:

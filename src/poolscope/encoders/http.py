@@ -176,11 +176,12 @@ def _read_json(content: bytes, kind: str, shown: str) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        what = "HTML" if b"<html" in content[:1000].lower() or "html" in kind else kind or "no known type"
+        page = b"<html" in content[:1000].lower() or "html" in kind
         begins = content[:40].decode("utf-8", "replace")
+        remedy = "Write the address of the embeddings, not of a page or proxy." if page else "See to the server."
         raise EndpointError(
-            f"{shown}: answered {what}, not JSON (it begins with {begins!r}). The address is that of a page or a "
-            f"proxy; write that of the embeddings."
+            f"{shown}: answered {'HTML' if page else kind or 'no known type'} that is not JSON (it begins with "
+            f"{begins!r}). {remedy}"
         ) from None
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, as_texts, read_pairs, read_queries, read_texts
@@ -202,7 +203,7 @@ def _words(text: str) -> Iterator[int]:
 
 def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int = 10) -> RetrievalTask:
     """Split-half self-retrieval as a task; the notes count the texts that could not be cut."""
-    texts = as_texts(texts)
+    texts = check_texts(texts)
     halves = split_half(texts, min_words=min_words)
     left_out = len(texts) - len(halves.queries)
     note = (

@@ -104,7 +104,12 @@ def _vectors_of(model: Any, side: Side) -> Any:
             f"encode_query and encode_document, or a function from texts to vectors."
         )
     function: Callable[[Sequence[str]], Any] = encode
-    return function(list(side.texts))
+    vectors = function(list(side.texts))
+    if np.ndim(vectors) == 0 or len(vectors) != len(side.texts):
+        raise InputError(
+            f"model: it gave {shorten(vectors)} for {len(side.texts)} texts; needed: one vector a text, in their order."
+        )
+    return vectors
 
 
 class PooledModel:

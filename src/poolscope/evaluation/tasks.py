@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.encoders.base import check_texts
-from poolscope.errors import InputError
+from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import STATISTICS, Evaluation
 from poolscope.numbers.learning import cluster, predict_unseen
 from poolscope.numbers.ranking import Ranking, rank_documents, unit_rows
@@ -69,7 +69,7 @@ def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
             f"{task.name}: received {task.units} units; two halves need at least 4. Pass more texts, longer ones, or "
             f"more labelled rows."
         )
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(whole_number(seed, "seed", least=0))
     first, second = _dealt(random.permutation(task.units))
     if isinstance(task, RetrievalTask):
         idle = _dealt(random.permutation(task.idle))

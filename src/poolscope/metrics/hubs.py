@@ -165,6 +165,8 @@ def hubs(
     k, most, seed = whole_number(k, "k"), whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
     unit, positions = drawn_units(vectors, most, random)
+    if texts is not None and len(texts) != np.shape(vectors)[0]:
+        raise InputError(f"texts: received {len(texts)} for {np.shape(vectors)[0]} vectors; needed: one a vector.")
     if len(unit) < 2:
         raise InputError(f"received {len(unit)} vectors; needed: two vectors or more. Give more.")
     k = max(1, min(k, len(unit) - 2))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
 from poolscope.numbers.ranking import gaussian_like, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
@@ -136,7 +136,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     unit = unit_rows(vectors, "vectors")
     if len(unit) < 3 or k < 1:
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: three or more, and k of at least 1.")
-    random = np.random.default_rng(seed)
+    random, most = np.random.default_rng(seed), whole_number(most, "most", least=3)
     positions = different_rows(unit)
     if len(positions) < 3:
         raise InputError(f"received {len(positions)} different vectors; needed: three or more.")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, equal_bins, style
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.results import Result, bulk, origin, provenance
@@ -140,7 +140,7 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
         raise InputError(f"received {len(unit)} vectors and k = {k}; needed: two vectors or more, and k of at least 1.")
     table = np.asarray(vectors)
     every = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
-    random = np.random.default_rng(seed)
+    random, most = np.random.default_rng(seed), whole_number(most, "most", least=2)
     chosen = np.arange(len(unit))
     if len(unit) > most:
         chosen = np.sort(random.choice(len(unit), most, replace=False))

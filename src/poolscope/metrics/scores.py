@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.charts.files import COLOURS, GREY, equal_bins, short_name, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.draws import VectorDraw, marks_of
@@ -311,7 +312,7 @@ def scores_finish(draw: VectorDraw, *, false_hits: float = 0.01) -> ScoreDistrib
 
 def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:
     """The groups as numbers from 0 on."""
-    names = np.asarray(groups)
+    names = as_array(groups, "groups")
     if names.shape != (texts,):
         raise InputError(f"groups: received shape {names.shape}; needed: one for each of the {texts} vectors.")
     if any(is_missing(name) for name in names.tolist()):

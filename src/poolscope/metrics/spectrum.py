@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts.files import COLOURS, style
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.cosines import isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import best_of_rows, unit_rows
@@ -134,7 +134,7 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
     unit = unit_rows(vectors, "vectors")
     if len(unit) < 3 or unit.shape[1] < 2:
         raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
-    random = np.random.default_rng(seed)
+    random, most = np.random.default_rng(seed), whole_number(most, "most", least=3)
     if len(unit) > most:
         unit = unit[np.sort(random.choice(len(unit), most, replace=False))]
     squares = unit.astype(np.float64) ** 2

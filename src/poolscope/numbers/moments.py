@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import DegenerateCloudError, InputError
 
@@ -179,7 +180,7 @@ def _checked(cloud: Any, weights: ArrayLike | None) -> tuple[Array, Array]:
         raise DegenerateCloudError(_not_finite("the cloud"))
     if weights is None:
         return X, np.full(len(X), 1 / len(X))
-    w = np.asarray(weights, dtype=np.float64)
+    w = as_array(weights, "weights", np.float64)
     if w.shape != (len(X),) or not np.isfinite(w).all() or (w < 0).any() or w.sum() == 0:
         raise InputError(
             f"weights: received shape {w.shape} for {len(X)} tokens; allowed is one finite number ≥ 0 a token, "

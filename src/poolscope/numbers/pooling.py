@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.clouds.token_clouds import check_clouds
+from poolscope.errors import InputError, shorten
 from poolscope.numbers.moments import mean, unit_mean_factor
 
 # -- what poolings and vector repairs share ---------------------------------------------------------------------------
@@ -355,8 +356,8 @@ def make_pooling(how: str | Pooling) -> Pooling:
     """A pooling from its name; a pooling as it is."""
     if isinstance(how, Pooling):
         return how
-    if how not in POOLINGS:
-        raise InputError(f"pooling: received {how!r}; allowed: {', '.join(POOLINGS)}.")
+    if not isinstance(how, str) or how not in POOLINGS:
+        raise InputError(f"pooling: received {shorten(how)}; allowed: {', '.join(POOLINGS)}.")
     return POOLINGS[how]()
 
 
@@ -405,7 +406,7 @@ def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
 
 def pooled_layer(clouds: Clouds) -> TokenClouds:
     """The clouds of the layer that the model pools."""
-    return clouds[-1] if isinstance(clouds, Mapping) else clouds
+    return check_clouds(clouds.get(-1) if isinstance(clouds, Mapping) else clouds, "pooling")
 
 
 def _checked_weight(weight: float) -> float:

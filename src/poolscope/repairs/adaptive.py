@@ -12,13 +12,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.arguments import check_fields
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders import as_encoder
@@ -106,10 +106,11 @@ class AdaptivePooling:
     parts: str = "spans"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         whole_number(self.most, "most")
         if self.parts not in PARTS:
             raise InputError(f"parts: received {self.parts!r}; allowed: {', '.join(PARTS)}.")
-        if not isinstance(self.budget, Real) or not 1 <= self.budget <= self.most:
+        if not 1 <= self.budget <= self.most:
             raise InputError(f"budget: received {self.budget!r}; allowed: 1 to {self.most}, vectors a text on average.")
 
     @property
@@ -261,7 +262,7 @@ def compare_storage(
     ['one mean', 'adaptive spans, 2 a text', 'adaptive clusters, 2 a text', 'late chunking']
 
     """
-    budget = whole_number(budget, "budget", least=2)
+    budget = whole_number(budget, "budget", least=2, most=1000)
     if not isinstance(task, RetrievalTask):
         raise InputError(f"task: received a {type(task).__name__}; needed: a RetrievalTask, since texts are searched.")
     encoder = as_encoder(model, **options)

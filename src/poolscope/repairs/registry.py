@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, shorten
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
@@ -99,8 +99,9 @@ def make_part(family: Family, how: Any, *, argument: str) -> Any:
     load_extensions()
     if isinstance(how, _BASES[family]):
         return how
-    if how not in _NAMES[family]:
-        raise InputError(f"{argument}: received {how!r}; allowed: {', '.join(_NAMES[family])}, or an object of these.")
+    if not isinstance(how, str) or how not in _NAMES[family]:
+        names = ", ".join(_NAMES[family])
+        raise InputError(f"{argument}: received {shorten(how)}; allowed: {names}, or an object of these.")
     row = REPAIRS[how]
     return row.kind(**(row.tried[0] if row.tried else {}))
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.arguments import check_fields
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder
@@ -98,6 +99,7 @@ class Repair:
     reading: Any = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         rule = None if self.temperature is None else as_rule(self.temperature)
         object.__setattr__(self, "temperature", rule)
         for family in ("reading", "pooling", "vectors"):

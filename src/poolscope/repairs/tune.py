@@ -16,7 +16,7 @@ import numpy as np
 from poolscope.charts.files import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
-from poolscope.errors import InputError, refuse_renamed, require
+from poolscope.errors import InputError, refuse_renamed, require, whole_number
 from poolscope.evaluation import (
     Difference,
     Evaluation,
@@ -80,6 +80,14 @@ class TuneResult(Result):
         if all(trial.family == "re-ranking" for trial in self.trials):
             return "nothing was tried"
         return "nothing to repair" if self.verdict.level == "ok" else "too few to tell"
+
+    def seen(self) -> tuple[str, ...]:
+        """The verdict, in its own words."""
+        return (self.verdict.sentence,)
+
+    def told(self) -> list[tuple[str, str]]:
+        """What was tried, on what."""
+        return [("model", self.model), ("verdict", self.verdict.level), ("candidates", f"{len(self.trials):,}")]
 
     def __repr__(self) -> str:
         return f"TuneResult({self.model}: {self.verdict.level}, {len(self.trials)} candidates; {self.verdict.sentence})"
@@ -329,6 +337,7 @@ def tune(
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
     tried_readings = _parts("reading", readings, argument="readings")
+    reranked = whole_number(reranked, "reranked", least=0)
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)

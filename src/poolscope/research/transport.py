@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.selection import sampled
@@ -160,6 +161,8 @@ def transport(
     """
     pairs = whole_number(pairs, "pairs", least=2)
     by_layer = dict(clouds) if isinstance(clouds, Mapping) else {-1: clouds}
+    for part in by_layer.values():
+        check_clouds(part, "transport")
     counts = {len(part) for part in by_layer.values()}
     if len(counts) != 1 or counts.pop() < 2:
         raise InputError(

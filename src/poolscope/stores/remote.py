@@ -96,6 +96,8 @@ class Remote:
 
     def fetch(self, name: str, *, anew: bool = False) -> Path:
         """The file of a name in the mirror; `anew` even if it is there. FileNotFoundError where it is nowhere."""
+        if ".." in name.split("/"):
+            raise StoreError(f"{self.address}: holds '{name}', which leads out of the store. Remove that object.")
         target = self.mirror / name
         if target.exists() and not anew:
             return target

@@ -74,7 +74,7 @@ def read_texts(
     label_column: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-    keep: Collection[str] = (),
+    keep: Collection[Any] = (),
     encoding: str | None = None,
     **renamed: Any,
 ) -> Texts:

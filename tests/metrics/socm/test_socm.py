@@ -290,8 +290,8 @@ def test_two_texts_have_a_mean_and_no_interval():
         ({"pears": 5}, r"pears=, which is not one of its arguments\. See help"),
         ({"neighbours": 1.5}, "neighbours: received 1.5; allowed: a whole number"),
         ({"pairs": 2, "seed": 0.5}, "seed: received 0.5"),
-        ({"a": "1"}, "a = '1', b = 1.0"),
-        ({"eps": "0"}, "eps = '0'"),
+        ({"a": "1"}, "a: received '1'; allowed: a number"),
+        ({"eps": "0"}, "eps: received '0'; allowed: a number"),
     ],
 )
 def test_bad_arguments(clouds, arguments, message):

@@ -146,9 +146,9 @@ def judge(
     of = of if asked else "two texts that a search would confuse"
     estimate = alike.share if alike is not None and alike.enough else Estimate(None)
     if alike is None:
-        of_others = " of different documents" if documents else ""
-        head = f"No two texts{of_others} are near enough to be confused by their averages"
-        head = "Your queries rank no wrong text before a relevant one" if asked else head
+        which = (" of another document" if asked else " of different documents") if documents else ""
+        head = f"No two texts{which} are near enough to be confused by their averages"
+        head = f"Your queries rank no wrong text{which} before a relevant one" if asked else head
     elif estimate.value is None:
         pairs = "one pair" if len(alike) == 1 else f"{len(alike)} pairs"
         head = f"There {'is' if len(alike) == 1 else 'are'} {pairs} of {of}, too few to say what averages hide of such"

@@ -220,12 +220,12 @@ def _size(
         return "ok", f"Long texts do not look more alike than short ones; {words}."
     if interval.low <= 0 or slope <= highest:
         measured = f"slope {slope:+.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
-        if result.rise(interval.high) < thresholds["length_repair"]:
-            return "ok", f"Long texts look no more alike than short ones ({measured})."
-        room = f"{result.rise(interval.high):.2g} standard deviations of the cosine"
+        if thresholds.within_chance("length", rise, result.rise(interval.high)).level == "ok":
+            return "ok", f"Long texts are not shown to look more alike than short ones ({measured})."
+        room = f"up to {result.rise(interval.high):.2g} standard deviations of the cosine"
         return "unchecked", (
-            f"Whether long texts look more alike than short ones cannot be told: {measured}, with room for a rise of "
-            f"{room} from the shortest to the longest tenth."
+            f"Whether long texts look more alike than short ones cannot be told: {measured}, which leaves room for a "
+            f"rise of {room} from the shortest to the longest tenth."
         )
     small = slope < 0.0005  # in a narrow cone, where all cosines are near 1
     grows = f"the mean cosine grows by {format(slope, '.1e' if small else '.3f')} per doubling of length"

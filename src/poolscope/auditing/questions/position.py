@@ -41,7 +41,7 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
 
     The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
     it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
-    `unchecked` where the interval holds 0 and leaves room for what would be `repair`.
+    `unchecked` where the interval holds 0, and the loss reaches a threshold all the same or may be a `repair`.
     """
     start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
     evidence = tuple(_place_sentence(result, row) for row in result.places)
@@ -102,7 +102,7 @@ def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdic
     if loss.value is None or loss.interval is None:
         return Verdict("unchecked")
     if loss.interval.low <= 0:
-        return Verdict("ok" if loss.interval.high < thresholds["position_repair"] else "unchecked")
+        return thresholds.within_chance("position", loss.value, loss.interval.high)
     judged = thresholds.judge("position", loss.value, loss.interval)
     rank = worst.rank_change.interval
     return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")

@@ -59,6 +59,8 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
     elif judged.level == "unchecked":
         counts = " and ".join(f"{row.queries} for the {name}" for name, row in _fifths(result).items())
         sentence += f"; {result.queries} queries ({counts}) are too few to tell whether that is more than chance"
+    elif ratio.interval is not None and ratio.interval.low > 1 and (ratio.value or 0.0) > (ratio.floor_high or 0.0):
+        sentence += f", which is more than chance and less than the {thresholds['short_watch']:g} times that count"
     evidence = (_quality(result), *result.notes)
     return Verdict(judged.level, f"{sentence}.", ratio.value, ratio.interval, ratio.floor, evidence, judged.basis)
 
@@ -147,8 +149,8 @@ def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdi
     if ratio.value is None or ratio.interval is None or ratio.floor_high is None:
         return Verdict("unchecked")
     if ratio.interval.low <= 1 or ratio.value <= ratio.floor_high:
-        told = ratio.interval.high < thresholds["short_repair"] and not _hardly_asked(result)
-        return Verdict("ok" if told else "unchecked")
+        judged = thresholds.within_chance("short", ratio.value, ratio.interval.high)
+        return replace(judged, level="unchecked") if _hardly_asked(result) else judged
     judged = thresholds.judge("short", ratio.value, ratio.interval)
     if judged.level == "ok":
         return judged

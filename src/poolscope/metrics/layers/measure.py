@@ -55,9 +55,9 @@ _ROUNDING = 1e-9
 
 def layers(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
-    ids: Sequence[str] | None = None,
+    ids: Sequence[Any] | None = None,
     socm_texts: int = SOCM_TEXTS,
     seed: int = 0,
     progress: bool | Progress | None = None,

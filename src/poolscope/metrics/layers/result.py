@@ -5,6 +5,8 @@ Its figures draw one model, or several in the same panels.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,6 +160,28 @@ class LayersResult(Result):
     truncated: NDArray[np.int64] = bulk(required=True)
     values: Mapping[str, Array] = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """What the numbers say, in plain words: how the tokens of a text move together, and where most."""
+        cosine, tight = self.means("cosine").mean, self.means("concentration_ratio").mean
+        first, last = self.states[0], self.states[-1]
+        more = "more" if cosine[-1] > cosine[0] else "less"
+        lines = [
+            f"The tokens of a text point {more} the same way at the end: their mean cosine goes from {cosine[0]:.2f} "
+            f"(state {first}) to {cosine[-1]:.2f} (state {last})."
+        ]
+        steps = [math.log(after / before) for before, after in itertools.pairwise(tight) if before > 0 and after > 0]
+        if len(steps) == len(tight) - 1 and steps:
+            largest = min(range(len(steps)), key=steps.__getitem__)
+            shrinks = f"shrinks most in layer {self.states[largest + 1]}" if steps[largest] < 0 else "never shrinks"
+            lines.append(
+                f"The spread of a text around its mean goes from {tight[0]:.2f} to {tight[-1]:.2f} times the squared "
+                f"length of the mean; it {shrinks}."
+            )
+        if self.socm is not None:
+            low, high = self.socm[0].mean, self.socm[-1].mean
+            lines.append(f"What averaging can hide of a pair (SOCM) goes from {low:.3f} to {high:.3f}.")
+        return tuple(lines)
 
     def __repr__(self) -> str:
         kind = "post-norm" if not any(self.pre_norm) else "pre-norm"

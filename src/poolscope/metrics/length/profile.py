@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
@@ -180,7 +181,7 @@ def length_profile(
     True
 
     """
-    table = np.asarray(vectors)
+    table = as_array(vectors, "vectors")
     if table.dtype.kind not in "fiu":
         raise InputError(
             f"vectors: received {type(vectors).__name__}; allowed is a table of numbers, one row a text. For a model "
@@ -191,8 +192,8 @@ def length_profile(
     counts = as_lengths(lengths, len(table), "lengths")
     if len(table) < 3:
         raise InputError(f"vectors: received {len(table)}; a profile by length needs at least 3 texts.")
-    shuffles, neighbours = whole_number(shuffles, "shuffles", least=20), whole_number(neighbours, "neighbours")
-    seed = whole_number(seed, "seed", least=0)
+    shuffles = whole_number(shuffles, "shuffles", least=20, most=10**6)
+    neighbours, seed = whole_number(neighbours, "neighbours"), whole_number(seed, "seed", least=0)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     by_bin = length_bins(counts, bins, min_texts=min_texts)
     if len(table) > MOST_TEXTS:

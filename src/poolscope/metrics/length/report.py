@@ -86,9 +86,9 @@ class LengthReport(Result):
 
 def length_report(
     model: Any,
-    texts: Sequence[str],
+    texts: Any,
     *,
-    labels: Sequence[str] | None = None,
+    labels: Sequence[Any] | None = None,
     pairs: Pairs | None = None,
     groups: Sequence[Any] | None = None,
     bins: int | Sequence[float] | None = None,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.pair import token_contributions
@@ -248,6 +249,7 @@ def confusion(
     texts = different_texts(clouds)
     if len(texts) < 3:
         raise InputError(f"confusion: received {len(texts)} different texts; needed: three or more. Pass more texts.")
+    groups = None if groups is None else as_array(groups, "groups")
     if groups is not None and np.shape(groups) != (len(clouds),):
         raise InputError(f"groups: received shape {np.shape(groups)} for {len(clouds)} texts; needed: one for each.")
     if len(texts) > MOST_TEXTS:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
@@ -276,7 +277,7 @@ def _select(corpora: _Corpora, pairs: Any, neighbours: int | None, seed: int) ->
     left, right = corpora.left, corpora.right
     if pairs is not None and neighbours is not None:
         raise InputError("received pairs and neighbours; they exclude each other. Pass one of them, or none.")
-    if pairs is not None and np.ndim(pairs) == 0:
+    if pairs is not None and as_array(pairs, "pairs").ndim == 0:
         return sampled(left, right, pairs, seed)
     if pairs is not None:
         return listed(left, right, pairs)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.arguments import check_fields
 from poolscope.errors import InputError
 from poolscope.numbers.bures.pair import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
@@ -35,14 +35,11 @@ class SocmFormula:
     eps: float = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.scale not in SCALES:
             raise InputError(f"scale: received '{self.scale}'; allowed are {', '.join(SCALES)}.")
-        numbers = all(isinstance(value, Real) for value in (self.a, self.b, self.eps))
-        if not (numbers and 0 < self.a < np.inf and 0 < self.b < np.inf):
-            raise InputError(
-                f"received a = {self.a!r}, b = {self.b!r}, eps = {self.eps!r}; a and b must be positive numbers, "
-                f"and eps a number, 0 for the exact distance."
-            )
+        if not (0 < self.a < np.inf and 0 < self.b < np.inf):
+            raise InputError(f"received a = {self.a!r}, b = {self.b!r}; allowed are positive numbers. Pass such ones.")
         if not 0 <= self.eps < 1:
             raise InputError(f"eps: received {self.eps}; allowed is 0 (exact) or a small number such as 1e-9.")
         if self.eps and self.b != 1:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers.bures import all_pairs, given_pairs
@@ -166,7 +167,7 @@ def _tile(left: TokenClouds, right: TokenClouds, row: int, column: int, eps: flo
 
 def listed(left: TokenClouds, right: TokenClouds, pairs: Any) -> ListedPairs:
     """Pairs given by the user, checked."""
-    table = np.asarray(pairs)
+    table = as_array(pairs, "pairs")
     if table.ndim != 2 or table.shape[1] != 2 or not len(table) or table.dtype.kind not in "iu":
         raise InputError(
             f"pairs: received {table.dtype} of shape {table.shape}; allowed is a list of at least one (i, j), two "
@@ -198,7 +199,7 @@ def nearest(
 
 def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:
     """Independent uniform draws from all pairs (with replacement, so that the plain interval is right)."""
-    count, seed = whole_number(count, "pairs", least=2), whole_number(seed, "seed", least=0)
+    count, seed = whole_number(count, "pairs", least=2, most=2**31), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
     i = random.integers(len(left), size=count)
     if left is not right:

@@ -60,7 +60,7 @@ Item = tuple[str, Any]
 
 def token_statistics(
     model: Any,
-    texts: Iterable[str] | None = None,
+    texts: Any = None,
     *,
     layers: Sequence[int] | None = None,
     groups: Iterable[Any] | None = None,

@@ -183,6 +183,25 @@ class TokenStatistics(Result):
     provenance: Mapping[str, Any] = origin()
     moments: TokenMoments | None = transient()
 
+    def seen(self) -> tuple[str, ...]:
+        """What the squared lengths of the tokens are made of, in the last layer and in the first one."""
+        parts = ("mean_share", "between_share", "within_share")
+        shares = {name: [layer.estimate(name).value for layer in (self.layers[0], self.layers[-1])] for name in parts}
+        if any(value is None for both in shares.values() for value in both):
+            return ()
+        (all_first, all_last), (word_first, word_last), (context_first, context_last) = shares.values()
+        lines = [
+            f"Of the squared length of the tokens, {all_last:.0%} is a direction that all of them share, "
+            f"{word_last:.0%} tells one {self.grouping} from another, and {context_last:.0%} is what the context adds "
+            f"to one."
+        ]
+        if len(self.layers) > 1:
+            lines.append(
+                f"That is the last layer; in layer {self.layers[0].layer} it is {all_first:.0%}, {word_first:.0%} and "
+                f"{context_first:.0%}."
+            )
+        return tuple(lines)
+
     def __repr__(self) -> str:
         plural = "" if len(self.layers) == 1 else "s"
         return (

@@ -130,6 +130,8 @@ def context_likelihood(
 
     """
     sizes = [whole_number(ratio, "ratios", least=2) for ratio in ratios]
+    context, most = whole_number(context, "context", most=2**31), whole_number(most, "most")
+    continuation = whole_number(continuation, "continuation", most=2**31)
     if not sizes or context < 2 * max(sizes) or continuation < 2:
         raise InputError(
             f"context: received {context} tokens, continuation {continuation} and ratios {sizes}; allowed: ratios of "

@@ -41,6 +41,9 @@
     return text.split(" ").flatMap((word, k) => [k ? " " : "", element("span", { class: "word" }, word)]);
   }
 
+  const headed = (view) =>
+    [view.numeric ? "numeric" : "", view.heading.length > 22 ? "wordy" : ""].join(" ").trim() || null;
+
   // A cell as it is shown: the value, and whatever the view puts beside it.
   function cell(row, view) {
     const value = row[view.column];
@@ -170,7 +173,7 @@
       count.textContent =
         rows.length < spec.rows.length
           ? `${whole(rows.length)} of ${whole(spec.rows.length)} rows`
-          : `${whole(rows.length)} rows`;
+          : `${whole(rows.length)} row${rows.length === 1 ? "" : "s"}`;
       more.hidden = rows.length <= first;
       more.textContent = state.open ? `Show the first ${first} rows` : `Show all ${whole(rows.length)} rows`;
       headings.forEach((heading, c) =>
@@ -191,7 +194,7 @@
     const headings = spec.view.map((view, c) =>
       element(
         "th",
-        { scope: "col", class: view.numeric ? "numeric" : null, "aria-sort": "none" },
+        { scope: "col", class: headed(view), "aria-sort": "none" },
         element(
           "button",
           { type: "button", onclick: () => sort(c) },

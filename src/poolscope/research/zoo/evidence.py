@@ -18,6 +18,7 @@ import numpy as np
 from poolscope.auditing.compare import differences
 from poolscope.auditing.question import QUESTIONS, Gauge, Question
 from poolscope.auditing.result import Audit
+from poolscope.digests import check_seal
 from poolscope.errors import InputError
 from poolscope.files import text_of
 from poolscope.numbers.correlation import is_constant
@@ -266,7 +267,7 @@ def evidence(
     ('memory',)
 
     """
-    if isinstance(folders, str | os.PathLike) or not folders:
+    if isinstance(folders, str | os.PathLike) or not len(folders):
         raise InputError("folders: received one path or none; needed: a list of folders that `zoo` wrote.")
     opened = [_Opened.of(Path(folder)) for folder in folders]
     names = [part.corpus for part in opened]
@@ -295,11 +296,12 @@ class _Opened:
     @classmethod
     def of(cls, folder: Path) -> _Opened:
         try:
-            result = Zoo.from_dict(json.loads(text_of(folder / JSON)))
+            remedy = "Run `poolscope research zoo` again."
+            result = Zoo.from_dict(check_seal(json.loads(text_of(folder / JSON)), folder / JSON, remedy))
             names = [run["model"] for run in result.runs if run["status"] == MEASURED and run["levels"]]
             if not all(is_number(number) for run in result.runs for number in run["numbers"].values()):
                 raise ValueError("what stands for a number is none")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"{folder}: holds no {JSON} that can be read ({type(error).__name__}); needed: a folder that "
                 f"`poolscope research zoo` wrote. Run it first."

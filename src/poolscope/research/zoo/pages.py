@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from poolscope.charts.files import save_figure
+from poolscope.digests import sealed
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, check_folder, replaced_files, write_json
 from poolscope.research.reproduce.experiment import attempt
@@ -34,7 +35,7 @@ def save_evidence(evidence: Evidence, folder: str | os.PathLike[str], *, ending:
     sections = (f"{titles.get(name, f'## {name}' + chr(10))}\n{content}" for name, content in parts(evidence).items())
     with replaced_files(target, stale=(MARKDOWN, JSON, TABLE)) as written:
         (written / MARKDOWN).write_text("\n".join(sections), encoding="utf-8")
-        write_json(written / JSON, evidence.to_dict())
+        write_json(written / JSON, sealed(evidence.to_dict()))
         csv.write_csv(evidence.to_table(), written / TABLE)
         for key, figure in figures.items():
             save_figure(figure, written / f"claim-{key}{ending}")

@@ -20,10 +20,11 @@ from typing import Any
 from poolscope.auditing.compare import compare
 from poolscope.auditing.compare_page import overview, section
 from poolscope.auditing.run import audit
+from poolscope.digests import check_seal, sealed
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import has, options_of, with_options
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, StoreError, whole_number
 from poolscope.files import check_folder, replaced_files, text_of, write_json
 from poolscope.numbers.intervals import Estimate
 from poolscope.report import ReportColumn, ReportSection, ReportTable, render_page
@@ -362,21 +363,22 @@ class _Kept:
     def get(self, part: str) -> dict[str, Any] | None:
         """One part: its numbers, and the reason where there are none."""
         try:
-            content = json.loads(text_of(self.folder / f"{part}.json"))
+            path = self.folder / f"{part}.json"
+            content = check_seal(json.loads(text_of(path)), path, "It is measured again.")
             whole = (
                 content["for"] == self.wanted
                 and "reason" in content
                 and all(map(is_number, content["numbers"].values()))
             )
             whole = whole and (part != AUDITED or all(isinstance(content[key], dict) for key in ("card", "levels")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, StoreError):
             return None
         return dict(content) if whole else None
 
     def put(self, part: str, content: Mapping[str, Any]) -> None:
         """Keep one part."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / f"{part}.json", {"for": self.wanted, **content})
+        write_json(self.folder / f"{part}.json", sealed({"for": self.wanted, **content}))
 
 
 def is_number(kept: Any) -> bool:
@@ -436,7 +438,7 @@ def _save(result: Zoo, run: _Run) -> None:
         csv.write_csv(result.to_table(), folder / TABLE)
         (folder / MARKDOWN).write_text(result.to_markdown(), encoding="utf-8")
         (folder / PAGE).write_text(page, encoding="utf-8")
-        write_json(folder / JSON, result.to_dict())
+        write_json(folder / JSON, sealed(result.to_dict()))
 
 
 def _page(result: Zoo, run: _Run) -> str:
@@ -447,7 +449,13 @@ def _page(result: Zoo, run: _Run) -> str:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
         sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
-    return render_page(f"{result.measured} models", about, sections, provenance=result.provenance)
+    return render_page(
+        f"{result.measured} model{_s(result.measured)} on one corpus", about, sections, provenance=result.provenance
+    )
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _table_section(result: Zoo) -> ReportSection:
@@ -463,7 +471,7 @@ def _table_section(result: Zoo) -> ReportSection:
         question="What was measured on each model?",
         tables=[ReportTable("Numbers of the models", columns, rows, view=[ReportColumn(n, heads[n]) for n in columns])],
         notes=[
-            f"{result.measured} models are {result.measured} facts, not a law about models.",
+            "Every model is one fact; a few of them are not a law about models.",
             f"Published values are of other texts ({SOCM_PAPER}).",
         ],
         explained_by="measured.md",
