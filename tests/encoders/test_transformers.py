@@ -300,3 +300,10 @@ def test_provenance_names_model_choices_and_layer():
         assert provenance["options"]["max_length"] == 9
         assert provenance["model"]["kind"] == "transformers"
         assert len(provenance["model"]["revision"]) == 64
+
+
+def test_an_unknown_token_that_is_unknown_is_refused():
+    tokenizer = tiny_tokenizer()
+    tokenizer._special_tokens_map["unk_token"] = "[GONE]"
+    with pytest.raises(InputError, match=r"unknown token '\[GONE\]' is not in its vocabulary"):
+        as_encoder((tiny_model(), tokenizer))

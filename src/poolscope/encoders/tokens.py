@@ -184,9 +184,16 @@ class Vocabulary:
     @classmethod
     def of_transformers(cls, tokenizer: Any) -> Vocabulary:
         """Of a tokenizer of transformers."""
-        return cls(
-            tokenizer.convert_ids_to_tokens, len(tokenizer), frozenset(tokenizer.all_special_ids), tokenizer.decode
-        )
+        try:
+            special = frozenset(tokenizer.all_special_ids)
+        except (
+            RecursionError
+        ) as error:  # its id is asked for, which is that of the unknown token
+            raise InputError(
+                f"received a tokenizer whose unknown token {tokenizer.unk_token!r} is not in its vocabulary; needed: "
+                f"one that is. Get the files of the tokenizer again."
+            ) from error
+        return cls(tokenizer.convert_ids_to_tokens, len(tokenizer), special, tokenizer.decode)
 
     @classmethod
     def of_tokenizers(cls, tokenizer: Any) -> Vocabulary:
