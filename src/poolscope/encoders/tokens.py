@@ -186,9 +186,7 @@ class Vocabulary:
         """Of a tokenizer of transformers."""
         try:
             special = frozenset(tokenizer.all_special_ids)
-        except (
-            RecursionError
-        ) as error:  # its id is asked for, which is that of the unknown token
+        except RecursionError as error:  # its id is asked for, which is that of the unknown token
             raise InputError(
                 f"received a tokenizer whose unknown token {tokenizer.unk_token!r} is not in its vocabulary; needed: "
                 f"one that is. Get the files of the tokenizer again."
