@@ -10,7 +10,7 @@ import pytest
 from planted import word_vector
 from poolscope.errors import InputError
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift, sentences_of, shift_of
-from poolscope.numbers.intervals import regression_slopes
+from poolscope.numbers.intervals import Estimate, Interval, regression_slopes
 
 
 def encoded(texts):
@@ -68,6 +68,23 @@ def test_long_texts_that_do_not_shift_are_not_called_mixed():
     random = np.random.default_rng(1)
     texts = [speech(random, [k], 2 + k % 14) for k in range(80)]
     assert measured(texts).cause in ("", "long")
+
+
+def test_length_is_not_blamed_where_all_long_texts_are_mixed():
+    random = np.random.default_rng(3)
+    texts = []
+    for k in range(80):
+        sentences = 2 + k % 14
+        subjects = random.permutation(200)[:sentences] if sentences >= 6 else [k]
+        texts.append(speech(random, subjects, sentences))
+    result = measured(texts)
+    assert result.cause != "long"
+    assert "rather than mixed" not in result.sentence()
+    assert result.mixing.interval.low <= 0
+    supposed = dataclasses.replace(result, by_length=Estimate(0.05, Interval(0.04, 0.06, 0.95, "a slope", "by hand")))
+    assert supposed.cause == ""
+    assert "may be as mixed" in supposed.sentence()
+    assert dataclasses.replace(supposed, mixing=supposed.by_length).cause == "long"
 
 
 def test_made_texts_are_of_one_length_and_shift_in_order():

@@ -72,9 +72,16 @@ class SemanticShift(Result):
 
     @property
     def cause(self) -> str:
-        """What goes with texts that look alike: "long", "mixed", "both", or "" where neither can be told."""
+        """What goes with texts that look alike: "long", "mixed", "both", or "" where neither can be told.
+
+        Length alone is named only where texts are of one subject each: where sentences that are put together from
+        several texts make surely more of a likeness. In a corpus whose long texts are all mixed, length and mixing are
+        one and the same, and no regression can part them.
+        """
         mixed, long = (_above_zero(slope) for slope in (self.by_shift, self.by_length))
-        return {(True, True): "both", (True, False): "mixed", (False, True): "long"}.get((mixed, long), "")
+        if mixed:
+            return "both" if long else "mixed"
+        return "long" if long and _above_zero(self.mixing) else ""
 
     def sentence(self) -> str:
         """What the regression says, in words."""
@@ -87,9 +94,19 @@ class SemanticShift(Result):
             "mixed": f"They are mixed{apart} long: at equal length, texts that change their subject are more alike",
             "long": f"They are long{apart} mixed: at an equal change of subject, longer texts are more alike",
             "both": "They are long and mixed: length and change of subject both go with texts that are more alike",
-            "": "Whether they are long or mixed cannot be told",
+            "": f"Whether they are long or mixed cannot be told{self._as_mixed}",
         }[self.cause]
         return f"{words} (mean cosine {slopes})."
+
+    @property
+    def _as_mixed(self) -> str:
+        """Why not, where length would be named but for the subjects of the texts."""
+        if not _above_zero(self.by_length) or not self.made:
+            return ""
+        return (
+            ": longer texts are more alike, but texts made of sentences from several of these are not surely more "
+            "alike than these are, so that these may be as mixed"
+        )
 
     @property
     def _apart(self) -> bool:
