@@ -41,7 +41,7 @@ _WORDS = {
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """The function, with arguments refused that are not of the types its signature names.
 
-    >>> def first(texts: "list[str]", count: "int" = 1) -> list[str]:
+    >>> def first(texts: list[str], count: int = 1) -> list[str]:
     ...     return texts[:count]
     >>> checked(first)(["one", "two"])
     ['one']
