@@ -39,7 +39,8 @@ def cluster():
     cluster = utils.Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     for _ in range(2):
         cluster.add_node(**small)
-    ray.init(address=cluster.address, log_to_driver=False)
+    here = str(Path(__file__).parents[1])  # workers open jobs of the tests, whose module lies there
+    ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     cluster.wait_for_nodes()
     yield cluster
     ray.shutdown()
