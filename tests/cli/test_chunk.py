@@ -148,3 +148,8 @@ def test_other_columns_and_the_documents_stay(folder, tmp_path, ending):
     judged = read_queries({"a question": ["n5"]}).among(texts.ids, documents=[groups_of_ids(texts.ids)])
     assert {kept[text]["document_id"] for _, text in judged.relevant} == {"n5"}
     assert len(judged.relevant) > 1
+    ids = [{"id": f"book#{k}" if k < 4 else f"leaf#{k}", "text": words(40 * k + 1)} for k in range(6)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in ids), encoding="utf-8")
+    run("chunk", folder, source, "--column", "text", "--id-column", "id", "-o", output)
+    told = {tuple(row) for row in open_table(output).rows(["document_id", "group"])}
+    assert told == {(row["id"], row["id"].partition("#")[0]) for row in ids}

@@ -19,7 +19,7 @@ from poolscope.errors import InputError
 from poolscope.files import atomic_path
 from poolscope.results import Result, bulk
 from poolscope.texts import ReadReport, Texts, read_texts
-from poolscope.texts.groups import group_column
+from poolscope.texts.groups import group_column, groups_of_ids
 from poolscope.texts.sources import exists, other_columns
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -36,7 +36,7 @@ class Chunk:
     """`text` is the characters `start` to `end` of the text whose id is `document_id`.
 
     `tokens` is what the model reads: special tokens and the prompt are counted. `label` is that of the text, `columns`
-    what its row says besides. `group` names the document of the text itself, where a column does.
+    what its row says besides. `group` names the document of the text itself, where a column or its id does.
     """
 
     id: str
@@ -110,12 +110,15 @@ class Chunks(Result):
         return notes
 
     def with_columns(self, columns: Mapping[str, Mapping[str, Any]], group: str | None = None) -> Chunks:
-        """The chunks with the other columns of their texts (by id); `group` is the one that names the documents."""
+        """The chunks with the other columns of their texts (by id); `group` is the one that names the documents.
+
+        Without one, documents stay those that the ids of the texts tell, like doc#3.
+        """
         chunks = []
         for chunk in self.chunks:
             others = columns.get(chunk.document_id, {})
             named = None if group is None else others.get(group)
-            chunks.append(replace(chunk, columns=others, group=None if named is None else str(named)))
+            chunks.append(replace(chunk, columns=others, group=chunk.group if named is None else str(named)))
         return replace(self, chunks=tuple(chunks))
 
     def as_texts(self) -> Texts:
@@ -240,8 +243,9 @@ def chunk_texts(
         if progress is not None:
             progress(len(group))
     _check_ids(chunks)
+    documents = dict(zip(corpus.ids, groups_of_ids(corpus.ids) or (), strict=False))
     result = Chunks(
-        chunks=tuple(chunks),
+        chunks=tuple(replace(chunk, group=documents.get(chunk.document_id)) for chunk in chunks),
         source=corpus.source,
         limit=ruler.limit,
         added=ruler.added,
