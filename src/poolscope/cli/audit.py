@@ -100,7 +100,7 @@ def audit(
     from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import is_endpoint
     from poolscope.files import check_folder
-    from poolscope.texts.groups import chunk_id_column, group_column
+    from poolscope.texts.groups import document_columns
     from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):
@@ -112,10 +112,11 @@ def audit(
     asked, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
     reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
-        group = group_column(texts, (reading["column"], reading["id_column"]))
-        if group is None and id_column is None:  # beside vectors ids are for joining, and these may be the texts' own
-            named_by_id = chunk_id_column(texts, (reading["column"],))
-            group, reading["id_column"] = (named_by_id, None) if is_index(model) else (None, named_by_id)
+        group, told = document_columns(texts, reading["column"], id_column)
+        if is_index(model) and group is None and id_column is None:  # beside vectors ids are for joining
+            group = told
+        else:
+            reading["id_column"] = told
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
     settings |= {"queries": asked, "query_prompt": query_prompt, "precision": precision}

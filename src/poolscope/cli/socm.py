@@ -87,7 +87,7 @@ def socm(
     from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
     from poolscope.encoders.named import stored_vocabulary
     from poolscope.stores.store import open_clouds
-    from poolscope.texts.groups import chunk_id_column, group_column
+    from poolscope.texts.groups import document_columns
 
     screen = arguments.open_screen(json)
     _check_numbers(threshold, fail_above)
@@ -95,9 +95,8 @@ def socm(
     engine, folders = arguments.open_engine(where, options), None
     if engine is None:
         if group is None and texts is not None:
-            group = group_column(texts, (reading["column"], reading["id_column"]))
-            if group is None and reading["id_column"] is None:
-                reading = {**reading, "id_column": chunk_id_column(texts, (reading["column"],))}
+            group, told = document_columns(texts, reading["column"], reading["id_column"])
+            reading = {**reading, "id_column": told}
         labelled = {**reading, "label_column": group}
         load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
         described, other = load(model, texts), None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from poolscope.connectors.base import Batch, Distance, Fields, Search, in_batches, is_file
 from poolscope.errors import InputError, reading, require
 from poolscope.texts import read_texts
-from poolscope.texts.groups import chunk_id_column, group_column
+from poolscope.texts.groups import document_columns
 
 PREFIX = "faiss:"
 Words = list[str | None]
@@ -122,7 +122,8 @@ class FaissConnector:
                 f"{texts}: received texts without ids for {self.name}, whose rows have ids of their own and no order; "
                 f"texts are needed by id. Name a column of ids (--id-column)."
             )
-        group = fields.group or group_column(texts, (fields.text, fields.id)) or chunk_id_column(texts, (fields.text,))
+        group, told = document_columns(texts, fields.text, fields.id)
+        group = fields.group or group or (told if fields.id is None else None)
         corpus = read_texts(texts, column=fields.text, id_column=fields.id, label_column=group)
         known = dict(zip(corpus.ids, corpus.texts, strict=True))
         if fields.id is None and corpus.report.read != len(self._ids):

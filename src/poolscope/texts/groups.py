@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,20 @@ CHUNK_IDS = ("id", "_id", "chunk_id")
 _CHUNK = re.compile(r"(.+)#\d+")
 
 
+def document_columns(
+    source: Any, column: str | None = None, id_column: str | None = None
+) -> tuple[str | None, str | None]:
+    """The column of a table that names the documents, and that of the ids; without the first, ids like doc#3 may tell.
+
+    >>> document_columns({"text": ["a", "b", "c"], "id": ["x#1", "x#2", "y#1"]})
+    (None, 'id')
+    """
+    group = group_column(source, (column, id_column))
+    if group is None and id_column is None:
+        id_column = _first_column(source, CHUNK_IDS, (column,), _are_chunk_ids)
+    return group, id_column
+
+
 def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
     """The column of a table that names the documents; None without one, and for what is no table.
 
@@ -32,36 +46,30 @@ def group_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
     >>> group_column({"text": ["a", "b", "c"], "doc_id": ["1", "2", "3"], "title": ["x", "x", "y"]})
     'title'
     """
+    return _first_column(
+        source, GROUP_COLUMNS, taken, lambda names: tells([name for name in names if name is not None])
+    )
+
+
+def _first_column(
+    source: Any, names: Sequence[str], taken: Sequence[str | None], suits: Callable[[list[str | None]], bool]
+) -> str | None:
+    """The first column of a table with one of the names whose values suit."""
     if not isinstance(source, str | os.PathLike | dict):
         return None
     try:
         table = open_table(source)
-        names = [name for name in GROUP_COLUMNS if name in table.kinds and name not in taken]
-        for name in names:
-            if tells([str(row[0]) for row in table.rows([name]) if row[0] is not None]):
+        for name in (name for name in names if name in table.kinds and name not in taken):
+            if suits([None if row[0] is None else str(row[0]) for row in table.rows([name])]):
                 return name
     except InputError:  # a folder, lines of text, a pipe
         return None
     return None
 
 
-def chunk_id_column(source: Any, taken: Sequence[str | None] = ()) -> str | None:
-    """The column of a table whose ids tell the documents, like doc#3; None without one, and for what is no table.
-
-    >>> chunk_id_column({"text": ["a", "b", "c"], "id": ["x#1", "x#2", "y#1"]})
-    'id'
-    """
-    if not isinstance(source, str | os.PathLike | dict):
-        return None
-    try:
-        table = open_table(source)
-        for name in (name for name in CHUNK_IDS if name in table.kinds and name not in taken):
-            ids = [str(row[0]) for row in table.rows([name])]
-            if len(set(ids)) == len(ids) and groups_of_ids(ids) is not None:
-                return name
-    except InputError:  # a folder, lines of text, a pipe
-        return None
-    return None
+def _are_chunk_ids(ids: list[str | None]) -> bool:
+    known = [name for name in ids if name is not None]
+    return len(set(known)) == len(ids) and groups_of_ids(known) is not None
 
 
 def groups_of_ids(ids: Sequence[str]) -> list[str] | None:
