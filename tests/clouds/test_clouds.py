@@ -96,6 +96,9 @@ def test_concatenate_select_and_blocks():
     assert list(picked.texts or []) == ["text number 0", "text number 0"]
     with pytest.raises(InputError, match="different dimension"):
         TokenClouds.concatenate([first, random_clouds(0, [2], 5)])
+    other = TokenClouds(first._table.append_column("more", [[1, 2]]))
+    with pytest.raises(InputError, match="different types: more"):
+        TokenClouds.concatenate([first, other])
 
 
 def test_token_ids_are_kept_by_text():

@@ -133,3 +133,14 @@ def test_a_file_that_is_no_data_base_stays_as_it_is(tmp_path, content):
     with pytest.raises(InputError, match="no data base of SQLite"):
         read_index(f"chroma:{tmp_path}/any")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [content]
+
+
+def test_a_panic_of_the_client_is_one_line(folder, monkeypatch):
+    Panic = type("PanicException", (BaseException,), {})
+
+    def panicking(**settings):
+        raise Panic("called unwrap on an Err value")
+
+    monkeypatch.setattr(chromadb, "PersistentClient", panicking)
+    with pytest.raises(ConnectionFailedError, match="called unwrap"):
+        read_index(f"chroma:{folder}/plain")

@@ -250,6 +250,12 @@ class TokenClouds:
             provenance["unknown"] = {name: sum(counts[name] for counts in unknown) for name in first}
         metadata = write_provenance(provenance)
         tables = [part._table.replace_schema_metadata(metadata) for part in parts]
+        fields = [dict(zip(table.column_names, map(str, table.schema), strict=True)) for table in tables]
+        if differ := sorted({name for own in fields for name in own if own[name] != fields[0].get(name)}):
+            raise InputError(
+                f"cannot concatenate clouds whose columns are of different types: {', '.join(differ)}. If they are of "
+                f"one store, it is damaged: encode the texts again."
+            )
         guards = Guards(guard for part in parts for guard in part._guards.all)
         return cls(pa.concat_tables(tables), _guards=guards)
 

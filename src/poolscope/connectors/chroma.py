@@ -21,6 +21,7 @@ from poolscope.connectors.base import (
     guessed_notes,
     is_file,
     metadata_fields,
+    panics_raised,
     safe_name,
     split_address,
     string_or_none,
@@ -59,10 +60,12 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
         else:
             folder, collection = _folder(name.removeprefix(PREFIX), shown)
             try:
-                client = chromadb.PersistentClient(path=str(folder), settings=settings)
+                with panics_raised():
+                    client = chromadb.PersistentClient(path=str(folder), settings=settings)
             except ValueError:  # this process has it open already, with settings of its own
                 client = chromadb.PersistentClient(path=str(folder))
-        opened = ChromaConnector(shown, client, collection, fields)
+        with panics_raised():
+            opened = ChromaConnector(shown, client, collection, fields)
         opened.notes = [*opened.notes, *unencrypted(name, "chroma", token, "CHROMA_TOKEN")]
         return opened
     except InputError:
@@ -118,7 +121,10 @@ class ChromaConnector:
         place = 0
         while True:
             try:
-                rows = self._collection.get(limit=size, offset=place, include=["embeddings", "documents", "metadatas"])
+                with panics_raised():
+                    rows = self._collection.get(
+                        limit=size, offset=place, include=["embeddings", "documents", "metadatas"]
+                    )
             except Exception as error:
                 raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
             ids = rows["ids"]

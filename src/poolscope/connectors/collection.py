@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.connectors.base import BATCH, DISTANCES, Batch, Connector, Distance, Search, failed, string_or_none
+from poolscope.connectors.base import (
+    BATCH,
+    DISTANCES,
+    Batch,
+    Connector,
+    Distance,
+    Search,
+    failed,
+    panics_raised,
+    string_or_none,
+)
 from poolscope.errors import InputError, PoolscopeError, whole_number
 from poolscope.texts import Texts
 
@@ -341,7 +351,8 @@ def _in_one_line(search: Search | None, name: str) -> Search | None:
 
     def asked(queries: NDArray[Any], k: int, value: int | None) -> Sequence[Sequence[str]]:
         try:
-            return find(queries, k, value)
+            with panics_raised():
+                return find(queries, k, value)
         except PoolscopeError:
             raise
         except Exception as error:

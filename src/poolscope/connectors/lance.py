@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.arrow import ArrowConnector
-from poolscope.connectors.base import Distance, Fields, Search, failed, is_folder
+from poolscope.connectors.base import Distance, Fields, Search, failed, is_folder, panics_raised
 from poolscope.errors import InputError, require
 
 PREFIX = "lancedb:"
@@ -37,7 +37,8 @@ def open_lance(name: str, fields: Fields) -> LanceConnector:
         names = list(getattr(listed, "tables", listed))
         if table not in names:
             raise InputError(f"{shown}: there is no such table; there are {', '.join(names) or 'none'}. Name one.")
-        return LanceConnector(shown, base.open_table(table), fields)
+        with panics_raised():
+            return LanceConnector(shown, base.open_table(table), fields)
     except InputError:
         raise
     except Exception as error:
