@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from poolscope.errors import OutputError
 from poolscope.files import atomic_folder, atomic_path, current_file, replaced_files
 from poolscope.locks import LOCK
 from poolscope.stores.store import Store
+from soaking import Writer, soak, writers
 from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
@@ -34,6 +36,26 @@ def test_the_matrix_notices_a_writer_that_is_not_careful(tmp_path):
     seen = []
     matrix(careless, lambda _: (seen.append(old.exists()), old.write_text("old")))
     assert False in seen
+
+
+def test_a_writer_attacked_at_any_moment_loses_nothing():
+    quick = [writer for writer in writers() if writer.name != "audit"]  # which the matrix below has
+    verdicts = soak(lambda: iter(range(2)), quick, say=lambda line: None)
+    assert verdicts.counts.total() == 24
+    assert not verdicts.wrong
+
+
+def test_attacks_notice_a_writer_that_is_not_careful():
+    def careless(folder):
+        (folder / "file").write_bytes(b"")
+        for part in range(50):
+            time.sleep(0.001)
+            with (folder / "file").open("ab") as stream:
+                stream.write(bytes([part]) * 1000)
+
+    writer = Writer("careless", lambda folder: (folder / "file").write_text("old"), careless, contents)
+    attacks = [line.split(",")[1].strip() for line in soak(lambda: iter(range(8)), [writer]).wrong]
+    assert {"kill", "interrupt", "no room"} == {*attacks}
 
 
 def test_files_are_replaced_in_one_step_wherever_the_writer_dies(tmp_path):
