@@ -74,6 +74,31 @@ def reading(
         ) from error
 
 
+class PanicError(RuntimeError):
+    """What a library written in Rust says as it gives up."""
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """A panic of a library written in Rust as an ordinary error; else it would end everything, as Ctrl-C does."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(str(error)) from error
+
+
+def in_one_line(error: BaseException) -> str:
+    r"""The kind and the words of an error of others, which may have many lines.
+
+    >>> in_one_line(ValueError("one\n  two"))
+    'ValueError: one two'
+    """
+    words = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}{': ' if words else ''}{words}"
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional module, or say which extra of poolscope brings it.
 

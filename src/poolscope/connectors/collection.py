@@ -18,10 +18,9 @@ from poolscope.connectors.base import (
     Distance,
     Search,
     failed,
-    panics_raised,
     string_or_none,
 )
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, panics_raised, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.arrow import ArrowConnector
-from poolscope.connectors.base import Distance, Fields, Search, failed, is_folder, panics_raised
-from poolscope.errors import InputError, require
+from poolscope.connectors.base import Distance, Fields, Search, failed, is_folder
+from poolscope.errors import InputError, panics_raised, require
 
 PREFIX = "lancedb:"
 ENDING = ".lance"

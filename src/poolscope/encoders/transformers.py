@@ -32,7 +32,7 @@ from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.errors import InputError, ModelError, PoolscopeError, require
+from poolscope.errors import InputError, ModelError, PoolscopeError, in_one_line, panics_raised, require
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
@@ -462,7 +462,7 @@ def quietly() -> Iterator[None]:
 def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
     """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
     try:
-        with quietly():
+        with quietly(), panics_raised():
             yield
     except PoolscopeError:
         raise
@@ -473,7 +473,7 @@ def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
             if own_code
             else "Check that the folder holds config.json, tokenizer files and weights of one model."
         )
-        raise ModelError(f"{name}: cannot be loaded by transformers ({error}). {remedy}") from error
+        raise ModelError(f"{name}: cannot be loaded by transformers ({in_one_line(error)}). {remedy}") from error
 
 
 def _text_of(path: Path) -> str:
