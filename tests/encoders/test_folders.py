@@ -196,6 +196,12 @@ def test_settings_of_any_size(folder):
     refused(folder, r"tokenizer\.json: it has 1,073,741,824 bytes")
 
 
+@pytest.mark.parametrize("changes", [{"chunk_size_feed_forward": 10**9}, {"num_attention_heads": -1}])
+def test_settings_that_no_layer_can_work_with(folder, changes):
+    edited(folder / "config.json", **changes)
+    refused(folder, "cannot be loaded by transformers")
+
+
 def test_a_tokenizer_that_panics_is_one_line(folder):
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     edited(folder / "tokenizer.json", pre_tokenizer=split)

@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if revision is None:
         revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
-    return _encoder(
+    encoder = _encoder(
         models,
         tokenizer,
         declared=declared,
@@ -85,6 +85,10 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         unembedding=stored_unembedding(model, weights),
         finishing=partial(steps_of_folder, folder, name=name, role=options.role),
     )
+    # Settings that no layer can work with are noticed by nothing but its work.
+    with _quiet_and_explained(name, place), suppress(PoolscopeError):  # which are said where they matter
+        encoder.encode(["a"])
+    return encoder
 
 
 def load_router(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:
