@@ -67,11 +67,21 @@ def reading(
         yield
     except (PoolscopeError, FileNotFoundError):
         raise
+    except PermissionError as error:
+        raise not_permitted(path, error, kind=kind) from error
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise kind(
             f"{path}: damaged, or not {is_not} ({type(error).__name__}{': ' if reason else ''}{reason}). {remedy}"
         ) from error
+
+
+def not_permitted(
+    path: object, error: OSError | None = None, *, kind: type[PoolscopeError] = InputError
+) -> PoolscopeError:
+    """The error of a file or folder that is there and may not be read."""
+    reason = (error and error.strerror) or "Permission denied"
+    return kind(f"{path}: it cannot be read ({reason}). Give yourself the right to read it, or name another.")
 
 
 class PanicError(RuntimeError):
