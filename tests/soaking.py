@@ -128,7 +128,10 @@ def _kept(folder: Path) -> dict[str, bytes]:
 
 
 def soak(
-    rounds: Callable[[], Iterator[int]], of: Iterable[Writer] | None = None, *, say: Callable[[str], None] = print
+    rounds: Callable[[], Iterator[int]],
+    of: Iterable[Writer] | None = None,
+    attacks: Iterable[str] = ATTACKS,
+    say: Callable[[str], None] = print,
 ) -> Verdicts:
     """Attack every writer; `rounds` gives numbers, and is asked for each writer and attack."""
     verdicts = Verdicts()
@@ -143,7 +146,7 @@ def soak(
             seconds, whole = time.perf_counter() - began, _kept(new)
             largest = max(len(data) for data in whole.values())
             states = [writer.read(old), writer.read(new)]
-            for attack in ATTACKS:
+            for attack in attacks:
                 met: Counter[str] = Counter()
                 for number in rounds():
                     chance = random.Random(f"{writer.name} {attack} {number}")

@@ -46,16 +46,17 @@ def test_a_writer_attacked_at_any_moment_loses_nothing():
 
 
 def test_attacks_notice_a_writer_that_is_not_careful():
+    here = os.getpid()
+
     def careless(folder):
-        (folder / "file").write_bytes(b"")
-        for part in range(50):
-            time.sleep(0.001)
-            with (folder / "file").open("ab") as stream:
-                stream.write(bytes([part]) * 1000)
+        (folder / "file").write_bytes(b"half of it")
+        time.sleep(0.1 if os.getpid() == here else 60)
+        (folder / "file").write_bytes(b"all" * 1000)
 
     writer = Writer("careless", lambda folder: (folder / "file").write_text("old"), careless, contents)
-    attacks = [line.split(",")[1].strip() for line in soak(lambda: iter(range(8)), [writer]).wrong]
-    assert {"kill", "interrupt", "no room"} == {*attacks}
+    attacks = ("kill", "interrupt")
+    noticed = soak(lambda: iter(range(6)), [writer], attacks).wrong
+    assert all(any(f"careless, {attack}" in line for line in noticed) for attack in attacks)
 
 
 def test_files_are_replaced_in_one_step_wherever_the_writer_dies(tmp_path):

@@ -366,7 +366,9 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
     if empty.all():
         return whole
     # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
-    return replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
+    left = replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
+    note = f"{empty.sum():,} of {len(empty):,} vectors are set aside, since they have no text."
+    return replace(left, notes=(*left.notes, note)) if empty.any() else left
 
 
 __all__ = ["MOST_ROWS", "NO_TEXT", "NO_VECTOR", "Collection", "array_collection", "gather"]
