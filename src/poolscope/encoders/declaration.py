@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -53,6 +54,7 @@ class Declaration:
     the weights of the other modules (Dense), None where they cannot be counted; `chat` is the chat template that wraps
     each text; `both_ways`: does a decoder let its tokens see later ones? `latent` is the config.json of a model that
     pools by latent attention (NV-Embed); `end_token`: is the tokenizer's end token put behind every text?
+    `truncate_dim`: so many numbers of a pooled vector are kept.
     """
 
     first: str = ""
@@ -72,6 +74,17 @@ class Declaration:
     both_ways: bool = False
     latent: Mapping[str, Any] | None = None
     end_token: bool = False
+    truncate_dim: int | None = None
+
+
+def warn_of_cut(kept: object, *, name: str) -> None:
+    """Say that a model cuts its pooled vectors, which poolscope does not."""
+    if kept is not None:
+        warnings.warn(
+            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
+            f"whole. Numbers about pooled vectors are those of the whole ones.",
+            stacklevel=3,
+        )
 
 
 def read_json(path: Path, *, most: int = _LONGEST_SETTINGS) -> Any:
@@ -139,6 +152,7 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         both_ways=both_ways,
         latent=latent,
         end_token=latent is not None and bool(latent.get("add_eos", True)),
+        truncate_dim=_whole(prompts, "truncate_dim"),
     )
 
 

@@ -23,7 +23,14 @@ from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.capabilities import in_route
 from poolscope.encoders.chat import ChatTokenizer, declared_template
-from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
+from poolscope.encoders.declaration import (
+    Declaration,
+    check_modules,
+    digest_model,
+    read_declaration,
+    read_settings,
+    warn_of_cut,
+)
 from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
 from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
@@ -54,6 +61,7 @@ def is_model_folder(folder: Path, *, name: str) -> bool:
 def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
     """The encoder of a model folder, with or without the declarations of sentence-transformers."""
     declared = read_declaration(folder, name=name, role=options.role)
+    warn_of_cut(declared.truncate_dim, name=name)
     place = folder / declared.subfolder
     settings = read_settings(place / "config.json")
     if declared.latent is None:
@@ -67,7 +75,6 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         model, tokenizer = _load(place, declared, options, device=devices[0])
         if declared.latent is not None:
             add_latent(model, declared.latent, weights, name=name)
-    check_reads_texts(model, name=name)
     if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
@@ -161,12 +168,7 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             f"{name}: received a SparseEncoder, whose vectors are weights of words and no means of tokens; allowed: a "
             f"SentenceTransformer. Pass its transformer with its tokenizer to look at the tokens: (model, tokenizer)."
         )
-    if (kept := getattr(model, "truncate_dim", None)) is not None:
-        warnings.warn(
-            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
-            f"whole. Numbers about pooled vectors are those of the whole ones.",
-            stacklevel=2,
-        )
+    warn_of_cut(getattr(model, "truncate_dim", None), name=name)
     if classes[0] == "Router":
         opened = wrap_sentence_transformer(_routed(model, options.role, name=name), options)
         others = lambda role: wrap_sentence_transformer(model, replace(options, role=role))  # noqa: E731
@@ -401,6 +403,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
         **common,
         **declared.model_args,
     )
+    check_reads_texts(model, name=str(folder))  # before its tokenizer, which a model of images does not have
     _check_complete(report, folder)
     _say_unused(model, report, folder)
     if getattr(config, "is_encoder_decoder", False):
