@@ -130,7 +130,6 @@ def _kept(folder: Path) -> dict[str, bytes]:
 def soak(
     rounds: Callable[[], Iterator[int]],
     of: Iterable[Writer] | None = None,
-    attacks: Iterable[str] = ATTACKS,
     say: Callable[[str], None] = print,
 ) -> Verdicts:
     """Attack every writer; `rounds` gives numbers, and is asked for each writer and attack."""
@@ -146,7 +145,7 @@ def soak(
             seconds, whole = time.perf_counter() - began, _kept(new)
             largest = max(len(data) for data in whole.values())
             states = [writer.read(old), writer.read(new)]
-            for attack in attacks:
+            for attack in ATTACKS:
                 met: Counter[str] = Counter()
                 for number in rounds():
                     chance = random.Random(f"{writer.name} {attack} {number}")
@@ -154,7 +153,7 @@ def soak(
                     moment, size = chance.uniform(0, seconds * 1.2), chance.randrange(largest + 1)
                     code, said = attacked(lambda w=writer: w.write(case), attack, moment, size)
                     met[{FINISHED: "finished", REFUSED: "refused", RAISED: "raised"}.get(code, "killed")] += 1
-                    if wrong := said or _wrong(writer, case, states, whole, attack):
+                    if wrong := said or what_is_wrong(writer, case, states, whole, attack):
                         verdicts.wrong.append(f"{writer.name}, {attack}, round {number}: {wrong}")
                     shutil.rmtree(case)
                 verdicts.counts += met
@@ -164,7 +163,7 @@ def soak(
     return verdicts
 
 
-def _wrong(writer: Writer, case: Path, states: list[Any], whole: dict[str, bytes], attack: str) -> str:
+def what_is_wrong(writer: Writer, case: Path, states: list[Any], whole: dict[str, bytes], attack: str) -> str:
     """What is not as it should be after an attack: a reader, what was left behind, or the next run."""
     try:
         if writer.read(case) not in states:

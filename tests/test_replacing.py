@@ -19,7 +19,7 @@ from poolscope.errors import OutputError
 from poolscope.files import atomic_folder, atomic_path, current_file, replaced_files
 from poolscope.locks import LOCK
 from poolscope.stores.store import Store
-from soaking import Writer, soak, writers
+from soaking import Writer, attacked, soak, what_is_wrong, writers
 from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
@@ -45,18 +45,18 @@ def test_a_writer_attacked_at_any_moment_loses_nothing():
     assert not verdicts.wrong
 
 
-def test_attacks_notice_a_writer_that_is_not_careful():
-    here = os.getpid()
-
+@pytest.mark.parametrize("attack", ["kill", "interrupt"])
+def test_attacks_notice_a_writer_that_is_not_careful(tmp_path, attack):
     def careless(folder):
-        (folder / "file").write_bytes(b"half of it")
-        time.sleep(0.1 if os.getpid() == here else 60)
-        (folder / "file").write_bytes(b"all" * 1000)
+        (folder / "file").write_text("half")
+        time.sleep(60)
 
-    writer = Writer("careless", lambda folder: (folder / "file").write_text("old"), careless, contents)
-    attacks = ("kill", "interrupt")
-    noticed = soak(lambda: iter(range(6)), [writer], attacks).wrong
-    assert all(any(f"careless, {attack}" in line for line in noticed) for attack in attacks)
+    old, new = {"file": b"old"}, {"file": b"new"}
+    (tmp_path / "file").write_text("old")
+    attacked(lambda: careless(tmp_path), attack, 1.0, 0)
+    assert "neither the old nor the new" in what_is_wrong(
+        Writer("careless", careless, careless, contents), tmp_path, [old, new], new, attack
+    )
 
 
 def test_files_are_replaced_in_one_step_wherever_the_writer_dies(tmp_path):

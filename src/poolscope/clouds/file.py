@@ -48,13 +48,12 @@ class Guard:
         """Whether these rows lie in its batch."""
         return 0 <= address_of(rows) - self.begin <= len(self._raw) - rows.nbytes
 
-    def check(self, rows: NDArray[Any] | None = None) -> None:
-        """Compare the pieces in which these rows lie, or all; an error names the file."""
-        rows = self._raw if rows is None else rows
-        if not self._left or not rows.nbytes:
+    def check(self, first: int = 0, last: int | None = None) -> None:
+        """Compare the pieces in which these bytes of the batch lie, or all; an error names the file."""
+        last = len(self._raw) if last is None else last
+        if not self._left or first >= last:
             return
-        first = address_of(rows) - self.begin
-        for piece in range(first // PIECE, (first + rows.nbytes - 1) // PIECE + 1):
+        for piece in range(first // PIECE, (last - 1) // PIECE + 1):
             if not self._unchecked[piece]:
                 continue
             if digest_of_numbers(self._raw[piece * PIECE : (piece + 1) * PIECE]) != self._digests[piece]:

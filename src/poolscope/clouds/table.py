@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.clouds.file import Guard, Guards
+from poolscope.clouds.file import Guard, Guards, address_of
 from poolscope.errors import InputError, StoreError
 from poolscope.texts.records import ArrowStrings as ArrowStrings
 from poolscope.texts.records import shorten
@@ -32,13 +32,15 @@ _COLUMNS = {
 class Block:
     """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`.
 
-    Vectors of a file are compared with their digests when they are asked for.
+    Vectors of a file are compared with their digests when they are asked for; `guarded_from` is the byte of the guarded
+    batch at which the matrix begins.
     """
 
     start: int
     matrix: NDArray[Any]
     offsets: NDArray[np.int64]
     guard: Guard | None = None
+    guarded_from: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -50,9 +52,11 @@ class Block:
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """The vectors of the texts from `first` to before `last`, counted from the start of the block."""
-        rows: NDArray[Any] = self.matrix[self.offsets[first] : self.offsets[last]]
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
         if self.guard is not None:
-            self.guard.check(rows)
+            width = self.matrix.strides[0]
+            self.guard.check(self.guarded_from + begin * width, self.guarded_from + end * width)
+        rows: NDArray[Any] = self.matrix[begin:end]
         return rows
 
 
@@ -174,7 +178,9 @@ def blocks_of(column: pa.ChunkedArray, guards: Guards) -> Iterator[Block]:
         offsets = chunk.offsets.to_numpy()
         flat = chunk.values.flatten().to_numpy(zero_copy_only=True)
         matrix = flat.reshape(-1, chunk.values.type.list_size)[offsets[0] : offsets[-1]]
-        yield Block(start, matrix, offsets - offsets[0], guards.of(matrix))
+        guard = guards.of(matrix)
+        begin = 0 if guard is None else address_of(matrix) - guard.begin
+        yield Block(start, matrix, offsets - offsets[0], guard, begin)
         start += len(chunk)
 
 
