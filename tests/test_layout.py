@@ -18,16 +18,17 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["arguments", "digests", "errors", "extensions", "files", "interrupts", "lines", "locks", "sketch", "surface"],
+    ["arguments", "digests", "errors", "extensions", "files", "interrupts", "lines", "locks", "surface"],
+    ["sketch", "views"],
     ["texts"],
     ["clouds"],
     ["numbers"],
     ["results", "verdicts"],
+    ["charts"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
     ["runtimes"],
     ["capture"],
-    ["charts"],
     ["metrics"],
     ["engines"],
     ["evaluation"],

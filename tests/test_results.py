@@ -317,7 +317,7 @@ def test_long_tables_are_cut_in_a_notebook_and_missing_ones_left_out():
     view = Long(30, values=np.arange(30.0))._repr_html_()
     assert view.count("<tr>") == 9
     assert "22 more rows" in view
-    assert Without(1, values=np.zeros(1))._repr_html_() == "<p><b>Without(count 1)</b></p>"
+    assert Without(1, values=np.zeros(1))._repr_html_().count("count 1") == 1
 
 
 def test_a_result_without_a_figure_says_where_the_numbers_are(every):

@@ -56,6 +56,10 @@ class Trial(Result):
             }
         return row
 
+    def seen(self) -> tuple[str, ...]:
+        """What came of it."""
+        return (self.sentence[:1].upper() + self.sentence[1:],)
+
     @property
     def evaluation(self) -> Evaluation:
         """The scores after; an error where nothing was tried."""

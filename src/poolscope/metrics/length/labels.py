@@ -50,6 +50,14 @@ class LengthLabels(Result):
     converged: bool
     notes: tuple[str, ...]
 
+    def seen(self) -> tuple[str, ...]:
+        """How many labels are told, and what length changes."""
+        floor = "" if self.accuracy.floor is None else f" (always the most frequent: {self.accuracy.floor:.0%})"
+        told = f"The labels of {self.accuracy.known:.0%} of the texts are told from their vectors{floor}."
+        if self.difference.value is None:
+            return (told,)
+        return (told, f"Longest minus shortest texts: {self.difference} of them.")
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin."""
         return table_rows(self.bins)

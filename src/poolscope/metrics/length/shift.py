@@ -126,6 +126,10 @@ class SemanticShift(Result):
             f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
         )
 
+    def seen(self) -> tuple[str, ...]:
+        """What the regression and the experiment say."""
+        return (self.sentence(), *self.sentences_made())
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a way of putting texts together."""
         return table_rows(self.made)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.arguments import as_array
+from poolscope.charts.files import COLOURS, style
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
@@ -117,6 +118,22 @@ class Confusion(Result):
         if not self.enough or self.share.value is None:
             return (f"{alike} That is too few to say what averages hide.",)
         return (f"{alike} Averages miss up to {self.share.value:.0%} of what their tokens differ in.",)
+
+    def figure(self) -> Any:
+        """The cosine of each pair, and the share of its difference that the means do not see."""
+        go = require("plotly.graph_objects", "report")
+        points = go.Scatter(
+            x=self.cosine,
+            y=self.hidden,
+            mode="markers",
+            marker={"color": COLOURS[0], "size": 5, "opacity": 0.5},
+            hovertemplate="cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>",
+            showlegend=False,
+        )
+        figure = style(go.Figure(points), title="What averages hide of pairs that look alike", width=860, height=440)
+        figure.update_xaxes(title_text="cosine of the means")
+        figure.update_yaxes(title_text="share that the means do not see", tickformat=".0%")
+        return figure
 
     def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
         """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,6 +180,14 @@ class Evidence(Result):
     def headline(self) -> dict[str, Any]:
         """How many claims, tests and corpora."""
         return {"claims": len(CLAIMS), "tests": len(self.tests), "corpora": len(self.corpora)}
+
+    def seen(self) -> tuple[str, ...]:
+        """How the tests came out."""
+        counts = ", ".join(
+            f"{count} {reading}" for reading, count in Counter(row.reading for row in self.tests).items()
+        )
+        corpora = f"{len(self.corpora)} {'corpus' if len(self.corpora) == 1 else 'corpora'}"
+        return (f"{len(self.tests)} tests of {len(CLAIMS)} claims on {corpora}: {counts}.",)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a test and corpus."""
