@@ -320,6 +320,15 @@ def test_long_tables_are_cut_in_a_notebook_and_missing_ones_left_out():
     assert Without(1, values=np.zeros(1))._repr_html_().count("count 1") == 1
 
 
+def test_every_result_of_the_package_has_words_for_a_notebook():
+    for name in poolscope.__all__:
+        getattr(poolscope, name)
+    kinds = [kind for kind in Result._kinds.values() if kind.__module__.startswith("poolscope.")]
+    assert len(kinds) > 40
+    own = {"_repr_html_", "_opening", "seen"}
+    assert not [kind.__name__ for kind in kinds if not own & set(kind.__dict__)]
+
+
 def test_a_result_without_a_figure_says_where_the_numbers_are(every):
     with pytest.raises(InputError, match=r"Every has no figure; .* to_table\(\) and to_dict\(\)"):
         every.figure()

@@ -18,8 +18,9 @@ from poolscope.lines import short
 
 _PANEL, _ALONE, _COLUMNS = (300, 190), (420, 210), 3  # pixels of a panel, of the only one; panels in a row at most
 _LEFT, _BELOW, _ABOVE, _RIGHT = 46, 34, 20, 10
-_LINE, _LETTER = 14, 5.3  # pixels of a line of words, and of a letter
-_NAMES = 24  # letters of a name left of a panel at most
+_LINE, _LETTER = 14, 5.1  # pixels of a line of words, and of a letter
+_NAMES, _LONG = 24, 48  # letters of a name left of a panel at most, and left of the only one
+_INK = "#0072B2"  # of what has no colour of its own, or one a number
 _POINTS = 300  # of a trace that are drawn: of more, every second, third, …
 _DASHES = {"dash": "5 3", "dot": "1.5 3", "dashdot": "5 3 1.5 3", "longdash": "9 4"}
 
@@ -34,27 +35,34 @@ def sketch(figure: Any, *, panels: int = 6) -> str:
     """
     layout = figure.layout
     owners: dict[tuple[str, str], list[_Trace]] = {}
-    palette = layout.template.layout.colorway or ("#0072B2",)
-    for number, trace in enumerate(figure.data):
+    for trace in figure.data:
         if trace.type in ("scatter", "bar") and trace.x is not None and trace.y is not None:
             axes = (trace.xaxis or "x", trace.yaxis or "y")
-            owners.setdefault(axes, []).append(_Trace(trace, palette[number % len(palette)]))
+            owners.setdefault(axes, []).append(_Trace(trace))
     shown = list(owners.items())[:panels]
     if not shown:
         return ""
     columns = min(len(shown), _COLUMNS)
     wide, high = _PANEL if len(shown) > 1 else _ALONE
+    if len(shown) == 1:  # names at its left make it wider, and many of them higher
+        names_left = {_plain(value) for trace in shown[0][1] for value in trace.y if isinstance(value, str)}
+        wide += int(min(max(map(len, names_left), default=0), _LONG) * _LETTER)
+        high = max(high, _ABOVE + _BELOW + _LINE * len(names_left))
+    most = _LONG if len(shown) == 1 else _NAMES
     titles = [note.text for note in layout.annotations if note.xref == "paper" and note.yref == "paper" and note.text]
-    titles = titles if len(shown) > 1 and len(titles) >= len(shown) else [""] * len(shown)
-    names = [_coloured_names(title) for title in titles]
-    high += _LINE * any(names)
+    if len(titles) < len(shown) or (len(shown) == 1 and layout[f"yaxis{shown[0][0][1][1:]}"].title.text):
+        titles = [""] * len(shown)
+    names = [_coloured_names(title, wide) for title in titles]
+    high += _LINE * max(map(len, names))
     legend, above = _legend([trace for _, traces in shown for trace in traces], columns * wide)
     parts = [legend]
     for place, ((across, along), traces) in enumerate(shown):
         box = (place % columns * wide, above + place // columns * high, wide, high)
         scales = (layout[f"xaxis{across[1:]}"], layout[f"yaxis{along[1:]}"])
         lines = _references(layout.shapes, across, along)
-        parts.append(_panel(box, (titles[place].split("<br>")[0], names[place]), scales, traces, lines))
+        if layout.barmode in ("stack", "relative"):
+            _stack(traces)
+        parts.append(_panel(box, (titles[place].split("<br>")[0], names[place]), scales, traces, lines, most))
     width, height = columns * wide, above + -(-len(shown) // columns) * high
     label = html.escape(_plain(layout.title.text or "figure"), quote=True)
     return (
@@ -67,11 +75,18 @@ def _plain(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"</?su[bp]>", "", re.sub(r"<(?!/?su[bp]>)[^>]*>", " ", text))).split())
 
 
-def _coloured_names(title: str) -> list[tuple[str, str]]:
-    """The names of curves that a title gives in their colours, with the colours."""
-    return [
-        (_plain(name), _colour(ink)) for ink, name in re.findall(r'<span style="color:([^"]*)">(.*?)</span>', title)
-    ]
+def _coloured_names(title: str, width: float) -> list[list[tuple[str, str]]]:
+    """The names of curves that a title gives in their colours, with the colours, in lines that fit a panel."""
+    lines: list[list[tuple[str, str]]] = []
+    room = 0.0
+    for ink, words in re.findall(r'<span style="color:([^"]*)">(.*?)</span>', title):
+        name = _plain(words)
+        room -= (len(name) + 1) * _LETTER
+        if room < 0:
+            lines.append([])
+            room = width - _LEFT - (len(name) + 1) * _LETTER
+        lines[-1].append((name, _colour(ink)))
+    return lines
 
 
 def _words(x: float, y: float, text: str, *, anchor: str = "start", ink: str = "", faint: bool = False) -> str:
@@ -83,16 +98,20 @@ def _words(x: float, y: float, text: str, *, anchor: str = "start", ink: str = "
 
 def _legend(traces: Sequence[_Trace], width: float) -> tuple[str, float]:
     """The names of the curves beside their colours, and the height that they take; nothing for a single one."""
-    named = {trace.name: trace.ink for trace in traces if trace.named}
+    named = {trace.name: trace for trace in traces if trace.named}
     if len(named) < 2:
         return "", 0
     parts, x, y = [], 4.0, 11.0
-    for name, ink in named.items():
-        name = short(name, int(width / _LETTER) - 6)
-        wide = 22 + len(name) * _LETTER
+    for trace in named.values():
+        name = short(trace.name, int(width / _LETTER) - 6)
+        wide = 26 + len(name) * _LETTER
         if x > 4 and x + wide > width:
             x, y = 4.0, y + _LINE
-        parts.append(f'<rect x="{x:g}" y="{y - 8:g}" width="9" height="9" fill="{ink}"/>' + _words(x + 13, y, name))
+        mark = f'<rect x="{x + 2:g}" y="{y - 8:g}" width="9" height="9" fill="{trace.ink}"/>'
+        if trace.mode == "lines" and not trace.fill:
+            dash = f' stroke-dasharray="{trace.dash}"' if trace.dash else ""
+            mark = f'<path d="M{x:g} {y - 3:g}h13" stroke="{trace.ink}" stroke-width="2"{dash}/>'
+        parts.append(mark + _words(x + 17, y, name))
         x += wide
     return "".join(parts), y + 5
 
@@ -107,16 +126,16 @@ def _references(shapes: Sequence[Any], across: str, along: str) -> list[tuple[st
 class _Trace:
     """A trace of plotly as what is drawn: points, intervals, colours."""
 
-    def __init__(self, trace: Any, ink: str) -> None:
+    def __init__(self, trace: Any) -> None:
         self.bar, self.flat = trace.type == "bar", trace.type == "bar" and trace.orientation == "h"
         self.mode = "" if self.bar else trace.mode or ("lines" if len(trace.x) > 20 else "lines+markers")
         self.fill = None if self.bar else trace.fill
         self.step = not self.bar and trace.line.shape == "hv"
-        every = -(-len(trace.x) // _POINTS)
+        every = -(-len(trace.x) // _POINTS) or 1
         self.x, self.y = ([_item(value) for value in trace[axis]][::every] for axis in "xy")
         colours = trace.marker.color
         own = None if self.bar else trace.line.color
-        self.ink = next((_colour(one) for one in (own, colours) if isinstance(one, str)), ink)
+        self.ink = next((_colour(one) for one in (own, colours) if isinstance(one, str)), _INK)
         several = isinstance(colours, Sequence) and not isinstance(colours, str)
         self.inks = [_colour(one, self.ink) for one in colours][::every] if several else None
         self.band = _colour(getattr(trace, "fillcolor", None), self.ink)
@@ -124,6 +143,7 @@ class _Trace:
         self.dash = "" if self.bar else _DASHES.get(str(trace.line.dash), "")
         self.name = _plain(trace.name or "")
         self.named = bool(self.name) and trace.showlegend is not False
+        self.base: list[float] = []
         self.ends = {axis: _ends(trace[f"error_{axis}"], every) for axis in "xy"}
 
     def values(self, axis: str) -> list[Any]:
@@ -136,6 +156,15 @@ class _Trace:
             for end in (value - low, value + high)
         ]
         return [*own, *around]
+
+
+def _stack(traces: Sequence[_Trace]) -> None:
+    """Let each bar begin where the one before it at its place ends."""
+    reached: dict[Any, float] = {}
+    for trace in (trace for trace in traces if trace.bar and not trace.flat):
+        trace.base = [reached.get(place, 0.0) for place in trace.x]
+        trace.y = [None if high is None else low + high for low, high in zip(trace.base, trace.y, strict=True)]
+        reached |= {place: high for place, high in zip(trace.x, trace.y, strict=True) if high is not None}
 
 
 def _item(value: Any) -> Any:
@@ -155,7 +184,9 @@ class _Scale:
         self.title = _plain(axis.title.text or "")
         self._log, self._start, self._end = axis.type == "log", start, end
         known = [value for value in values if value is not None]
-        self.names = list(dict.fromkeys(map(str, known))) if any(isinstance(value, str) for value in known) else None
+        words = any(isinstance(value, str) for value in known)
+        listed = dict.fromkeys(map(str, [*(axis.categoryarray or ()), *known]))
+        self.names = [name for name in listed if name in set(map(str, known))] if words else None
         finite = [number for number in map(self._number, known) if math.isfinite(number)] or [0.0]
         low, high = min(finite), max(finite)
         self._only = low if low == high and self.names is None else None
@@ -185,7 +216,8 @@ class _Scale:
         if self.names is not None:
             return [(self(name), _plain(name)) for name in self.names]
         if self._given:
-            return [(self(place), _plain(str(words))) for place, words in self._given]
+            inside = [(x, y) for x, y in self._given if self._low <= self._number(x) <= self._high]
+            return [(self(place), _plain(str(words))) for place, words in inside]
         return [(self(place), f"{place:.3g}") for place in self._places()]
 
     def _places(self) -> list[float]:
@@ -207,10 +239,11 @@ class _Scale:
 
 def _panel(
     box: tuple[float, float, float, float],
-    title: tuple[str, list[tuple[str, str]]],
+    title: tuple[str, list[list[tuple[str, str]]]],
     axes: tuple[Any, Any],
     traces: Sequence[_Trace],
     lines: Sequence[tuple[str, Any]],
+    most: int,
 ) -> str:
     heading, names = title
     values = {axis: [value for trace in traces for value in trace.values(axis)] for axis in "xy"}
@@ -220,17 +253,18 @@ def _panel(
     if any(trace.bar for trace in traces):
         values["x" if any(trace.flat for trace in traces) else "y"].append(0.0)
     long = max((len(_plain(value)) for value in values["y"] if isinstance(value, str)), default=0)
-    room = max(_LEFT, 8 + min(long, _NAMES) * _LETTER)
+    room = max(_LEFT, 8 + min(long, most) * _LETTER)
     left, right = box[0] + room, box[0] + box[2] - _RIGHT
-    top, bottom = box[1] + _ABOVE + _LINE * bool(names), box[1] + box[3] - _BELOW
+    top, bottom = box[1] + _ABOVE + _LINE * len(names), box[1] + box[3] - _BELOW
     across, along = _Scale(axes[0], values["x"], left, right), _Scale(axes[1], values["y"], bottom, top)
     letters = int(box[2] / _LETTER)
     parts = [f'<path d="M{left:g} {top:g}V{bottom:g}H{right:g}" fill="none" stroke="currentColor" opacity=".4"/>']
     parts += [_words(x, bottom + 12, text, anchor="middle", faint=True) for x, text in _apart(across, right - left)]
-    parts += [_words(left - 4, y + 3, short(text, _NAMES), anchor="end", faint=True) for y, text in along.ticks()]
+    parts += [_words(left - 4, y + 3, short(text, most), anchor="end", faint=True) for y, text in along.ticks()]
     parts.append(_words(left, box[1] + 13, _fitting(_plain(heading) or along.title, letters - int(room / _LETTER))))
-    spans = "".join(f'<tspan fill="{ink}">{html.escape(name)}</tspan>  ' for name, ink in names)
-    parts.append(f'<text x="{left:g}" y="{box[1] + 13 + _LINE:g}">{spans}</text>' if names else "")
+    for number, line in enumerate(names, 1):
+        spans = "".join(f'<tspan fill="{ink}">{html.escape(name)}</tspan>  ' for name, ink in line)
+        parts.append(f'<text x="{left:g}" y="{box[1] + 13 + number * _LINE:g}">{spans}</text>')
     parts.append(_words((left + right) / 2, bottom + 26, _fitting(across.title, letters), anchor="middle"))
     for axis, line in lines:
         place = (across if axis == "x" else along)(_item(line[f"{axis}0"]))
@@ -300,8 +334,8 @@ def _bars(trace: _Trace, placed: Sequence[tuple[float, float, int]], across: _Sc
     places = sorted({y if trace.flat else x for x, y, _ in placed})
     gaps = [after - before for before, after in pairwise(places)]
     thick = max(min(0.8 * min(gaps, default=26), 26), 1)
-    zero = across(0) if trace.flat else along(0)
     for x, y, k in placed:
+        zero = across(0) if trace.flat else along(trace.base[k] if trace.base else 0)
         level = (min(x, zero), y - thick / 2, abs(x - zero), thick)
         upright = (x - thick / 2, min(y, zero), thick, abs(y - zero))
         ink = trace.ink if trace.inks is None else trace.inks[k % len(trace.inks)]

@@ -11,7 +11,8 @@ import pyarrow as pa
 from poolscope.lines import short
 
 _LETTERS = 100  # of a text in a cell
-_COLUMNS = 9  # of a table; the others are named below it
+_COLUMNS, _NAMED = 9, 6  # of a table; of the others so many are named below it
+_WIDE = 24  # letters from which on a cell may break them
 _TINY = 1e-9  # what is nearer to zero is rounding
 _QUIET = "opacity:0.75;margin:4px 0"
 
@@ -66,7 +67,8 @@ def table_view(table: pa.Table, rows: int) -> str:
     left = len(table) - kept
     more = [f"{left:,} {'more ' if kept else ''}row{'' if left == 1 else 's'}"] if left else []
     if others:
-        more.append(f"{len(others)} more columns ({html.escape(', '.join(name.replace('_', ' ') for name in others))})")
+        named = [*(name.replace("_", " ") for name in others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])]
+        more.append(f"{len(others)} more column{'' if len(others) == 1 else 's'} ({html.escape(', '.join(named))})")
     if more:
         parts.append(f'<p style="{_QUIET}">{" and ".join(more)}: to_pandas(), to_polars(), to_table()</p>')
     return "".join(parts)
@@ -78,5 +80,7 @@ def _side(kind: Any) -> str:
 
 def _cell(value: Any, kind: Any) -> str:
     words = "" if value is None else short(word(value), _LETTERS)
-    width = ";min-width:16em" if len(words) > _LETTERS // 2 else ";white-space:nowrap" if _side(kind) == "right" else ""
+    width = ";white-space:nowrap" if _side(kind) == "right" else ""
+    if len(words) > _WIDE:
+        width = f";min-width:{'16em' if ' ' in words else '9em'};overflow-wrap:anywhere"
     return f"<td style='text-align:{_side(kind)};vertical-align:top{width}'>{html.escape(words)}</td>"

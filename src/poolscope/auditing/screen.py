@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer
-from poolscope.auditing.result import Audit, number_text
+from poolscope.auditing.result import Audit
 from poolscope.lines import command_lines, paragraphs, short, wrapped
-from poolscope.verdicts import LEVEL_COLOURS, LEVELS
+from poolscope.verdicts import LEVEL_COLOURS, LEVELS, number_text
 
 if TYPE_CHECKING:
     from rich.text import Text

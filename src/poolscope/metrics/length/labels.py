@@ -56,7 +56,9 @@ class LengthLabels(Result):
         told = f"The labels of {self.accuracy.known:.0%} of the texts are told from their vectors{floor}."
         if self.difference.value is None:
             return (told,)
-        return (told, f"Longest minus shortest texts: {self.difference} of them.")
+        reach = self.difference.interval
+        ends = "" if reach is None else f" [{reach.low:+.0%}, {reach.high:+.0%}]"
+        return (told, f"From the shortest to the longest texts that changes by {self.difference.value:+.0%}{ends}.")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,6 +99,17 @@ class Confusion(Result):
 
     def __repr__(self) -> str:
         return f"Confusion({self.count:,} pairs, {len(self):,} measured, hidden share {self.share})"
+
+    def headline(self) -> dict[str, Any]:
+        """How many pairs of how many texts, from which cosine on, and what is hidden."""
+        cut_off = {} if self.cut_off is None else {"cut_off": self.cut_off}
+        return {"texts": self.texts, "count": self.count, **cut_off, "share": self.share}
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "count": "pairs that look alike",
+        "cut_off": "from the cosine",
+        "share": "hidden share",
+    }
 
     @property
     def pairs(self) -> Index:
