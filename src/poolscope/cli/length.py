@@ -357,7 +357,7 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
     slope = profile.slope
     if slope.value is not None:
         screen.print(
-            f"slope {slope.value:+.4f} {slope.interval} per doubling of length; chance stays below "
+            f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; chance stays below "
             f"{slope.floor_high:.4f}",
         )
 
@@ -388,7 +388,7 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
             _number(row.full.value),
             f"{_number(row.averaged.value)} (of {row.chunks})",
             "–" if row.placed is None else _number(row.placed.value),
-            "" if row.chunks == 1 else f"{row.excess.value:+.3f} {row.excess.interval}",
+            "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
         )
     print_table(table, screen)
     if any(row.beyond for row in nulls.averaging):

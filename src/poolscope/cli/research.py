@@ -388,8 +388,8 @@ def _cells(effect: Effect, *, wide: bool) -> list[str]:
 def _difference(change: Change, *, wide: bool) -> str:
     value, interval = change.difference.value, change.difference.interval
     if not wide or interval is None:
-        return f"{value:+.3f}"
-    return f"{value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+        return f"{value:+z.3f}"
+    return f"{value:+z.3f} [{interval.low:+z.3f}, {interval.high:+z.3f}]"
 
 
 # -- reproduce --------------------------------------------------------------------------------------------------------

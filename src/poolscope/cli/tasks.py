@@ -205,8 +205,8 @@ def print_result(result: TuneResult, screen: Console) -> None:
         column.justify, column.no_wrap = "right", True
     table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
-        interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
-        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval, _cost(row, result.width))
+        interval = "–" if row["low"] is None else f"[{row['low']:+z.4f}, {row['high']:+z.4f}]"
+        numbers = (f"{row['score']:.4f}", f"{row['difference']:+z.4f}", interval, _cost(row, result.width))
         table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
     screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)

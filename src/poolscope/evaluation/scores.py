@@ -172,7 +172,7 @@ class Difference(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
-        return (f"The difference of {self.mean:+.3f} {self.metric} is {self.meaning()}.",)
+        return (f"The difference of {self.mean:+z.3f} {self.metric} is {self.meaning()}.",)
 
     @property
     def mean(self) -> float:
@@ -248,8 +248,10 @@ class Difference(Result):
         )
 
     def __str__(self) -> str:
-        interval = "no interval" if self.interval is None else f"[{self.interval.low:+.4f}, {self.interval.high:+.4f}]"
-        return f"{self.mean:+.4f} {interval}"
+        interval = (
+            "no interval" if self.interval is None else f"[{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]"
+        )
+        return f"{self.mean:+z.4f} {interval}"
 
 
 def compare_scores(

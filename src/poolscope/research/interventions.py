@@ -242,7 +242,7 @@ class InterveneResult(Result):
             lines += [
                 f"Ranking by the cosine of the means gives {metric} {quality.value:.4f} {quality.interval or ''} "
                 f"(at random {quality.floor:.4f}); no intervention can change it.",
-                f"Ranking by W₂ of mean and covariance gives {gain.after:.4f}, {gain.difference.value:+.4f} "
+                f"Ranking by W₂ of mean and covariance gives {gain.after:.4f}, {gain.difference.value:+z.4f} "
                 f"{gain.difference.interval or ''} against the means.",
             ]
         shift = max(effect.mean_shift for effect in self.effects)
@@ -299,7 +299,7 @@ def _points(changes: Mapping[str, Change], label: str, colour: str) -> Any:
         marker={"color": colour, "size": 9},
         error_x=error_bars(differences, colour),
         customdata=[[change.before, change.after] for change in changes.values()],
-        hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+.4f})<extra>" + label + "</extra>",
+        hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+z.4f})<extra>" + label + "</extra>",
     )
 
 

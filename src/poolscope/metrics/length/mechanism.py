@@ -285,8 +285,8 @@ class LengthMechanism(Result):
         words = []
         if self.words_slope.value is not None and self.model_slope.value is not None:
             words.append(
-                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+.3f} per "
-                f"doubling, the model's vectors {self.model_slope.value:+.3f}."
+                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+z.3f} per "
+                f"doubling, the model's vectors {self.model_slope.value:+z.3f}."
             )
         seen = [row for row in self.bins if row.sigma_a.value is not None]
         if len(seen) > 1:

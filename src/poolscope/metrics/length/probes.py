@@ -361,7 +361,7 @@ class LengthProbe(Result):
         interval = "" if self.slope.interval is None else f" {self.slope.interval}"
         return (
             f"{self.meaning}: cosine {first.cosine.value:.3f} at {first.tokens:.0f} tokens, {last.cosine.value:.3f} at "
-            f"{last.tokens:.0f}, {self.slope.value:+.3f}{interval} per doubling."
+            f"{last.tokens:.0f}, {self.slope.value:+z.3f}{interval} per doubling."
         )
 
     def seen(self) -> tuple[str, ...]:

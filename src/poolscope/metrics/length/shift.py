@@ -148,7 +148,7 @@ def _above_zero(slope: Estimate) -> bool:
 
 
 def _signed(slope: Estimate) -> str:
-    return "undefined" if slope.value is None else f"{slope.value:+.4f} {slope.interval or ''}".rstrip()
+    return "undefined" if slope.value is None else f"{slope.value:+z.4f} {slope.interval or ''}".rstrip()
 
 
 def sentences_of(text: str) -> list[str]:

@@ -231,7 +231,7 @@ class Evidence(Result):
                 "watch, repair": ", ".join("–" if at is None else f"{at:g}" for at in (row.watch, row.repair)),
                 "smallest, median, largest": _spread(row.values),
                 "levels": _counts(row.levels),
-                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+.2f} (p {row.p})",
+                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+z.2f} (p {row.p})",
             }
             for row in self.thresholds
         )
@@ -430,7 +430,7 @@ def _side(number: Mapping[str, Any], than: float) -> str:
 
 def _seen(row: TestRow) -> str:
     if row.p is not None and row.estimate is not None:
-        return f"{row.estimate.value:+.2f}, p = {row.p}"
+        return f"{row.estimate.value:+z.2f}, p = {row.p}"
     if row.estimate is not None and row.estimate.value is not None:
         interval = row.estimate.interval
         reach = "" if interval is None else f" [{interval.low:+.3g}, {interval.high:+.3g}]"
