@@ -136,6 +136,6 @@ def as_text(audit: Audit, *, width: int = 100, details: bool = False) -> str:
 
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False)
     print_screen(audit, console, details=details, more=_MORE_IN_PYTHON)
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
