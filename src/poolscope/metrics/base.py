@@ -175,7 +175,7 @@ _ROWS = (
         measure="poolscope.metrics.scores:score_distribution",
         page="scores.md",
         part="poolscope.metrics.scores:scores_part",
-        merge="poolscope.numbers.draws:VectorDraw.merge",
+        merge="poolscope.numbers.streaming:VectorDraw.merge",
         finish="poolscope.metrics.scores:scores_finish",
     ),
     Metric(

@@ -39,7 +39,7 @@ from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, witho
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
-from poolscope.numbers.singular import largest_singular_values
+from poolscope.numbers.cosines import largest_singular_values
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 

@@ -16,7 +16,7 @@ from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.moments import TextMoments
-from poolscope.numbers.neighbours import find_neighbours
+from poolscope.numbers.ranking import find_neighbours
 
 Index = NDArray[np.int64]
 
