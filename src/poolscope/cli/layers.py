@@ -248,7 +248,7 @@ def _write(
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
         from poolscope.metrics.layers.result import layers_sheet
 
         save_figure(layers_sheet(*results), figure)

@@ -112,7 +112,7 @@ def length(
     if json is not None:
         put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(report.figure(), figure)
     name_written(screen, json, figure)

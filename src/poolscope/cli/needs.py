@@ -92,7 +92,7 @@ def _of_texts(name: str) -> list[Need]:
 
 def _of_figure(name: str) -> list[Need]:
     """A page needs plotly, a picture kaleido too."""
-    from poolscope.charts.files import PAGE
+    from poolscope.charts import PAGE
 
     return [("plotly", "report")] + ([] if Path(name).suffix.lower() == PAGE else [("kaleido", "report")])
 

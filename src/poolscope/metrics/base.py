@@ -217,11 +217,11 @@ _ROWS = (
         "windows",
         "What is lost when tokens are replaced by the means of adjacent windows?",
         needs="clouds",
-        measure="poolscope.metrics.windows.measure:windows",
+        measure="poolscope.metrics.windows:windows",
         page="windows.md",
-        part="poolscope.metrics.windows.measure:window_moments",
-        merge="poolscope.metrics.windows.measure:WindowMoments.merge",
-        finish="poolscope.metrics.windows.measure:finish_windows",
+        part="poolscope.metrics.windows:window_moments",
+        merge="poolscope.metrics.windows:WindowMoments.merge",
+        finish="poolscope.metrics.windows:finish_windows",
     ),
 )
 METRICS = {row.name: row for row in _ROWS}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require

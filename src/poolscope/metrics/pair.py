@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style, translucent
+from poolscope.charts import COLOURS, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.metrics.socm.score import SocmPair, socm_pair

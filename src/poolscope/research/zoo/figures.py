@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, style
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.research.reproduce.experiment import MEASURED

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from poolscope.charts.files import save_figure
+from poolscope.charts import save_figure
 from poolscope.digests import sealed
 from poolscope.errors import InputError
 from poolscope.files import atomic_path, check_folder, replaced_files, write_json
