@@ -20,7 +20,7 @@ from poolscope.engines import make_engine as make_engine
 from poolscope.engines import measure_with as measure_with
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
-from poolscope.evaluation.layers import best_layer as best_layer
+from poolscope.evaluation.run import best_layer as best_layer
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult

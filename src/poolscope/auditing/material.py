@@ -26,8 +26,7 @@ from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.objects import as_vector_source, is_vector_source
 from poolscope.engines import Engine, encode_with
 from poolscope.errors import InputError
-from poolscope.stores.answers import server_vectors
-from poolscope.stores.cache import cached_clouds
+from poolscope.stores.cache import cached_clouds, server_vectors
 from poolscope.stores.remote import is_remote
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.stores.writer import encode_to_store

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
 from poolscope.cli.needs import CheckedCommand
 from poolscope.errors import InputError
-from poolscope.interrupts import what_is_kept
+from poolscope.locks import what_is_kept
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}

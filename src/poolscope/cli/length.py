@@ -192,7 +192,7 @@ def _of_vectors(
     screen: Console,
 ) -> LengthReport:
     from poolscope.clouds.vectors import WORDS, read_vectors
-    from poolscope.metrics.length.labels import labels_by_length
+    from poolscope.metrics.length.bins import labels_by_length
     from poolscope.metrics.length.profile import length_profile
     from poolscope.metrics.length.report import LengthReport
     from poolscope.texts import read_texts

@@ -28,14 +28,17 @@ from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
     LayerSums,
+    Rest,
     centred_attention,
     cloud_moments,
     contraction,
+    first_norms,
+    sink_states,
     squared_norms,
     within_text_cosines,
+    without_first,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
-from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
