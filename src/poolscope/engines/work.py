@@ -16,7 +16,7 @@ from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, merged, told
 from poolscope.engines.texts import tokens_with
-from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, whole_number
+from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
 from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.metrics.socm.measure import socm_in_parts
@@ -32,7 +32,6 @@ from poolscope.stores.remote import located
 from poolscope.stores.store import Store, condensed, open_clouds
 from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
 from poolscope.texts import Texts
-from poolscope.texts.records import shorten
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
