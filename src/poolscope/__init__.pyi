@@ -11,7 +11,7 @@ from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
 from poolscope.clouds import TokenClouds as TokenClouds
 from poolscope.clouds.vectors import read_vectors as read_vectors
-from poolscope.connectors.door import read_index as read_index
+from poolscope.connectors import read_index as read_index
 from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.encoders.endpoint import Endpoint as Endpoint

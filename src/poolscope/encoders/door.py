@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, as_progress
+from poolscope.encoders.base import ArrayEncoder, EncoderOptions, FunctionEncoder, Progress, TokenEncoder, as_progress
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.declaration import is_router
 from poolscope.encoders.gguf import is_gguf, load_gguf
