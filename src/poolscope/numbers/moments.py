@@ -184,7 +184,9 @@ def _checked(cloud: Any, weights: ArrayLike | None) -> tuple[Array, Array]:
     if len(X) == 0:
         raise DegenerateCloudError("the cloud has no tokens; at least one is needed. Leave empty texts out.")
     if not np.isfinite(X).all():
-        raise DegenerateCloudError(_not_finite("the cloud"))
+        raise DegenerateCloudError(
+            "the cloud holds NaN or infinite values; all token vectors must be finite. Encode it again, in float32."
+        )
     if weights is None:
         return X, np.full(len(X), 1 / len(X))
     w = as_array(weights, "weights", np.float64)
@@ -238,10 +240,6 @@ def _moderate(stack: Array) -> tuple[Array, Array]:
 def _largest_trace(dtype: DTypeLike, n: int) -> float:
     summed = np.promote_types(dtype, np.float32)
     return float(largest_trace(n, stored=float(np.finfo(dtype).eps), summed=float(np.finfo(summed).eps)))
-
-
-def _not_finite(subject: str) -> str:
-    return f"{subject} holds NaN or infinite values; all token vectors must be finite. Encode it again, in float32."
 
 
 def window_bounds(tokens: int, ratio: int) -> Index:

@@ -390,7 +390,8 @@ def truncation_probe(
             f"max_length: received a limit of {_longest(inputs)} tokens; that is too short to cut texts at two "
             f"lengths: {2 * SHORTEST} or more are needed. Raise the limit."
         )
-    cuts = [cut for cut in _doubling(SHORTEST, _longest(inputs)) if _reach(rows, cut - inputs.added) >= MIN_TEXTS]
+    own = np.array([len(row) for row in rows]) + inputs.added
+    cuts = [cut for cut in _doubling(SHORTEST, _longest(inputs)) if (own >= cut).sum() >= MIN_TEXTS]
     if len(cuts) < 2:
         raise InputError(
             f"texts: fewer than {MIN_TEXTS} have {2 * SHORTEST} tokens or more, so that there is nothing to cut. Give "
@@ -485,10 +486,6 @@ def _doubling(first: int, most: int) -> list[int]:
 
 def _longest(inputs: TokenInputs) -> int:
     return min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS)
-
-
-def _reach(rows: Sequence[Ids], tokens: int) -> int:
-    return sum(len(row) >= tokens for row in rows)
 
 
 def _cosine(vectors: Any) -> PairCosine:

@@ -242,7 +242,8 @@ class PairTally:
     def of(cls, selection: PairSelection, wanted: TallyOptions) -> PairTally:
         """One that holds nothing yet."""
         listed = isinstance(selection, ListedPairs)  # in memory anyway, and its interval needs the values
-        sizes = (0, 0) if listed else (len(selection.left), _others(selection))
+        others = len(selection.right) if selection.left is not selection.right else 0  # one corpus takes both sides
+        sizes = (0, 0) if listed else (len(selection.left), others)
         sums = (np.zeros(sizes[0]), np.zeros(sizes[1]))
         return cls(Largest(wanted.top), sums, None if wanted.keep or listed else LogHistogram())
 
@@ -321,8 +322,3 @@ def tallied(
         if progress is not None:
             progress(len(distances))
     return tally
-
-
-def _others(selection: PairSelection) -> int:
-    """Texts of the second corpus; none where there is one only, whose sums take both sides."""
-    return len(selection.right) if selection.left is not selection.right else 0
