@@ -17,8 +17,8 @@ from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
 from poolscope.cli.tables import print_table
 from poolscope.errors import InputError, ModelError
+from poolscope.files import keeping
 from poolscope.lines import wrapped
-from poolscope.locks import keeping
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,15 +29,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from poolscope.clouds.file import DigestedFile, Guards, read_digested
-from poolscope.clouds.table import (
+from poolscope.clouds.file import (
     ArrowStrings,
     Block,
+    DigestedFile,
+    Guards,
     blocks_of,
     checked_table,
     column_of,
     padded_input,
     positions_of,
+    read_digested,
     read_provenance,
     write_provenance,
 )

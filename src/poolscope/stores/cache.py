@@ -37,8 +37,7 @@ from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
 from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.files import atomic_path, refuse_special, user_cache_folder
-from poolscope.locks import folder_lock, keep
+from poolscope.files import atomic_path, folder_lock, keep, refuse_special, user_cache_folder
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
 from poolscope.texts import Texts

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
@@ -33,6 +32,7 @@ from poolscope.numbers.cosines import (
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, origin, plain, provenance
+from poolscope.surface import as_array
 
 SHUFFLES = 200
 NEIGHBOURS = 10

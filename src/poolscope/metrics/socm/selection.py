@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.result import Largest, LogHistogram, PairColumns
@@ -23,6 +22,7 @@ from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import Interval, dyadic_interval, jackknife_interval
 from poolscope.numbers.moments import TextMoments
 from poolscope.numbers.ranking import find_neighbours
+from poolscope.surface import as_array
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
