@@ -240,7 +240,7 @@ def test_a_match_comes_back_from_its_file(model, clouds, tmp_path):
 
 
 def test_ready_clouds_say_what_could_not_be_tried(clouds):
-    from poolscope.encoders.arrays import ArrayEncoder
+    from poolscope.encoders.base import ArrayEncoder
 
     reference = Reference(ArrayEncoder(clouds), None, clouds=clouds)
     assert "prompt" in reference.untested()

@@ -23,11 +23,10 @@ from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder
 from poolscope.encoders.capabilities import can_encode
-from poolscope.encoders.objects import as_vector_source, is_vector_source
+from poolscope.encoders.endpoint import as_vector_source, is_vector_source
 from poolscope.engines import Engine, encode_with
 from poolscope.errors import InputError
-from poolscope.stores.answers import server_vectors
-from poolscope.stores.cache import cached_clouds
+from poolscope.stores.cache import cached_clouds, server_vectors
 from poolscope.stores.remote import is_remote
 from poolscope.stores.store import is_store, open_clouds
 from poolscope.stores.writer import encode_to_store

@@ -33,8 +33,8 @@ from poolscope.metrics.length.profile import LengthProfile
 from poolscope.metrics.scores import cone
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers.bures.pairs import available_cores
-from poolscope.numbers.draws import marks_of
 from poolscope.numbers.intervals import Interval
+from poolscope.numbers.streaming import marks_of
 from poolscope.stores.cache import cached_store
 from poolscope.stores.store import Store
 from poolscope.texts import Texts

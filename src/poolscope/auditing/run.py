@@ -34,7 +34,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index
 from poolscope.connectors.base import Distance, without_secrets
 from poolscope.encoders import Progress, as_encoder
-from poolscope.encoders.objects import is_vector_source
+from poolscope.encoders.endpoint import is_vector_source
 from poolscope.engines import Engine, as_engine
 from poolscope.errors import InputError
 from poolscope.results import provenance

@@ -12,7 +12,7 @@ import numpy as np
 from poolscope.auditing.questions.pooling import explain
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import Progress, as_encoder, pooling_report
-from poolscope.encoders.objects import as_vector_source
+from poolscope.encoders.endpoint import as_vector_source
 from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
 from poolscope.runtimes.asking import Asked, Declared, ask, compare_declarations, probe_texts

@@ -19,8 +19,7 @@ from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
-from poolscope.encoders.arrays import ArrayEncoder
-from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.base import ArrayEncoder, EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
 from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling

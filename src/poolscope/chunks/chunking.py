@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import histogram_figure
+from poolscope.charts import histogram_figure
 from poolscope.chunks.splitting import KINDS, Piece, TokenRuler, split_texts
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError

@@ -368,6 +368,3 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
         return whole
     # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
     return replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
-
-
-__all__ = ["MOST_ROWS", "NO_TEXT", "NO_VECTOR", "Collection", "array_collection", "gather"]

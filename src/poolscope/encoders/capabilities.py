@@ -21,7 +21,7 @@ from poolscope.errors import InputError, ModelError, PoolscopeError
 
 if TYPE_CHECKING:
     from poolscope.encoders.batching import BatchPlan, Forward
-    from poolscope.encoders.finishing import Step
+    from poolscope.encoders.pooling import Step
 
 _TRANSFORMER = "a transformer: a hub name, a folder, builtin:minilm, a SentenceTransformer, (model, tokenizer)"
 # Attribute: (what is said of a model without it, which models have it).
@@ -277,6 +277,6 @@ def pooler_step(encoder: TokenEncoder) -> Step | None:
     """The pooler that BERT brings for its first token; None where the model has none, or is not on torch."""
     if encoder.card.kind != "transformers" or not has(encoder, "attention"):  # a graph would be rebuilt on torch first
         return None
-    from poolscope.encoders.finishing import pooler_of
+    from poolscope.encoders.pooling import pooler_of
 
     return pooler_of(encoder.attention[0])  # type: ignore[attr-defined]

@@ -22,15 +22,20 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.capabilities import in_route
-from poolscope.encoders.chat import ChatTokenizer, declared_template
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
-from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
-from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
+from poolscope.encoders.decoders import (
+    DECODER_NAMES,
+    add_latent,
+    decoder_of,
+    loaded_unembedding,
+    refuse_latent,
+    stored_unembedding,
+)
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
-from poolscope.encoders.latent import DECODER_NAMES, add_latent, decoder_of, refuse_latent
+from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
-from poolscope.encoders.tokens import Vocabulary, check_vocabulary, end_of, tokenize
+from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from poolscope.charts.files import histogram_figure
+from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
 from poolscope.results import Result, bulk

@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout
-from poolscope.charts.files import curves_figure
+from poolscope.charts import curves_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError

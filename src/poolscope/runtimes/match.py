@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import dots_figure
+from poolscope.charts import dots_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError

@@ -1,4 +1,4 @@
-"""Tables with a column of vectors: Parquet, Arrow and Feather files, folders of them, Lance data sets, data frames."""
+"""Files of vectors: Parquet, Arrow and Feather, folders of them, data frames, LanceDB, and the arrays of numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from poolscope.clouds.vectors import numpy_parts
 from poolscope.connectors.base import (
+    DISTANCES,
     IDS,
     TEXTS,
     VECTOR_HINTS,
@@ -18,14 +20,18 @@ from poolscope.connectors.base import (
     Batch,
     Distance,
     Fields,
+    Search,
     chosen,
+    failed,
     guess,
     guessed_notes,
+    in_batches,
     is_file,
     is_folder,
+    panics_raised,
     string_or_none,
 )
-from poolscope.errors import InputError, reading
+from poolscope.errors import InputError, reading, require
 from poolscope.files import files_below
 from poolscope.texts.packed import refuse_packed_arrow, refuse_packed_parquet
 from poolscope.texts.reading import GROUP_COLUMNS
@@ -183,3 +189,121 @@ def table_connector(source: Any, fields: Fields) -> ArrowConnector:
         return table.select(columns).to_batches(max_chunksize=size)
 
     return ArrowConnector("table", table.schema, scan, fields)
+
+
+# -- LanceDB: `lancedb:folder/table`; a folder `NAME.lance` is the table of that name ----------------------------------
+
+LANCE = "lancedb:"
+
+
+def is_lance(name: str) -> bool:
+    """Is it a table of LanceDB, or the folder of one?"""
+    return name.startswith(LANCE) or (name.rstrip("/").endswith(".lance") and is_folder(Path(name)))
+
+
+def open_lance(name: str, fields: Fields) -> LanceConnector:
+    """The table that the address names."""
+    place = Path(name.removeprefix(LANCE).partition("?")[0].rstrip("/")).expanduser()
+    folder, table = place.parent, place.name.removesuffix(".lance")
+    shown = f"{LANCE}{folder / table}"
+    if not is_folder(folder):
+        raise InputError(f"{shown}: there is no such folder. Check the spelling.")
+    lancedb = require("lancedb", "lancedb")
+    try:
+        base = lancedb.connect(str(folder))
+        listed = base.list_tables()
+        names = list(getattr(listed, "tables", listed))
+        if table not in names:
+            raise InputError(f"{shown}: there is no such table; there are {', '.join(names) or 'none'}. Name one.")
+        with panics_raised():
+            return LanceConnector(shown, base.open_table(table), fields)
+    except InputError:
+        raise
+    except Exception as error:
+        raise failed(shown, error, "Check that the folder is one of LanceDB.") from error
+
+
+class LanceConnector(ArrowConnector):
+    """The rows of a table in the order of their fragments, which is that of insertion."""
+
+    def __init__(self, name: str, table: Any, fields: Fields) -> None:
+        def scan(columns: list[str], size: int) -> Any:
+            return table.search().select(columns).to_batches(batch_size=size)
+
+        super().__init__(name, table.schema, scan, fields)
+        self._table = table
+        self.distance, self.search = self._index()
+
+    def _index(self) -> tuple[Distance | None, Search | None]:
+        """The distance and the kind of the index on the column of vectors; None where every vector is looked at."""
+        indexes = [each for each in self._table.list_indices() if self.fields.vector in each.columns]
+        own = self.fields.id
+        if not indexes:
+            return None, None
+        about = self._table.index_stats(indexes[0].name)
+        told = str(getattr(about, "distance_type", "")).lower()
+        distance = next((each for each in DISTANCES if each == told), None)
+        if own is None:
+            return distance, None
+
+        def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
+            rows = []
+            for query in queries:
+                search = self._table.search(np.asarray(query, dtype=np.float32), self.fields.vector)
+                search = search.limit(k).select([own])
+                search = search if distance is None else search.distance_type(distance)
+                search = search if value is None else search.nprobes(value)
+                rows.append([str(row[own]) for row in search.to_list()])
+            return rows
+
+        return distance, Search(
+            find, str(indexes[0].index_type), setting="nprobes", values=(1, 2, 4, 8, 16, 32, 64, 128)
+        )
+
+
+# -- `.npy` and `.npz`: the matrix, and in an archive texts, ids and labels beside it ----------------------------------
+
+
+class NumpyConnector:
+    """The arrays of a file, cut into batches."""
+
+    distance: Distance | None = None
+
+    def __init__(self, path: Path, fields: Fields) -> None:
+        self.name = path.name
+        named = {"vectors": fields.vector, "texts": fields.text, "ids": fields.id, "labels": fields.group}
+        self._parts = numpy_parts(path, {part: name for part, name in named.items() if name is not None})
+        shape = self._parts["vectors"].shape
+        if len(shape) != 2 or not shape[1]:
+            raise InputError(f"{path.name}: received an array of shape {shape}; needed: a matrix, one row a vector.")
+        for part, values in self._parts.items():
+            if values.shape[:1] != shape[:1]:
+                raise InputError(
+                    f"{path.name}: received {part} of shape {values.shape} for {shape[0]} vectors; "
+                    f"one a vector is needed."
+                )
+        self.notes: Sequence[str] = ()
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """In the order of the rows."""
+        vectors = self._parts["vectors"]
+        for part in in_batches(len(vectors), size):
+            ids, texts, groups = (self._words(name, part) for name in ("ids", "texts", "labels"))
+            yield Batch(ids or [str(k) for k in range(part.start, part.stop)], vectors[part], texts, groups)
+
+    def _words(self, name: str, part: slice) -> Any:
+        values = self._parts.get(name)
+        return None if values is None else [str(value) for value in values[part].tolist()]
+
+
+def is_numpy(name: str) -> bool:
+    """Does the name end in .npy or .npz?"""
+    return Path(name).suffix.lower() in (".npy", ".npz")
+
+
+def open_numpy(name: str, fields: Fields) -> NumpyConnector:
+    """The file of that name."""
+    path = Path(name)
+    if not is_file(path):
+        raise InputError(f"{name}: there is no such file. Check the spelling, or write it with numpy.save.")
+    return NumpyConnector(path, fields)
