@@ -25,9 +25,9 @@ from poolscope.auditing.material import (
     vectors_of,
 )
 from poolscope.auditing.progress import Pace, Watch, as_watch
-from poolscope.auditing.queries import query_notes
 from poolscope.auditing.question import QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
+from poolscope.auditing.searches import query_notes
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
@@ -39,10 +39,10 @@ from poolscope.engines import Engine, as_engine
 from poolscope.errors import InputError
 from poolscope.results import provenance
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
-from poolscope.texts.benchmarks import open_benchmark
 from poolscope.texts.groups import checked_groups, groups_of_ids
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
+from poolscope.texts.sources import open_benchmark
 
 MODEL = "builtin:minilm"
 

@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
 from poolscope.auditing.plan import Whole
-from poolscope.auditing.queries import Mistakes, QueryTask, mistakes, on_trial, query_task
 from poolscope.auditing.question import Action
+from poolscope.auditing.searches import (
+    MIN_QUERIES,
+    Mistakes,
+    QueryTask,
+    SearchTask,
+    cut_halves,
+    mean_removal_trial,
+    mistakes,
+    on_trial,
+    query_task,
+)
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
@@ -25,6 +34,7 @@ from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
+from poolscope.evaluation import Trial
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm_reduced
@@ -198,7 +208,7 @@ class Subject:
         return self.pooled(self.encoder.encode(texts)[-1])
 
     @cached_property
-    def halves(self) -> HalvesTask | str:
+    def halves(self) -> SearchTask | str:
         """The halves of some texts for trials without queries, or why there are none."""
         return cut_halves(self)
 

@@ -129,8 +129,8 @@ def read_asked(
 ) -> tuple[Queries | None, str | None, str | None]:
     """The queries, the texts that they are about (of their benchmark, where none were named) and the column of ids."""
     from poolscope.texts import read_queries
-    from poolscope.texts.benchmarks import open_benchmark
     from poolscope.texts.queries import id_column_for
+    from poolscope.texts.sources import open_benchmark
 
     if queries is None:
         if columns is not None:

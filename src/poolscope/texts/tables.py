@@ -38,9 +38,9 @@ class Table:
     kinds: Mapping[str, Kind]
     rows: Callable[[Sequence[str]], Iterator[tuple[Any, ...]]]
 
-    def require(self, column: str, option: str) -> None:
-        """Raise an error that lists the columns unless this one is there."""
-        if column not in self.kinds:
+    def require(self, column: str | None, option: str) -> None:
+        """Raise an error that lists the columns unless this one, if one was named, is there."""
+        if column is not None and column not in self.kinds:
             raise InputError(
                 f"{self.name}: there is no column '{column}'; the columns are {self.listing()}. "
                 f"Name one of them with {option} NAME."
