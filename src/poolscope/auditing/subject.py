@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
-from poolscope.auditing.plan import Whole
+from poolscope.auditing.material import Whole
 from poolscope.auditing.question import Action
 from poolscope.auditing.searches import (
     MIN_QUERIES,
@@ -28,9 +28,8 @@ from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
-from poolscope.encoders.base import ArrayEncoder, EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.base import ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
-from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
@@ -53,20 +52,6 @@ Array = NDArray[np.float64]
 MOST_PAIRS = 2500
 _REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
-
-
-class StoredEncoder(ArrayEncoder):
-    """Ready clouds, with what their model declared when it made them."""
-
-    def __init__(self, clouds: TokenClouds, card: ModelCard, options: EncoderOptions) -> None:
-        super().__init__(clouds)
-        self.card = card
-        self.options = options
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary | None:
-        """The names of its tokens, where the tokenizer of the model lies here."""
-        return stored_vocabulary(self.ready_clouds)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = L
 
 def check_server(url: str, reference: str, model: str | None, *, allowed: Sequence[str]) -> dict[str, Any]:
     """The verdict on a server, the causes that explain best, and what to do."""
-    from poolscope.auditing.runtime import check_runtime
+    from poolscope.auditing.judges import check_runtime
 
     if "://" not in url:
         raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")

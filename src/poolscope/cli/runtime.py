@@ -16,7 +16,7 @@ from poolscope.lines import wrapped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.auditing.runtime import RuntimeCheck
+    from poolscope.auditing.judges import RuntimeCheck
 
 FAIL_ON = ("never", "unchecked", "watch", "repair")
 BEYOND = 1
@@ -68,7 +68,7 @@ def runtime(
     dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
     and kept nowhere.
     """
-    from poolscope.auditing.runtime import MOST_TEXTS, check_runtime
+    from poolscope.auditing.judges import MOST_TEXTS, check_runtime
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import counting_progress, read_corpus
 
