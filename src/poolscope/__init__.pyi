@@ -5,7 +5,7 @@ from poolscope.auditing.judges import length_verdicts as length_verdicts
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
 from poolscope.capture.norms import norm_layout as norm_layout
-from poolscope.charts.files import save_figure as save_figure
+from poolscope.charts import save_figure as save_figure
 from poolscope.chunks import chunk_texts as chunk_texts
 from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
@@ -20,12 +20,13 @@ from poolscope.engines import make_engine as make_engine
 from poolscope.engines import measure_with as measure_with
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import evaluate as evaluate
-from poolscope.evaluation.layers import best_layer as best_layer
+from poolscope.evaluation.run import best_layer as best_layer
 from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
+from poolscope.metrics.likelihood import context_likelihood as context_likelihood
 from poolscope.metrics.neighbourhood import neighbourhood as neighbourhood
 from poolscope.metrics.norms import norms as norms
 from poolscope.metrics.pair import project_pair as project_pair
@@ -43,8 +44,7 @@ from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
 from poolscope.metrics.spectrum import spectrum as spectrum
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics
-from poolscope.metrics.windows.likelihood import context_likelihood as context_likelihood
-from poolscope.metrics.windows.measure import windows as windows
+from poolscope.metrics.windows import windows as windows
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool

@@ -1,4 +1,4 @@
-"""Writing into a folder: a lock for one writer at a time, and plain words when the system refuses."""
+"""Writing into a folder: one writer at a time, plain words when the system refuses, what is kept when interrupted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from poolscope.files import text_of
 LOCK = ".lock"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
+# What is kept when a run is interrupted: work that saves as it goes says so here, and the command line tells it.
+_under_way: list[Callable[[], str]] = []
+_told: list[str] = []
+_kept: dict[str, str] = {}
 
 
 class StoreBusyError(StoreError):
@@ -87,3 +91,27 @@ def _holder(path: Path) -> str:
         return f"process {owner['pid']} on {owner['host']}"
     except (OSError, ValueError, TypeError, KeyError):  # it has locked the file and not signed it yet
         return "another process"
+
+
+@contextmanager
+def keeping(sentence: Callable[[], str]) -> Iterator[None]:
+    """While the body runs, `sentence` says what would be kept of it just now, and how to go on."""
+    _under_way.append(sentence)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _told.append(sentence())
+        raise
+    finally:
+        _under_way.remove(sentence)
+
+
+def keep(name: str, sentence: str) -> None:
+    """Say what is kept from here on, whatever comes; a later sentence under the same name replaces it."""
+    _kept[name] = sentence
+
+
+def what_is_kept() -> list[str]:
+    """The sentences that hold now, the innermost work first."""
+    sentences = [*_told, *(sentence() for sentence in reversed(_under_way)), *_kept.values()]
+    return list(dict.fromkeys(filter(None, sentences)))

@@ -134,7 +134,7 @@ WORK = {
     "length": "poolscope.metrics.length.report:_attempt",
     "tokens": "poolscope.metrics.tokens.measure:pieces",
     "tune": "poolscope.repairs.tune:_prepared",
-    "windows": "poolscope.metrics.windows.measure:_part",
+    "windows": "poolscope.metrics.windows:_part",
     "layers": "poolscope.metrics.layers.measure:_offsets",
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolscope.auditing.question import QUESTIONS, Answer, Gauge
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import require
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVEL_COLOURS

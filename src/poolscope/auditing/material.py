@@ -37,10 +37,9 @@ from poolscope.metrics.length.profile import LengthProfile
 from poolscope.metrics.scores import cone
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers.bures.pairs import available_cores
-from poolscope.numbers.draws import marks_of
 from poolscope.numbers.intervals import Interval
-from poolscope.stores.answers import server_vectors
-from poolscope.stores.cache import cached_clouds, cached_store
+from poolscope.numbers.streaming import marks_of
+from poolscope.stores.cache import cached_clouds, cached_store, server_vectors
 from poolscope.stores.remote import is_remote
 from poolscope.stores.store import Store, is_store, open_clouds
 from poolscope.stores.writer import encode_to_store

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.capture.sites import equal
-from poolscope.capture.trace import Call, Trace, trace
+from poolscope.capture.sites import Call, Trace, equal, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import attention_of, planner_of

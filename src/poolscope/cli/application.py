@@ -19,8 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
 from poolscope.errors import InputError, PoolscopeError, require_all
-from poolscope.interrupts import what_is_kept
 from poolscope.lines import wrapped
+from poolscope.locks import what_is_kept
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}
@@ -390,7 +390,7 @@ def _of_texts(name: str) -> list[Need]:
 
 def _of_figure(name: str) -> list[Need]:
     """A page needs plotly, a picture kaleido too."""
-    from poolscope.charts.files import PAGE
+    from poolscope.charts import PAGE
 
     return [("plotly", "report")] + ([] if Path(name).suffix.lower() == PAGE else [("kaleido", "report")])
 

@@ -130,7 +130,7 @@ def _checked_folder(path: Path | None) -> Path | None:
 
 def _checked_figure(path: Path | None) -> Path | None:
     if path is not None:
-        from poolscope.charts.files import check_figure_path
+        from poolscope.charts import check_figure_path
 
         check_figure_path(path)
         check_file(path)
@@ -183,7 +183,7 @@ def put_result(
     if table is not None:
         result.save(table)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(result.figure(), figure)
     name_written(screen, json, table, figure)

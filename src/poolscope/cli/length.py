@@ -117,7 +117,7 @@ def length(
     if json is not None:
         put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(report.figure(), figure)
     name_written(screen, json, figure)
@@ -197,7 +197,7 @@ def _of_vectors(
     screen: Console,
 ) -> LengthReport:
     from poolscope.clouds.vectors import WORDS, read_vectors
-    from poolscope.metrics.length.labels import labels_by_length
+    from poolscope.metrics.length.bins import labels_by_length
     from poolscope.metrics.length.profile import length_profile
     from poolscope.metrics.length.report import LengthReport
     from poolscope.texts import read_texts

@@ -176,7 +176,7 @@ def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figu
     if parquet is not None:
         study.save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(study.figure(), figure)
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
-    from poolscope.metrics.windows.likelihood import ContextLikelihood
-    from poolscope.metrics.windows.result import WindowsResult
+    from poolscope.metrics.likelihood import ContextLikelihood
+    from poolscope.metrics.windows import WindowsResult
     from poolscope.numbers.intervals import Estimate
 
 DEFAULT_LIMIT = 100  # texts of the embedded corpus when the user names none
@@ -102,8 +102,8 @@ def _measure(
     from poolscope.cli.inputs import is_clouds, load_clouds, read_corpus
     from poolscope.encoders import as_encoder
     from poolscope.encoders.capabilities import vocabulary_of
-    from poolscope.metrics.windows.likelihood import context_likelihood
-    from poolscope.metrics.windows.measure import windows
+    from poolscope.metrics.likelihood import context_likelihood
+    from poolscope.metrics.windows import windows
 
     settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
     if is_clouds(model):

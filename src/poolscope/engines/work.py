@@ -22,8 +22,16 @@ from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.metrics.socm.measure import socm_in_parts
 from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
 from poolscope.metrics.socm.score import SocmFormula
-from poolscope.metrics.socm.selection import TILE_TEXTS, AllPairs, CrossedPairs, ListedPairs, PairSelection
-from poolscope.metrics.socm.tally import PairTally, TallyOptions, tallied
+from poolscope.metrics.socm.selection import (
+    TILE_TEXTS,
+    AllPairs,
+    CrossedPairs,
+    ListedPairs,
+    PairSelection,
+    PairTally,
+    TallyOptions,
+    tallied,
+)
 from poolscope.metrics.socm.worst import WorstSearch, worst_result
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result

@@ -10,11 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, percentile_interval
-from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
-from poolscope.numbers.ranking import GaussianLike, drawn_units, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import (
+    APPROXIMATE_FROM,
+    GaussianLike,
+    Neighbours,
+    drawn_units,
+    find_neighbours,
+    nearest_neighbours,
+    unit_rows,
+)
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
 

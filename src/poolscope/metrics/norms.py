@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, equal_bins, style
+from poolscope.charts import COLOURS, equal_bins, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import best_of_rows, unit_rows

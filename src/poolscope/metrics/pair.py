@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style, translucent
+from poolscope.charts import COLOURS, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.metrics.socm.score import SocmPair, socm_pair
-from poolscope.numbers.bures.pair import same_dimension
+from poolscope.numbers.bures.distances import same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.results import Result, bulk, key, origin, provenance
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
 from poolscope.metrics.scores import isotropic_quantile
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_estimate

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.results import Result, cells, origin, provenance

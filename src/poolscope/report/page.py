@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope import __version__
-from poolscope.charts.files import COLOURS
+from poolscope.charts import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
 from poolscope.lines import paragraphs

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, style
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm

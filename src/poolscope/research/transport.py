@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
+from poolscope.charts import COLOURS, GREY, error_bars, short_name, style
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number

@@ -27,9 +27,8 @@ from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
 from poolscope.files import finish_replacing, is_replacing, remove_leftovers, replace_files
-from poolscope.interrupts import keeping
-from poolscope.locks import StoreBusyError, folder_lock, writing
-from poolscope.numbers.draws import marks_of
+from poolscope.locks import StoreBusyError, folder_lock, keeping, writing
+from poolscope.numbers.streaming import marks_of
 from poolscope.stores.objects import begin_remote, finish_remote, write_labels
 from poolscope.stores.remote import is_remote, located, open_remote
 from poolscope.stores.store import (

@@ -14,8 +14,7 @@ from poolscope.auditing.searches import chunk_trial, judged_by, temperature_tria
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
-from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
-from poolscope.metrics.length.labels import LengthLabels
+from poolscope.metrics.length.bins import LONG, QUANTILE_BINS, LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift

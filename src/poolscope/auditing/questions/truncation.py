@@ -23,7 +23,7 @@ from poolscope.auditing.question import (
 )
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
 from poolscope.numbers.carriers import Carriers, carriers

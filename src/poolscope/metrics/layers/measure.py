@@ -28,18 +28,21 @@ from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
     LayerSums,
+    Rest,
     centred_attention,
     cloud_moments,
     contraction,
+    first_norms,
+    sink_states,
     squared_norms,
     within_text_cosines,
+    without_first,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
-from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
-from poolscope.numbers.singular import largest_singular_values
+from poolscope.numbers.cosines import largest_singular_values
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style, translucent
+from poolscope.charts import COLOURS, GREY, short_name, style, translucent
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
-    from poolscope.metrics.length.labels import LengthLabels
+    from poolscope.metrics.length.bins import LengthLabels
     from poolscope.metrics.length.mechanism import LengthMechanism
     from poolscope.metrics.length.probes import LengthNulls, LengthProbe
     from poolscope.metrics.length.profile import LengthProfile

@@ -24,10 +24,9 @@ from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
 from poolscope.metrics.length.bins import table_rows
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
-from poolscope.numbers.cosines import grouped_cosines
+from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.singular import largest_singular_values
 from poolscope.results import Result
 
 Array = NDArray[np.float64]

@@ -228,7 +228,7 @@ def _of_many(
 ) -> LengthProfile:
     """The profile from sums over all texts and a draw of them; the bins are those of `length_bins`."""
     from poolscope.metrics.length.streamed import profile_finish, sums_of
-    from poolscope.numbers.draws import marks_of
+    from poolscope.numbers.streaming import marks_of
 
     marks = marks_of(map(str, range(len(lengths))))
     sums = sums_of(vectors, lengths, marks, bins=bins.edges, most=MOST_TEXTS)

@@ -14,8 +14,7 @@ from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.bins import MIN_TEXTS
-from poolscope.metrics.length.labels import LengthLabels, labels_by_length
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (
     LengthNulls,

@@ -31,10 +31,9 @@ from poolscope.metrics.length.profile import (
     profile_origin,
 )
 from poolscope.numbers.cosines import Array, Index, cosine_deviation, mean_cosines
-from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import Estimate, grouped_interval, with_floor
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import added
+from poolscope.numbers.streaming import VectorDraw, added, marks_of
 
 _WIDTH = 50.0  # all bins of the default are unions of bins of this width
 _GROUPS = 50  # of texts, by their marks: left out in turn

@@ -24,11 +24,13 @@ from poolscope.metrics.socm.selection import (
     CrossedPairs,
     ListedPairs,
     PairSelection,
+    PairTally,
+    TallyOptions,
     listed,
     nearest,
     sampled,
+    tallied,
 )
-from poolscope.metrics.socm.tally import PairTally, TallyOptions, tallied
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.arguments import check_fields
 from poolscope.errors import InputError
-from poolscope.numbers.bures.pair import nuclear_norm, same_dimension
+from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.results import Result, key, origin, provenance
 

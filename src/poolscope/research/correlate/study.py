@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from poolscope.charts.files import COLOURS, short_name, style
+from poolscope.charts import COLOURS, short_name, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.correlation import weighted_correlations
 from poolscope.numbers.intervals import Estimate

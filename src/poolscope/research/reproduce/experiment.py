@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from poolscope.charts.files import save_figure
+from poolscope.charts import save_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError

@@ -230,7 +230,7 @@ class Evidence(Result):
 
     def figure(self, claim: str = "quality") -> Any:
         """The figure of one claim: points of the models, a panel a test."""
-        from poolscope.research.zoo.figures import claim_figure
+        from poolscope.research.zoo.pages import claim_figure
 
         return claim_figure(self, claim)
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import zoo
+from poolscope import charts
 from poolscope.auditing.charts import Standing, standings_figure
-from poolscope.charts import files
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import (
@@ -178,7 +178,7 @@ def test_the_pair_figure_says_what_it_shows():
 
 def test_a_page_needs_nothing_else(bert, tmp_path):
     path = tmp_path / "figure.html"
-    files.save_figure(layers_figure(bert), path)
+    charts.save_figure(layers_figure(bert), path)
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
@@ -188,7 +188,7 @@ def test_a_page_needs_nothing_else(bert, tmp_path):
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="pictures need Chrome or Chromium")
 def test_a_picture(tmp_path):
     pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2], [1, 0]])
-    files.save_figure(pair_figure(pair), tmp_path / "pair.png", scale=1)
+    charts.save_figure(pair_figure(pair), tmp_path / "pair.png", scale=1)
     content = (tmp_path / "pair.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (860, 760)
@@ -196,7 +196,7 @@ def test_a_picture(tmp_path):
 
 def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"'\.jpg'; allowed: \.html"):
-        files.save_figure(None, tmp_path / "figure.jpg")
+        charts.save_figure(None, tmp_path / "figure.jpg")
 
     class NoBrowser:
         def to_image(self, **options):
@@ -205,15 +205,15 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     old = tmp_path / "figure.png"
     old.write_bytes(b"old")
     with pytest.raises(MissingExtraError, match=r"apt install chromium.*BROWSER_PATH.*figure\.html"):
-        files.save_figure(NoBrowser(), old)
+        charts.save_figure(NoBrowser(), old)
     assert old.read_bytes() == b"old"
 
     def missing(module, extra):
         raise MissingExtraError(f"{module} of {extra}")
 
-    monkeypatch.setattr(files, "require", missing)
+    monkeypatch.setattr(charts, "require", missing)
     with pytest.raises(MissingExtraError, match="kaleido of report"):
-        files.save_figure(NoBrowser(), old)
+        charts.save_figure(NoBrowser(), old)
 
 
 def test_numbers_stand_between_their_floor_and_their_thresholds():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, style
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
