@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_result, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, put_result, to_figure, to_file
 from poolscope.errors import InputError
 from poolscope.lines import short, wrapped
 from poolscope.metrics.base import METRICS, Metric

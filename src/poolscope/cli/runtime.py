@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_result, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, put_result, to_file
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 

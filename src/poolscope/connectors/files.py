@@ -33,7 +33,7 @@ from poolscope.connectors.base import (
 )
 from poolscope.errors import InputError, reading, require
 from poolscope.files import files_below
-from poolscope.texts.packed import refuse_packed_arrow, refuse_packed_parquet
+from poolscope.texts.plain import refuse_packed_arrow, refuse_packed_parquet
 from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.tables import checked_batch
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.capabilities import in_route
+from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_rule, in_route
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
 from poolscope.encoders.decoders import (
     DECODER_NAMES,
@@ -34,7 +34,6 @@ from poolscope.encoders.decoders import (
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
 from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
-from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
 from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require

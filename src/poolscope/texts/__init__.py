@@ -3,7 +3,7 @@
 | module       | what it knows                                                                           |
 |--------------|-----------------------------------------------------------------------------------------|
 | `records.py` | `Texts`, `Pairs`, `ReadReport`: what was read, and what was noticed on the way          |
-| `plain.py`   | lines and folders of plain text                                                         |
+| `plain.py`   | files as they are read: lines and folders of plain text, bounds for what is packed      |
 | `tables.py`  | what a table is: CSV, JSON lines, Parquet, Arrow, Feather, data frames and data sets    |
 | `sources.py` | the one door to every table; data sets of the hub; folders of BEIR and mteb             |
 | `corpus.py`  | the built-in corpus                                                                     |

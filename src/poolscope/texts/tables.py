@@ -16,8 +16,17 @@ import pyarrow.parquet as pq
 
 from poolscope.errors import InputError, reading
 from poolscope.files import refuse_special
-from poolscope.texts.packed import Room, decoded_size, parquet_batches, refuse_packed_arrow
-from poolscope.texts.plain import decode, kind_of_file, lines, open_text, readable
+from poolscope.texts.plain import (
+    Room,
+    decode,
+    decoded_size,
+    kind_of_file,
+    lines,
+    open_text,
+    parquet_batches,
+    readable,
+    refuse_packed_arrow,
+)
 from poolscope.texts.records import is_missing, shorten
 
 Kind = Literal["missing", "integer", "number", "other", "text"]
