@@ -104,7 +104,7 @@ def _inputs(
     screen: Console,
 ) -> tuple[tuple[Any, ...], Sequence[str]]:
     """What the metric needs, made of what the user named, and the ids of the texts."""
-    from poolscope.cli.inputs import load_clouds, read_corpus, refuse_with_clouds
+    from poolscope.cli.inputs import load_described, read_corpus, refuse_with_clouds
     from poolscope.connectors import is_index
     from poolscope.encoders.pooling import pooling_of
     from poolscope.stores.store import Store, is_store
@@ -117,7 +117,7 @@ def _inputs(
         kept = _opened(model, screen).vectors()
         return (kept.vectors,), kept.ids
     if metric.needs in ("clouds", "vectors"):
-        clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
+        clouds = load_described(model, texts, reading=reading, options=options, cache=cache, screen=screen).clouds
         return (clouds if metric.needs == "clouds" else pooling_of(clouds).pool(clouds),), clouds.ids
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
