@@ -116,9 +116,8 @@ def test_the_command_says_the_plan_and_takes_an_engine(model, small, tmp_path, c
     assert "On all 200 texts" in output + capsys.readouterr().err
 
 
-def test_a_log_says_how_far_encoding_is(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_SAID_EVERY", 0.0)
-    watch = progress.PlanOnly()
+def test_a_log_says_how_far_encoding_is(capsys):
+    watch = progress.PlanOnly(every=0.0)
     watch.begin("model", 100, 1000)
     watch.encoded(40, 0)  # of an earlier run
     assert capsys.readouterr().err == ""

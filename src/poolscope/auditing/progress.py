@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 OPENING, ENCODING = "opening the model", "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
-_SAID_EVERY = 60.0  # seconds between two lines of a log
 _PRIOR = 1.0  # second: a question of a blink that takes three does not make an hour of the rest
 _CHARACTERS = 4.0  # a token, in English
 _BLINK = 1e-3  # seconds of the phase that are left when all batches are there
@@ -186,8 +185,8 @@ def as_watch(progress: bool | Progress | Watch | None) -> Watch:
 class PlanOnly(Watch):
     """A watch for where nothing is drawn, such as the log of a job: the plan, and once a minute how far encoding is."""
 
-    def __init__(self) -> None:
-        self._count = Count()
+    def __init__(self, every: float = 60.0) -> None:
+        self._count, self._every = Count(), every  # seconds between two lines
         self._began = self._said = time.perf_counter()
 
     def planned(self, sentences: Sequence[str]) -> None:
@@ -207,7 +206,7 @@ class PlanOnly(Watch):
         """A line a minute."""
         self._count.add(texts, tokens)
         now, share = time.perf_counter(), self._count.share
-        if now - self._said >= _SAID_EVERY and share:
+        if now - self._said >= self._every and share:
             left = (now - self._began) * (1 / share - 1)
             print(f"encoding: {self._count}, about {duration(left)} left", file=sys.stderr, flush=True)
             self._said = now
