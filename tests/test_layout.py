@@ -18,7 +18,7 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["arguments", "digests", "errors", "extensions", "files", "lines", "locks", "sketch", "surface"],
+    ["digests", "errors", "extensions", "files", "lines", "sketch", "surface"],
     ["texts"],
     ["clouds"],
     ["numbers"],

@@ -28,7 +28,6 @@ from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.likelihood import context_likelihood as context_likelihood
 from poolscope.metrics.neighbourhood import neighbourhood as neighbourhood
-from poolscope.metrics.norms import norms as norms
 from poolscope.metrics.pair import project_pair as project_pair
 from poolscope.metrics.scores import cone as cone
 from poolscope.metrics.scores import score_distribution as score_distribution
@@ -41,6 +40,7 @@ from poolscope.metrics.socm.score import SocmFormula as SocmFormula
 from poolscope.metrics.socm.score import SocmPair as SocmPair
 from poolscope.metrics.socm.score import socm_pair as socm_pair
 from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
+from poolscope.metrics.spectrum import norms as norms
 from poolscope.metrics.spectrum import spectrum as spectrum
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics as TokenStatistics

@@ -14,7 +14,7 @@ import pytest
 
 from command_line import run
 from poolscope.errors import InputError, StoreError
-from poolscope.locks import folder_lock
+from poolscope.files import folder_lock
 from poolscope.metrics.base import METRICS
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.streaming import marks_of

@@ -19,8 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
 from poolscope.errors import InputError, PoolscopeError, require_all
+from poolscope.files import what_is_kept
 from poolscope.lines import wrapped
-from poolscope.locks import what_is_kept
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}

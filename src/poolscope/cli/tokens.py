@@ -16,8 +16,8 @@ import typer
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
+from poolscope.files import keeping
 from poolscope.lines import wrapped
-from poolscope.locks import keeping
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -198,6 +198,11 @@ def resolve_prompt(card: ModelCard, options: EncoderOptions) -> str:
     return card.prompts[name]
 
 
+def texts_first(name: object) -> str:
+    """What to do where texts stand in the place of the model, to end an error with."""
+    return f" If these are texts, the model comes before them: builtin:minilm {name}"
+
+
 def check_texts(texts: Any) -> list[str]:
     """The texts as a list, whatever holds them (`as_texts`), or an error that names the first entry that is none."""
     checked = list(as_texts(texts))

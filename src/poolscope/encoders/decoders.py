@@ -25,7 +25,7 @@ from poolscope.encoders.capabilities import (
 )
 from poolscope.encoders.declaration import BOTH_WAYS_TYPE, safetensors_header
 from poolscope.errors import ModelError, require
-from poolscope.numbers.windows import Spans, window_bounds
+from poolscope.numbers.moments import Spans, window_bounds
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

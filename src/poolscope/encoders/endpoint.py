@@ -21,10 +21,10 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import check_fields
 from poolscope.encoders.base import Progress
 from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
 from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.surface import check_fields
 
 Array = NDArray[np.float32]
 

@@ -203,7 +203,7 @@ _ROWS = (
         "norms",
         "How long are vectors, and which neighbours change with the distance?",
         needs="vectors",
-        measure="poolscope.metrics.norms:norms",
+        measure="poolscope.metrics.spectrum:norms",
         page="vectors.md",
     ),
     Metric(

@@ -19,8 +19,7 @@ from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
-from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.windows import (
+from poolscope.numbers.moments import (
     Spans,
     exchangeable_share,
     second_order_loss,
@@ -28,6 +27,7 @@ from poolscope.numbers.windows import (
     window_bounds,
     window_scatters,
 )
+from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]

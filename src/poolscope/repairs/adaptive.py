@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import check_fields
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders import as_encoder
@@ -27,10 +26,11 @@ from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.files import atomic_path
+from poolscope.numbers.moments import Spans, window_scatters
 from poolscope.numbers.pooling import MeanPooling, Pooling, SecondOrderPooling
 from poolscope.numbers.ranking import rank_scores, unit_rows
-from poolscope.numbers.windows import Spans, window_scatters
 from poolscope.results import Result, cells, origin, provenance
+from poolscope.surface import check_fields
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -37,8 +37,7 @@ from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
 from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.files import atomic_path, refuse_special, user_cache_folder
-from poolscope.locks import folder_lock, keep
+from poolscope.files import atomic_path, folder_lock, keep, refuse_special, user_cache_folder
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
 from poolscope.texts import Texts
@@ -182,7 +181,7 @@ def trim_cache(folder: Path, *, limit: int, keep: Path | None = None) -> list[Pa
     none of them away. `keep` and entries that another process is writing, or another user owns, stay.
     """
     entries = sorted((_last_use(path), path) for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
-    sizes = {path: sum(_size(file) for file in path.rglob("*")) for _, path in entries}
+    sizes = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in entries}
     total, removed = sum(sizes.values()), []
     for _, path in entries:
         if total <= limit:
@@ -242,10 +241,6 @@ def _remove(folder: Path) -> None:
 def _last_use(folder: Path) -> float:
     path = folder / MANIFEST
     return (path if path.exists() else folder).stat().st_mtime
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _warn(message: str) -> None:

@@ -26,8 +26,16 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
-from poolscope.files import finish_replacing, is_replacing, remove_leftovers, replace_files
-from poolscope.locks import StoreBusyError, folder_lock, keeping, writing
+from poolscope.files import (
+    StoreBusyError,
+    finish_replacing,
+    folder_lock,
+    is_replacing,
+    keeping,
+    remove_leftovers,
+    replace_files,
+    writing,
+)
 from poolscope.numbers.streaming import marks_of
 from poolscope.stores.objects import begin_remote, finish_remote, write_labels
 from poolscope.stores.remote import is_remote, located, open_remote

@@ -23,8 +23,8 @@ from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult, pairs_figure
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.numbers.carriers import carriers, pair_carriers
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
+from poolscope.numbers.items import carriers, pair_carriers
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
 

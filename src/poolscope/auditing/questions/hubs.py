@@ -24,8 +24,8 @@ from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
-from poolscope.numbers.carriers import carriers
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
+from poolscope.numbers.items import carriers
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:

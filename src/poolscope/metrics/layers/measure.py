@@ -6,7 +6,7 @@ length collapse by Zhou et al. (ACL 2025).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -252,7 +252,8 @@ class BatchTally:
             self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
 
     def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
-        for letter, tensor in _pieces(layer):
+        tensors = (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X)
+        for letter, tensor in zip("HUBZYX", tensors, strict=True):
             if id(tensor) not in known:  # U is often H, and Z the output of W_O
                 known[id(tensor)] = cloud_moments(token_rows(tensor, self._batch.mask), self._offsets)
             moments, at = known[id(tensor)], np.s_[self._batch.positions, layer.number - 1]
@@ -276,10 +277,6 @@ class BatchTally:
                 f"text '{text}': the mean of its tokens is the zero vector ({where}), so its concentration ratio is "
                 f"not defined. Leave this text out."
             )
-
-
-def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:
-    yield from zip("HUBZYX", (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X), strict=True)
 
 
 def _offsets(mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -167,6 +167,17 @@ def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
+@dataclass(frozen=True, repr=False)
+class LengthPart(Result):
+    """What a report on length holds: it is drawn by the panels that `figure.py` has for it."""
+
+    def figure(self) -> Any:
+        """All panels of this part, with intervals; grey is chance."""
+        from poolscope.metrics.length.figure import length_figure
+
+        return length_figure(self)
+
+
 @dataclass(frozen=True)
 class LabelRow:
     """One bin: accuracy of the predictions (floor: always the most frequent label), and their entropy in bits."""
@@ -178,7 +189,7 @@ class LabelRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthLabels(Result):
+class LengthLabels(LengthPart):
     """Accuracy and entropy by length, from predictions of texts that the regression did not see.
 
     `dropped` texts have no label, or one with fewer texts than folds. `difference` is the accuracy of the longest bin
@@ -198,12 +209,6 @@ class LengthLabels(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin."""
         return table_rows(self.bins)
-
-    def figure(self) -> Any:
-        """Accuracy and entropy by bin."""
-        from poolscope.metrics.length.figure import labels_figure
-
-        return labels_figure(self)
 
 
 def labels_by_length(

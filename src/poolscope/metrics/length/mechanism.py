@@ -22,12 +22,11 @@ from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.bins import table_rows
+from poolscope.metrics.length.bins import LengthPart, table_rows
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -253,7 +252,7 @@ class MechanismRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthMechanism(Result):
+class LengthMechanism(LengthPart):
     """The mechanism by bin, and the slope of the cosine for averages of input embeddings beside that of the model."""
 
     bins: tuple[MechanismRow, ...]
@@ -268,12 +267,6 @@ class LengthMechanism(Result):
     def derived(self) -> dict[str, Any]:
         """What was measured, in words."""
         return {"sentences": list(self.sentences())}
-
-    def figure(self) -> Any:
-        """σₐ beside its bound, what attention leaves, deviations of the tokens, and averages of input embeddings."""
-        from poolscope.metrics.length.figure import mechanism_figure
-
-        return mechanism_figure(self)
 
     def sentences(self) -> tuple[str, ...]:
         """What was measured, in words."""

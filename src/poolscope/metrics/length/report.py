@@ -14,7 +14,7 @@ from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, labels_by_length
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (
     LengthNulls,
@@ -28,14 +28,13 @@ from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
 from poolscope.numbers.pooling import pool
-from poolscope.results import Result
 from poolscope.texts import Pairs
 
 _Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, repr=False)
-class LengthReport(Result):
+class LengthReport(LengthPart):
     """The parts that were measured; None for those that were not, with the reason in `notes`.
 
     `model` is what the model declares, `texts_truncated` how many texts were cut at its limit.
@@ -75,12 +74,6 @@ class LengthReport(Result):
     def rows(self) -> list[dict[str, Any]]:
         """The profile, one row a bin."""
         return self.profile.rows()
-
-    def figure(self) -> Any:
-        """Everything that was measured, on one sheet."""
-        from poolscope.metrics.length.figure import length_sheet
-
-        return length_sheet(self)
 
 
 def length_report(

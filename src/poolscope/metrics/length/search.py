@@ -19,7 +19,7 @@ from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, length_bins, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
     bootstrap_estimate,
@@ -29,7 +29,6 @@ from poolscope.numbers.intervals import (
     with_floor,
 )
 from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
-from poolscope.results import Result
 from poolscope.texts import Pairs
 
 SHUFFLES = 200
@@ -67,7 +66,7 @@ class RetrievalRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthRetrieval(Result):
+class LengthRetrieval(LengthPart):
     """Retrieval by document length; `shortest` and `longest` are the fifths of the documents, rows like the bins.
 
     `hit_gap` is the hit rate of the queries whose answer is in the shortest fifth minus that of the longest. `unjudged`
@@ -92,12 +91,6 @@ class LengthRetrieval(Result):
             for name, row in (("shortest", self.shortest), ("longest", self.longest))
         ]
         return table_rows([*self.bins, *fifths])
-
-    def figure(self) -> Any:
-        """Quality by the length of the relevant document, and the share of each bin among the first places."""
-        from poolscope.metrics.length.figure import retrieval_figure
-
-        return retrieval_figure(self)
 
 
 def retrieval_by_length(
@@ -282,7 +275,7 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, repr=False)
-class PositionProbe(Result):
+class PositionProbe(LengthPart):
     """A relevant segment of `segment` tokens within documents of `tokens` tokens, otherwise filled with other texts.
 
     The rank is among the same documents without any segment, one for every query; those that hold a document that is
@@ -300,12 +293,6 @@ class PositionProbe(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a place."""
         return table_rows(self.places)
-
-    def figure(self) -> Any:
-        """Cosine and rank of the segment by its place."""
-        from poolscope.metrics.length.figure import position_figure
-
-        return position_figure(self)
 
 
 def position_probe(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.pair import token_contributions
@@ -20,6 +19,7 @@ from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimat
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance, transient
+from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
 
 Array = NDArray[np.float64]

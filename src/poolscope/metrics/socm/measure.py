@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
@@ -41,6 +40,7 @@ from poolscope.numbers.intervals import (
 )
 from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
 from poolscope.results import provenance, with_provenance
+from poolscope.surface import as_array
 
 Array = NDArray[np.float64]
 Corpus = tuple[TokenClouds, TextMoments]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import check_fields
 from poolscope.errors import InputError
 from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.results import Result, key, origin, provenance
+from poolscope.surface import check_fields
 
 Array = NDArray[np.float64]
 

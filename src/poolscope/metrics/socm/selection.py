@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.result import Largest, LogHistogram, PairColumns
@@ -23,6 +22,7 @@ from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import Interval, dyadic_interval, jackknife_interval
 from poolscope.numbers.moments import TextMoments
 from poolscope.numbers.ranking import find_neighbours
+from poolscope.surface import as_array
 
 Index = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -242,7 +242,8 @@ class PairTally:
     def of(cls, selection: PairSelection, wanted: TallyOptions) -> PairTally:
         """One that holds nothing yet."""
         listed = isinstance(selection, ListedPairs)  # in memory anyway, and its interval needs the values
-        sizes = (0, 0) if listed else (len(selection.left), _others(selection))
+        others = len(selection.right) if selection.left is not selection.right else 0  # one corpus takes both sides
+        sizes = (0, 0) if listed else (len(selection.left), others)
         sums = (np.zeros(sizes[0]), np.zeros(sizes[1]))
         return cls(Largest(wanted.top), sums, None if wanted.keep or listed else LogHistogram())
 
@@ -321,8 +322,3 @@ def tallied(
         if progress is not None:
             progress(len(distances))
     return tally
-
-
-def _others(selection: PairSelection) -> int:
-    """Texts of the second corpus; none where there is one only, whose sums take both sides."""
-    return len(selection.right) if selection.left is not selection.right else 0

@@ -14,8 +14,8 @@ from scipy import stats
 
 from poolscope.charts import COLOURS, short_name, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.correlation import weighted_correlations
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import weighted_correlations
 from poolscope.results import Result, key, origin
 
 Array = NDArray[np.float64]

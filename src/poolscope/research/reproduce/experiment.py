@@ -244,7 +244,7 @@ class ReproductionFolder:
         ]
         if self.notes:
             lines += ["## What to know", "", *(f"- {note}" for note in self.notes), ""]
-        lines += ["## Files", "", *(f"- {_code(self.files[key])}: {key}" for key in self.files), ""]
+        lines += ["## Files", "", *(f"- `{'`, `'.join(files)}`: {key}" for key, files in self.files.items()), ""]
         lines += ["## Again", "", "```", command, "```", ""]
         lines += ["## Versions", "", *(f"- {name} {version}" for name, version in versions().items()), ""]
         (self._work / "README.md").write_text("\n".join(lines), encoding="utf-8")
@@ -289,10 +289,6 @@ def _one_status(run: Mapping[str, Any]) -> dict[str, Any]:
     """Status and reason in one cell, at the end."""
     others = {name: value for name, value in run.items() if name not in ("status", "reason")}
     return {**others, "status": run["status"] if not run.get("reason") else f"{run['status']}: {run['reason']}"}
-
-
-def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _cell(value: Any) -> str:

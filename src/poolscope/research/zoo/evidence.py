@@ -21,8 +21,8 @@ from poolscope.auditing.result import Audit
 from poolscope.digests import check_seal
 from poolscope.errors import InputError
 from poolscope.files import text_of
-from poolscope.numbers.correlation import is_constant
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import is_constant
 from poolscope.research.correlate.study import PValue, correlation_p, ranks
 from poolscope.research.reproduce.experiment import MEASURED, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of

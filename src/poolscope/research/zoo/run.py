@@ -450,12 +450,11 @@ def _page(result: Zoo, run: _Run) -> str:
         sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
     return render_page(
-        f"{result.measured} model{_s(result.measured)} on one corpus", about, sections, provenance=result.provenance
+        f"{result.measured} model{'s' * (result.measured != 1)} on one corpus",
+        about,
+        sections,
+        provenance=result.provenance,
     )
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _table_section(result: Zoo) -> ReportSection:
