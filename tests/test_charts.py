@@ -11,7 +11,7 @@ import pytest
 
 import zoo
 from poolscope import charts
-from poolscope.auditing.charts import Standing, standings_figure
+from poolscope.auditing.pages import Standing, standings_figure
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import (

@@ -10,7 +10,7 @@ import pytest
 import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
-from poolscope.auditing.charts import standings
+from poolscope.auditing.pages import standings
 from poolscope.auditing.questions import averaging
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT

@@ -185,7 +185,7 @@ class Audit(Result):
 
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
-        from poolscope.auditing.page import audit_page
+        from poolscope.auditing.pages import audit_page
 
         return audit_page(self)
 
