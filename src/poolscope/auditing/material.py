@@ -193,8 +193,8 @@ def vectors_of(
     watch: Watch,
 ) -> Collection | None:
     """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
-    asked = is_vector_source(model)
-    if not asked and not is_index(model):
+    served = is_vector_source(model)
+    if not served and not is_index(model):
         for name, value in {"distance": distance, "reference": reference}.items():
             if value is not None:
                 raise InputError(f"{name}: received {value!r} with a model; it is for vectors alone. Leave it out.")
@@ -205,7 +205,7 @@ def vectors_of(
             f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
             f"are. Leave the options out, or name a model."
         )
-    if asked:
+    if served:
         return _from_server(model, texts, distance, cache=cache, watch=watch)
     collection = as_collection(model, distance=distance)
     return (

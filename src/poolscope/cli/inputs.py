@@ -123,10 +123,10 @@ def read_asked(
         if columns is not None:
             raise InputError(f"--query-columns: received {columns!r} without --queries. Name the file of the queries.")
         return None, texts, id_column
-    asked = read_queries(queries, columns=tuple(columns.split(",")) if columns else ())
+    judged = read_queries(queries, columns=tuple(columns.split(",")) if columns else ())
     benchmark = open_benchmark(queries) if texts is None else None
     texts = texts if benchmark is None else benchmark.folder
-    return asked, texts, id_column or (None if texts is None else id_column_for(texts, asked))
+    return judged, texts, id_column or (None if texts is None else id_column_for(texts, judged))
 
 
 def read_corpus(

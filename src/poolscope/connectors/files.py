@@ -462,8 +462,8 @@ class FaissConnector:
             if value is not None:
                 make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
                 params = make(efSearch=value) if hnsw else make(nprobe=value)
-            _, found = self._inner.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
-            return [[str(k if self._by_id else self._ids[k]) for k in row if k >= 0] for row in found.tolist()]
+            _, places = self._inner.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
+            return [[str(k if self._by_id else self._ids[k]) for k in row if k >= 0] for row in places.tolist()]
 
         if not kind:
             exact = "Flat" in type(self._inner).__name__
