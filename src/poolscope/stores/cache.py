@@ -57,26 +57,24 @@ def cached_store(
     encoder: TokenEncoder,
     texts: Texts,
     *,
-    layers: Sequence[int] | None = None,
-    options: EncoderOptions | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     write: Callable[..., Store] = encode_to_store,
-    **kept: Any,
+    **choices: Any,
 ) -> Store | None:
     """The entry of these texts in the cache, written if it is not there; None where that cannot be, with a warning.
 
-    `write` is what encodes, by default in this process; `kept` are choices of `encode_to_store`, such as `keep`.
+    `write` is what encodes, by default in this process; the choices are those of `describe`.
     """
     if encoder.card.revision is None:
         return None
-    wanted = describe(encoder.card, texts, options=options, layers=layers, **kept)
+    wanted = describe(encoder.card, texts, **choices)
     folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
     limit = cache_limit()  # asked before the work is done, not after: it may be refused
     try:
         _remove_unusable(folder, wanted)
         _keep_private(folder)
-        store = write(encoder, texts, folder, options=options, layers=layers, progress=progress, **kept)
+        store = write(encoder, texts, folder, progress=progress, **choices)
         if store.reused < len(store):
             _keep_private(folder)
         _note_use(store, limit)
@@ -88,28 +86,10 @@ def cached_store(
 
 
 @overload
-def cached_clouds(
-    encoder: TokenEncoder,
-    texts: Texts,
-    *,
-    layers: None = None,
-    options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    enabled: bool = True,
-    progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
-) -> TokenClouds: ...
+def cached_clouds(encoder: TokenEncoder, texts: Texts, *, layers: None = None, **options: Any) -> TokenClouds: ...
 @overload
 def cached_clouds(
-    encoder: TokenEncoder,
-    texts: Texts,
-    *,
-    layers: Sequence[int],
-    options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    enabled: bool = True,
-    progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
+    encoder: TokenEncoder, texts: Texts, *, layers: Sequence[int], **options: Any
 ) -> dict[int, TokenClouds]: ...
 def cached_clouds(
     encoder: TokenEncoder,
@@ -117,21 +97,20 @@ def cached_clouds(
     *,
     layers: Sequence[int] | None = None,
     options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
+    **where: Any,
 ) -> TokenClouds | dict[int, TokenClouds]:
     """Clouds from the cache where they are in it, otherwise encoded and put there; by layer if `layers` is given.
 
-    With the cache or without, the texts are encoded in the same pieces: the vectors agree to the last bit. A
-    model without a revision is never cached, since nothing would tell when it changes.
+    With the cache or without, the texts are encoded in the same pieces: the vectors agree to the last bit. A model
+    without a revision is never cached, since nothing would tell when it changes. `where`: options of `cached_store`.
     """
     unlabelled = replace(texts, labels=None)  # labels change no cloud: they shall not cause a second encoding
     wanted = describe(encoder.card, unlabelled, options=options, layers=layers)
     clouds = None
-    choices: dict[str, Any] = {"layers": layers, "options": options, "cache_dir": cache_dir, "progress": progress}
-    store = cached_store(encoder, unlabelled, write=write, **choices) if enabled else None
+    choices: dict[str, Any] = {"layers": layers, "options": options, "progress": progress, **where}
+    store = cached_store(encoder, unlabelled, **choices) if enabled else None
     if store is not None:
         try:
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
+from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_numpy
+from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
