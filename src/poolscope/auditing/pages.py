@@ -9,7 +9,7 @@ from typing import Any
 
 from poolscope.auditing.compare import Comparison, DifferenceRow, common_number, excludes_zero
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, Gauge, TextMark
-from poolscope.auditing.result import Audit, number_text
+from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import is_decision, ordered
 from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
@@ -26,7 +26,7 @@ from poolscope.report import (
     render_page,
 )
 from poolscope.report.sections import shown_number
-from poolscope.verdicts import LEVEL_COLOURS
+from poolscope.verdicts import LEVEL_COLOURS, number_text
 
 
 def bars_figure(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from poolscope.engines import Engine
     from poolscope.results import Result
+    from poolscope.verdicts import Verdict
 
 
 SCREEN = "-"
@@ -149,11 +150,13 @@ def _checked_json(target: str | None) -> str | None:
 def open_screen(json: str | None = None, *, soft_wrap: bool = False) -> Console:
     """Where a command prints, which is standard error while JSON goes to standard output.
 
-    What stands in brackets is text, never a colour: names of models and of files may hold them.
+    What stands in brackets is text, never a colour, and what stands between colons is no picture: names of models, of
+    files and of texts may hold both.
     """
     from rich.console import Console
 
-    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False, quiet=is_quiet())
+    looks: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet(), **looks)
 
 
 def put_json(content: dict[str, Any], target: str) -> None:
@@ -426,6 +429,18 @@ def print_table(table: Table, screen: Console, *, whole: str = "--json FILE has 
         if len(left_out) > 1:
             columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
         screen.print(wrapped(f"{columns}: {whole}", screen.width), style="dim", soft_wrap=True)
+
+
+def print_verdict(verdict: Verdict, screen: Console, *, name: str = "") -> None:
+    """The level in its colour, after the `name` of what it is about, and the sentence."""
+    from rich.text import Text
+
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    head = f"{name}: {verdict.level}" if name else verdict.level
+    told = Text(wrapped(f"{head}  {verdict.sentence}", screen.width))
+    told.stylize(f"bold {LEVEL_COLOURS[verdict.level]}", 0, len(head))
+    screen.print(told)
 
 
 def _fit(table: Table, screen: Console) -> list[str]:
