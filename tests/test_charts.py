@@ -7,6 +7,7 @@ import re
 import shutil
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 import zoo
@@ -22,6 +23,7 @@ from poolscope.metrics.layers.result import (
 )
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
+from poolscope.sketch import sketch
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -234,3 +236,28 @@ def test_numbers_stand_between_their_floor_and_their_thresholds():
     assert traces["repair"].marker.symbol[0] == "triangle-right"  # beyond the scale, and not drawn as if it were on it
     assert traces["repair"].customdata[0][0] == 5.0
     assert list(figure.layout.yaxis.categoryarray) == ["3. c", "2. b", "1. a"]
+
+
+# -- small drawings for notebooks -----------------------------------------------------------------------------------
+
+
+def test_a_drawing_stacks_bars_as_the_figure_does():
+    bars = [go.Bar(x=["a", "b"], y=[10, 2], name="one"), go.Bar(x=["a", "b"], y=[0, 8], name="other")]
+    drawn = sketch(go.Figure(bars, {"barmode": "stack"}))
+    heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)" fill', drawn)]
+    one, low, _, high = heights[-4:]
+    assert low + high == pytest.approx(one, abs=0.3)  # 2 + 8 is as high as 10
+    assert "other" in drawn  # in the legend
+
+
+def test_a_drawing_keeps_marks_within_its_axes_and_bars_of_intervals():
+    points = go.Scatter(x=[1, 10], y=[0.5, 0.7], error_y={"type": "data", "array": [0.1, 0.2]}, mode="markers")
+    figure = go.Figure(points)
+    figure.update_xaxes(type="log", tickvals=[0.001, 1, 10, 1e6], ticktext=["far", "one", "ten", "farther"])
+    figure.add_hline(0.6)
+    drawn = sketch(figure)
+    assert "one" in drawn
+    assert "far" not in drawn
+    (intervals,) = re.findall(r'<path d="(M[^"h]*V[^"]*)" stroke="#0072B2" fill="none"', drawn)
+    assert intervals.count("V") == 2
+    assert sketch(go.Figure(go.Scatter(x=[], y=[]))) != drawn

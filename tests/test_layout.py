@@ -18,16 +18,16 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["digests", "errors", "extensions", "files", "lines", "sketch", "surface"],
+    ["digests", "errors", "extensions", "files", "lines", "sketch", "surface", "views"],
     ["texts"],
     ["clouds"],
     ["numbers"],
     ["results", "verdicts"],
+    ["charts"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
     ["runtimes"],
     ["capture"],
-    ["charts"],
     ["metrics"],
     ["engines"],
     ["evaluation"],

@@ -8,9 +8,10 @@ from typing import Any
 
 from poolscope.auditing.charts import LEAST, MOST, Standing, standings
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, TextMark
-from poolscope.auditing.result import Audit, number_text
+from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import is_decision, ordered
 from poolscope.report import CorpusMap, MapColour, OverviewGauge, OverviewRow, corpus_map, render_page
+from poolscope.verdicts import number_text
 
 _MOST_NAMES = 9  # documents that have a colour of their own; the others share one
 

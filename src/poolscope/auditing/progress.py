@@ -261,7 +261,7 @@ class Bar(Watch):
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console
 
-        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._answers: list[Answer] = []
         self._expected = list(QUESTIONS)
         self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()

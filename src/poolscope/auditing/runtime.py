@@ -49,6 +49,14 @@ class RuntimeCheck(Result):
         """The level, the cosine, and what explains best."""
         return {"level": self.verdict.level, **self.match.headline()}
 
+    def seen(self) -> tuple[str, ...]:
+        """The judgement, and what to do about it."""
+        return (self.verdict.sentence, *(() if self.verdict.level == "ok" else (f"{self.step} ({self.cost}).",)))
+
+    def figure(self) -> Any:
+        """The cosine under every cause."""
+        return self.match.figure()
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a cause, the model as declared first."""
         return self.match.rows()

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer
-from poolscope.auditing.result import Audit, number_text
+from poolscope.auditing.result import Audit
 from poolscope.lines import command_lines, paragraphs, short, wrapped
-from poolscope.verdicts import LEVEL_COLOURS, LEVELS
+from poolscope.verdicts import LEVEL_COLOURS, LEVELS, number_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -136,6 +136,6 @@ def as_text(audit: Audit, *, width: int = 100, details: bool = False) -> str:
 
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False)
     print_screen(audit, console, details=details, more=_MORE_IN_PYTHON)
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

@@ -79,6 +79,10 @@ class NormLayout(Result):
         final = "" if any(norm.role == FINAL for norm in self.norms) else ", no final norm"
         return f"{self.layout} ({counted}{final})"
 
+    def seen(self) -> tuple[str, ...]:
+        """The layout, and what it is made of."""
+        return (f"The layers are {self}.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a norm: place and kind, and mean, standard deviation and range of gain and bias."""
         return [plain(norm) for norm in self.norms]

@@ -146,11 +146,13 @@ def _checked_json(target: str | None) -> str | None:
 def open_screen(json: str | None = None, *, soft_wrap: bool = False) -> Console:
     """Where a command prints, which is standard error while JSON goes to standard output.
 
-    What stands in brackets is text, never a colour: names of models and of files may hold them.
+    What stands in brackets is text, never a colour, and what stands between colons is no picture: names of models, of
+    files and of texts may hold both.
     """
     from rich.console import Console
 
-    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False, quiet=is_quiet())
+    looks: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet(), **looks)
 
 
 def put_json(content: dict[str, Any], target: str) -> None:

@@ -339,9 +339,13 @@ def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], 
     if not rows:
         return
     first, second = marks[rows[0].first], marks[rows[0].second]
-    titles = {True: "differences beyond chance", False: "no difference that can be told from chance"}
+    titles = {
+        True: "differences beyond chance",
+        False: "no difference that can be told from chance",
+        None: "no interval, so that nothing can be told",
+    }
     for beyond, title in titles.items():
-        chosen = [row for row in rows if (excludes_zero(row.interval) is True) == beyond]
+        chosen = [row for row in rows if excludes_zero(row.interval) is beyond]
         if not chosen:
             continue
         screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")

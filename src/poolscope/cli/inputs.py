@@ -232,7 +232,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
     A call with 0 tokens reports texts that needed no encoding: they move the bar and leave the speed alone.
     Nothing is drawn where standard error is not a terminal.
     """
-    screen = console or Console(stderr=True, quiet=is_quiet())
+    screen = console or Console(stderr=True, emoji=False, quiet=is_quiet())
     columns = (
         TextColumn("encoding"),
         BarColumn(_BAR),
@@ -257,7 +257,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 @contextmanager
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
-    screen = Console(stderr=True, quiet=is_quiet())
+    screen = Console(stderr=True, emoji=False, quiet=is_quiet())
     columns = (TextColumn(name), BarColumn(_BAR), TextColumn("{task.fields[state]}"), _Left())
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task(name, total=total, state="")

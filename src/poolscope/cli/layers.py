@@ -151,7 +151,7 @@ def _frequency_line(result: LayersResult) -> str:
 
     def span(name: str) -> str:
         means = [mean for mean in result.means(name).mean if mean == mean]
-        return f"{min(means):+.2f} to {max(means):+.2f}" if means else "–"
+        return f"{min(means):+z.2f} to {max(means):+z.2f}" if means else "–"
 
     return (
         f"growth (log of ‖PX‖/‖PH‖) by layer {span('high_frequency')}; attention branch alone "

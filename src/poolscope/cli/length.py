@@ -11,8 +11,9 @@ import typer
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import name_written, put_json, to_figure
-from poolscope.cli.tables import print_table
+from poolscope.cli.tables import print_table, print_verdict
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -290,29 +291,29 @@ def _of_model(
 def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Console) -> None:
     """The verdicts first, then the profile, then what else was measured, most telling first."""
     for name in verdicts:
-        _print_verdict(name, verdicts, screen)
+        print_verdict(verdicts[name], screen, name=name)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
     if report.nulls is not None:
         _print_nulls(report.nulls, screen)
     for probe in report.probes:
-        screen.print(probe.sentence())
+        _say(probe.sentence(), screen)
     if report.shift is not None:
         _print_shift(report.shift, screen)
         if report.shift.sentence() not in verdicts["length"].sentence:
-            screen.print(report.shift.sentence())
+            _say(report.shift.sentence(), screen)
     if report.retrieval is not None:
         _print_retrieval(report.retrieval, screen)
     if report.position is not None:
         for line in verdicts["position"].evidence:
-            screen.print(f"  {line}")
+            _say(line, screen, "  ")
     if report.texts_truncated:
         screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):
-        screen.print(note, style="dim")
+        _say(note, screen, style="dim")
     if report.encoded_tokens:
-        screen.print(_cost(report), style="dim")
+        _say(_cost(report), screen, style="dim")
 
 
 def _cost(report: LengthReport) -> str:
@@ -329,15 +330,8 @@ def _cost(report: LengthReport) -> str:
     return f"Encoded on top of the texts: {report.encoded_tokens:,} tokens, for {listed}{option}."
 
 
-def _print_verdict(name: str, verdicts: Mapping[str, Verdict], screen: Console) -> None:
-    from rich.text import Text
-
-    from poolscope.verdicts import LEVEL_COLOURS
-
-    verdict = verdicts[name]
-    screen.print(
-        Text.assemble((f"{name}: {verdict.level}", f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}")
-    )
+def _say(sentence: str, screen: Console, indent: str = "", *, style: str | None = None) -> None:
+    screen.print(wrapped(sentence, screen.width, indent), style=style)
 
 
 def _print_profile(profile: LengthProfile, screen: Console) -> None:
@@ -356,10 +350,8 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
     print_table(table, screen)
     slope = profile.slope
     if slope.value is not None:
-        screen.print(
-            f"slope {slope.value:+.4f} {slope.interval} per doubling of length; chance stays below "
-            f"{slope.floor_high:.4f}",
-        )
+        below = f"chance stays below {slope.floor_high:.4f}"
+        _say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}", screen)
 
 
 def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
@@ -377,7 +369,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
             )
         print_table(table, screen)
     for sentence in mechanism.sentences():
-        screen.print(sentence)
+        _say(sentence, screen)
 
 
 def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
@@ -388,20 +380,18 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
             _number(row.full.value),
             f"{_number(row.averaged.value)} (of {row.chunks})",
             "–" if row.placed is None else _number(row.placed.value),
-            "" if row.chunks == 1 else f"{row.excess.value:+.3f} {row.excess.interval}",
+            "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
         )
     print_table(table, screen)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
-        screen.print(sentence)
+        _say(sentence, screen)
 
 
 def _print_shift(shift: SemanticShift, screen: Console) -> None:
-    screen.print(
-        f"change of subject: L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)} "
-        f"({shift.texts} texts)"
-    )
+    parts = f"L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)}"
+    _say(f"change of subject: {parts} ({shift.texts} texts)", screen)
     if not shift.made:
         return
     table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")

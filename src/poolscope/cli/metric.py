@@ -151,7 +151,7 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.results import shown_columns
+    from poolscope.views import shown_columns
 
     for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Column, Table
 
+    from poolscope.verdicts import Verdict
+
 
 def print_table(table: Table, screen: Console, *, whole: str = "--json FILE has all of them") -> None:
     """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""
@@ -20,6 +22,18 @@ def print_table(table: Table, screen: Console, *, whole: str = "--json FILE has 
         if len(left_out) > 1:
             columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
         screen.print(wrapped(f"{columns}: {whole}", screen.width), style="dim", soft_wrap=True)
+
+
+def print_verdict(verdict: Verdict, screen: Console, *, name: str = "") -> None:
+    """The level in its colour, after the `name` of what it is about, and the sentence."""
+    from rich.text import Text
+
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    head = f"{name}: {verdict.level}" if name else verdict.level
+    told = Text(wrapped(f"{head}  {verdict.sentence}", screen.width))
+    told.stylize(f"bold {LEVEL_COLOURS[verdict.level]}", 0, len(head))
+    screen.print(told)
 
 
 def _fit(table: Table, screen: Console) -> list[str]:

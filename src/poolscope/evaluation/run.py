@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts import curves_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
@@ -268,9 +269,20 @@ class BestLayer(Result):
     scores: tuple[LayerScore, ...] = field(repr=False)
     provenance: Mapping[str, Any] = origin()
 
+    def seen(self) -> tuple[str, ...]:
+        """What may be said of the best layer."""
+        return (self.sentence,)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer and pooling."""
         return [cells(vars(row)) for row in self.scores]
+
+    def figure(self) -> Any:
+        """The scores by layer, a line a pooling, on the half of the queries that chose."""
+        poolings = dict.fromkeys(row.pooling for row in self.scores)
+        curves = {name: {row.layer: row.score for row in self.scores if row.pooling == name} for name in poolings}
+        title = "Which layer finds best, on the half that chose"
+        return curves_figure(curves, title=title, across="layer", along=self.difference.metric)
 
 
 def best_layer(

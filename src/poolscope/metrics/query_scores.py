@@ -64,6 +64,17 @@ class QueryScores(Result):
         """The share of false hits in words, such as `1 %`."""
         return f"{self.false_hits * 100:g} %"
 
+    shown_rows = 0
+
+    def seen(self) -> tuple[str, ...]:
+        """What answers score beside other texts, and what a cut-off between them keeps."""
+        means = f"{self.relevant.known:.2f} with the texts that answer them and {self.wrong.known:.2f} with others"
+        kept = f"{self.recall.known:.0%} of the answers; {self.precision.known:.0%} of what passes is one"
+        return (
+            f"Queries score {means}, on average.",
+            f"A cut-off of {self.cut_off.known:.2f} lets {self.share} of the others pass and keeps {kept}.",
+        )
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin of the histogram: its edges, and how many pairs of both kinds score so."""
         columns = (self.edges[:-1], self.edges[1:], self.relevant_counts, self.wrong_counts)

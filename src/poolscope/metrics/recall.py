@@ -60,6 +60,13 @@ class SearchRecall(Result):
         ladder = sorted((row for row in self.settings if row.value is not None), key=lambda row: row.value or 0)
         return next((row for row in ladder if row.recall.known >= target), None)
 
+    def seen(self) -> tuple[str, ...]:
+        """What the search finds, and from which setting on it finds enough."""
+        told = [f"The search ({self.kind}) finds {self.in_use.recall.known:.1%} of the {self.k} nearest."]
+        if self.in_use.recall.known < TARGET and (enough := self.reaching()) is not None:
+            told.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")
+        return tuple(told)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a value."""
         return [cells({"value": row.value, "recall": row.recall}) for row in self.settings]

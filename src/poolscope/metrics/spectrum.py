@@ -26,6 +26,7 @@ MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
 _ROTATIONS = 3
 _K = 10
 # Unit vectors in single precision that spread less than this point in one direction, but for rounding.
+_DRAWN = 1e-7  # smaller shares lie below the figure: a dead dimension is drawn at its lower end
 _ROUNDING = 1e-13
 _ALL_OF_IT = 1e-3
 NORMALISED = 1e-3
@@ -106,7 +107,10 @@ class Spectrum(Result):
         figure.add_hline(1 / self.dimension, line={"dash": "dash", "width": 1})
         figure = style(figure, title="How much the first directions and dimensions hold", width=860, height=420)
         figure.update_xaxes(title_text="place, the largest first", type="log")
-        figure.update_yaxes(title_text="share (dashed: all alike)", type="log", tickformat=".3~%")
+        shares = np.concatenate([variances, self.shares])
+        least, most = (np.log10(end(shares[shares > _DRAWN])) for end in (np.min, np.max))
+        axis = {"type": "log", "tickformat": ".3~%", "range": [least - 0.1, most + 0.1]}
+        figure.update_yaxes(title_text="share (dashed: all alike)", **axis)
         return figure
 
 

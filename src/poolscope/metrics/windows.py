@@ -113,6 +113,23 @@ class WindowsResult(Result):
         """The numbers of one ratio."""
         return next(row for row in self.ratios if row.ratio == ratio)
 
+    def seen(self) -> tuple[str, ...]:
+        """What the shortest windows lose, the longest that lose little, and what to know of the first token."""
+        first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
+        lost = f"Means of {first.ratio} neighbouring tokens lose {first.lost.percent()} of the variance of a text"
+        lost += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
+        largest = f"the longest that lose {limit} or less are of {self.largest_ratio}"
+        told = [f"{lost}{largest if self.largest_ratio else f'none of those measured loses {limit} or less'}."]
+        if (self.first_share.value or 0) > 0.5:
+            without = ", ".join(f"{row.without_first.percent()} at {row.ratio}" for row in self.ratios)
+            told.append(
+                f"The first token of a text makes {self.first_share.known:.0%} of the variance (a sink) and decides "
+                f"that. Without it windows lose {without}."
+            )
+        if self.single:
+            told.append(f"{self.single:,} texts have a single token, which loses nothing.")
+        return tuple(told)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a ratio, every estimate with its interval and its floor."""
         return [cells(vars(row)) for row in self.ratios]

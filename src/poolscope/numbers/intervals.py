@@ -64,6 +64,17 @@ class Estimate:
             parts.append(f"(floor {self.floor:.3g})")
         return " ".join(parts)
 
+    def percent(self, *, interval: bool = True) -> str:
+        """The value in per cent, with the half of its interval; a dash where it is not defined.
+
+        >>> Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap")).percent()
+        '25.0% ±5.0%'
+        """
+        if self.value is None:
+            return "–"
+        around = self.interval if interval else None
+        return f"{self.value:.1%}" + ("" if around is None else f" ±{(around.high - around.low) / 2:.1%}")
+
     @property
     def known(self) -> float:
         """The value of an estimate that is always defined.

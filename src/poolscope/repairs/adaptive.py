@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts import dots_figure
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders import as_encoder
@@ -219,6 +220,20 @@ class StorageComparison(Result):
     queries: int
     ways: tuple[StoredWay, ...] = field(repr=False)
     provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """Whether any way finds more than one mean a text."""
+        better = [way.name for way in self.ways if way.gain is not None and way.gain.proves_gain]
+        found = (
+            f"{' and '.join(better)} {'finds' if len(better) == 1 else 'find'} more" if better else "no way finds more"
+        )
+        return (f"In the storage of {self.budget:g} vectors a text, {found} than one mean beyond chance.",)
+
+    def figure(self) -> Any:
+        """What each way gains over one mean a text, with the paired intervals."""
+        gains = {way.name: way.gain.change for way in self.ways if way.gain is not None}
+        title = f"What {self.budget:g} vectors a text gain over one mean"
+        return dots_figure(gains, title=title, across="gain over one mean", reference=0.0)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a way."""

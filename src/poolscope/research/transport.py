@@ -72,6 +72,16 @@ class TransportResult(Result):
         last = self.layers[-1]
         return {"texts": self.texts, "pairs": self.pairs, "layer": last.layer, "two_moments": last.two_moments}
 
+    def seen(self) -> tuple[str, ...]:
+        """What means and two moments see of the exact distance, in the last layer."""
+        last = self.layers[-1]
+        if last.means.value is None or last.two_moments.value is None:
+            return ()
+        return (
+            f"Of the exact distance between the tokens of two texts, the means see {last.means.value:.0%}, and means "
+            f"and covariances together {last.two_moments.value:.0%}.",
+        )
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: mean distances over the pairs, and the shares with their intervals."""
         return [

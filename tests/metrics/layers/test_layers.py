@@ -13,6 +13,7 @@ from scipy import stats
 import zoo
 from layers_by_hand import REFERENCE, bert_layers, by_hand, llama_layers
 from poolscope import encode, socm
+from poolscope.clouds.file import say_without_digests
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.layers.anatomy import LayerSums, centred_attention, cloud_moments, contraction, squared_norms
 from poolscope.metrics.layers.measure import layers
@@ -328,3 +329,9 @@ def test_no_bound_from_lambda_alone_holds_for_every_text():
         slacks.append(found["slack"][0, 0])
     assert slacks[0] > slacks[1] > slacks[2]
     assert slacks[2] < 0.01
+
+
+def test_files_of_its_own_have_digests(caplog):
+    say_without_digests.cache_clear()
+    layers(zoo.family("BERT"), TEXTS, socm_texts=3)
+    assert "digests" not in caplog.text

@@ -154,7 +154,7 @@ def judge(
         head = f"There {'is' if len(alike) == 1 else 'are'} {pairs} of {of}, too few to say what averages hide of such"
     else:
         few = f" ({len(alike)} pairs)" if len(alike) < _FEW_ALIKE else ""
-        head = f"Averages do not see up to {estimate.value:.0%} of the difference between {of}{few}"
+        head = f"Averages miss up to {estimate.value:.0%} of the difference between {of}{few}"
     wins = "and using it wins nothing here: " if judged.level == "ok" and estimate.value is not None else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
     return Verdict(judged.level, sentence, estimate.value, estimate.interval, estimate.floor, basis=judged.basis)

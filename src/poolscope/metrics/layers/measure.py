@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
@@ -302,7 +302,7 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, DigestedFile] = {}
         self._written: dict[int, list[int]] = {}
         self._lock = Lock()
 
@@ -325,8 +325,8 @@ class StateClouds:
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         with self._lock:  # batches come from several threads
             if state not in self._writers:
-                self._writers[state], self._written[state] = pa.ipc.new_file(self._path(state), table.schema), []
-            self._writers[state].write_table(table)
+                self._writers[state], self._written[state] = DigestedFile(self._path(state), table.schema), []
+            self._writers[state].write(table)
             self._written[state] += positions[drawn].tolist()
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:

@@ -161,6 +161,8 @@ class LayersResult(Result):
     values: Mapping[str, Array] = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
 
+    shown_rows = 0
+
     def seen(self) -> tuple[str, ...]:
         """What the numbers say, in plain words: how the tokens of a text move together, and where most."""
         cosine, tight = self.means("cosine").mean, self.means("concentration_ratio").mean

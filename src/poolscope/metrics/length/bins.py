@@ -206,6 +206,16 @@ class LengthLabels(LengthPart):
     converged: bool
     notes: tuple[str, ...]
 
+    def seen(self) -> tuple[str, ...]:
+        """How many labels are told, and what length changes."""
+        floor = "" if self.accuracy.floor is None else f" (always the most frequent: {self.accuracy.floor:.0%})"
+        told = f"The labels of {self.accuracy.known:.0%} of the texts are told from their vectors{floor}."
+        if self.difference.value is None:
+            return (told,)
+        reach = self.difference.interval
+        ends = "" if reach is None else f" [{reach.low:+.0%}, {reach.high:+.0%}]"
+        return (told, f"From the shortest to the longest texts that changes by {self.difference.value:+.0%}{ends}.")
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin."""
         return table_rows(self.bins)

@@ -271,10 +271,11 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
         figure.add_trace(_trace(series), row, column)
     if panel.reference is not None:
         figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
-    axis: dict[str, Any] = {}
+    places: list[Any] = [x for series in panel.series for x in series.x]
+    axis: dict[str, Any] = {"categoryorder": "array", "categoryarray": list(dict.fromkeys(map(str, places)))}
     across = panel.across
     if panel.log:
-        places = sorted({float(x) for series in panel.series for x in series.x})
+        places = sorted({float(x) for x in places})
         axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
         if panel.limit is not None and places[-1] > panel.limit:
             figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)

@@ -264,6 +264,10 @@ class LengthMechanism(LengthPart):
         """One row a bin: value, low and high of everything."""
         return table_rows(self.bins)
 
+    def seen(self) -> tuple[str, ...]:
+        """What was measured, in words."""
+        return self.sentences()
+
     def derived(self) -> dict[str, Any]:
         """What was measured, in words."""
         return {"sentences": list(self.sentences())}
@@ -271,6 +275,11 @@ class LengthMechanism(LengthPart):
     def sentences(self) -> tuple[str, ...]:
         """What was measured, in words."""
         words = []
+        if self.words_slope.value is not None and self.model_slope.value is not None:
+            words.append(
+                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+z.3f} per "
+                f"doubling, the model's vectors {self.model_slope.value:+z.3f}."
+            )
         seen = [row for row in self.bins if row.sigma_a.value is not None]
         if len(seen) > 1:
             first, last = seen[0], seen[-1]
@@ -283,11 +292,6 @@ class LengthMechanism(LengthPart):
                 f"The published bound of σₐ fails for {fails:.0%} of texts × heads."
                 if fails > 0
                 else "The published bound of σₐ holds for every text and head."
-            )
-        if self.words_slope.value is not None and self.model_slope.value is not None:
-            words.append(
-                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+.3f} per "
-                f"doubling, the model's vectors {self.model_slope.value:+.3f}."
             )
         return (*words, *self.notes)
 

@@ -139,6 +139,10 @@ class LengthNulls(LengthPart):
             )
         return (*words, *self.notes)
 
+    def seen(self) -> tuple[str, ...]:
+        """What the null models say."""
+        return self.sentences()
+
     def derived(self) -> dict[str, Any]:
         """What averaging explains."""
         return {"explained": self.explained, "explained_placed": self.explained_placed}
@@ -350,8 +354,12 @@ class LengthProbe(LengthPart):
         interval = "" if self.slope.interval is None else f" {self.slope.interval}"
         return (
             f"{self.meaning}: cosine {first.cosine.value:.3f} at {first.tokens:.0f} tokens, {last.cosine.value:.3f} at "
-            f"{last.tokens:.0f}, {self.slope.value:+.3f}{interval} per doubling."
+            f"{last.tokens:.0f}, {self.slope.value:+z.3f}{interval} per doubling."
         )
+
+    def seen(self) -> tuple[str, ...]:
+        """The probe in words."""
+        return (self.sentence(),)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a length."""

@@ -105,11 +105,11 @@ class LengthProfile(LengthPart):
         more = "more" if self.slope.value > 0 else "less"
         return (
             f"Texts look {more} alike the longer they are: the mean cosine of two changes by "
-            f"{self.slope.value:+.3f} per doubling.",
+            f"{self.slope.value:+z.3f} per doubling.",
         )
 
     def __repr__(self) -> str:
-        slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+.4f} per doubling"
+        slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+z.4f} per doubling"
         return f"LengthProfile({self.texts:,} texts in {len(self.bins)} bins, {slope})"
 
     def rise(self, slope: float) -> float:

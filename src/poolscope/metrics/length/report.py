@@ -56,6 +56,22 @@ class LengthReport(LengthPart):
         parts = ("mechanism", "nulls", "probes", "shift", "retrieval", "position", "labels")
         return f"LengthReport({', '.join([repr(self.profile), *(name for name in parts if getattr(self, name))])})"
 
+    def headline(self) -> dict[str, Any]:
+        """That of the profile."""
+        return self.profile.headline()
+
+    def told(self) -> list[tuple[str, str]]:
+        """The numbers of the profile."""
+        return self.profile.told()
+
+    def seen(self) -> tuple[str, ...]:
+        """The profile in words, then what each further part adds."""
+        parts: list[str] = [] if self.nulls is None else list(self.nulls.sentences()[:2])
+        parts += [] if self.shift is None else [self.shift.sentence()]
+        for part in (self.retrieval, self.position, self.labels):
+            parts += [] if part is None else part.seen()
+        return (*self.profile.seen(), *parts)
+
     @property
     def encoded_tokens(self) -> int:
         """Tokens that the probes and null models had encoded on top of the texts themselves."""

@@ -126,6 +126,10 @@ class SemanticShift(LengthPart):
             f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
         )
 
+    def seen(self) -> tuple[str, ...]:
+        """What the regression and the experiment say."""
+        return (self.sentence(), *self.sentences_made())
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a way of putting texts together."""
         return table_rows(self.made)
@@ -140,7 +144,7 @@ def _above_zero(slope: Estimate) -> bool:
 
 
 def _signed(slope: Estimate) -> str:
-    return "undefined" if slope.value is None else f"{slope.value:+.4f} {slope.interval or ''}".rstrip()
+    return "undefined" if slope.value is None else f"{slope.value:+z.4f} {slope.interval or ''}".rstrip()
 
 
 def sentences_of(text: str) -> list[str]:

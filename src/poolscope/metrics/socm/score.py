@@ -75,6 +75,13 @@ class SocmPair(Result):
     bures: float
     provenance: Mapping[str, Any] = origin()
 
+    def seen(self) -> tuple[str, ...]:
+        """The distances in words."""
+        return (
+            f"The means are {self.mean_distance:.2f} apart (d_μ) and the token clouds {self.covariance_distance:.2f} "
+            f"(d_Σ); SOCM is high where the means agree while the clouds differ, and is {self.socm:.2f} here.",
+        )
+
     @property
     def squared_wasserstein(self) -> float:
         """W₂² = ‖μ₁ − μ₂‖² + BW²: squared 2-Wasserstein distance of the Gaussians of the unit-mean clouds."""

@@ -136,6 +136,10 @@ class CorrelationStudy(Result):
         metrics, scores = ({getattr(row, part) for row in self.correlations} for part in ("metric", "score"))
         return {"models": len(self.models), "metrics": len(metrics), "scores": len(scores)}
 
+    def seen(self) -> tuple[str, ...]:
+        """The strongest correlation, no stronger than its numbers."""
+        return tuple(row.sentence() for row in _strongest(self.correlations)[:1])
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a metric and score: the three coefficients with intervals and p-values, partials, families."""
         return [_flat(row) for row in self.correlations]

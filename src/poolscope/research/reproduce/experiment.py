@@ -126,6 +126,11 @@ class Reproduction(Result):
         """Where, and how much of it was measured."""
         return {"output": self.output, "measured": self.measured, "runs": len(self.runs)}
 
+    def seen(self) -> tuple[str, ...]:
+        """How much was measured, and where it stands."""
+        runs = f"{self.measured:,} of {len(self.runs):,} runs"
+        return (f"{runs} were measured; tables, figures and a README stand in {self.output}.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a model and set."""
         return [cells(run) for run in self.runs]

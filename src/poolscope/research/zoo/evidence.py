@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,6 +181,14 @@ class Evidence(Result):
         """How many claims, tests and corpora."""
         return {"claims": len(CLAIMS), "tests": len(self.tests), "corpora": len(self.corpora)}
 
+    def seen(self) -> tuple[str, ...]:
+        """How the tests came out."""
+        counts = ", ".join(
+            f"{count} {reading}" for reading, count in Counter(row.reading for row in self.tests).items()
+        )
+        corpora = f"{len(self.corpora)} {'corpus' if len(self.corpora) == 1 else 'corpora'}"
+        return (f"{len(self.tests)} tests of {len(CLAIMS)} claims on {corpora}: {counts}.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a test and corpus."""
         return [
@@ -222,7 +231,7 @@ class Evidence(Result):
                 "watch, repair": ", ".join("–" if at is None else f"{at:g}" for at in (row.watch, row.repair)),
                 "smallest, median, largest": _spread(row.values),
                 "levels": _counts(row.levels),
-                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+.2f} (p {row.p})",
+                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+z.2f} (p {row.p})",
             }
             for row in self.thresholds
         )
@@ -421,7 +430,7 @@ def _side(number: Mapping[str, Any], than: float) -> str:
 
 def _seen(row: TestRow) -> str:
     if row.p is not None and row.estimate is not None:
-        return f"{row.estimate.value:+.2f}, p = {row.p}"
+        return f"{row.estimate.value:+z.2f}, p = {row.p}"
     if row.estimate is not None and row.estimate.value is not None:
         interval = row.estimate.interval
         reach = "" if interval is None else f" [{interval.low:+.3g}, {interval.high:+.3g}]"

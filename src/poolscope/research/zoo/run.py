@@ -70,6 +70,10 @@ class Zoo(Result):
         """How many models, and how many could be measured."""
         return {"models": len(self.runs), "measured": self.measured, "texts": self.corpus["texts"]}
 
+    def seen(self) -> tuple[str, ...]:
+        """How many models were measured, and on what."""
+        return (f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a model: numbers flat, their intervals as `…_low` and `…_high`, levels as `level_…`."""
         return [_flat(run) for run in self.runs]
