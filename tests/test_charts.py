@@ -23,7 +23,7 @@ from poolscope.metrics.layers.result import (
 )
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
-from poolscope.sketch import sketch
+from poolscope.views import sketch
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -18,7 +18,7 @@ SOURCE = Path(poolscope.__file__).parent
 
 # Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
 STAGES = [
-    ["digests", "errors", "extensions", "files", "lines", "sketch", "surface", "views"],
+    ["digests", "errors", "extensions", "files", "lines", "surface", "views"],
     ["texts"],
     ["clouds"],
     ["numbers"],
