@@ -23,6 +23,7 @@ from unittest import mock
 import torch
 
 from poolscope import as_encoder, read_texts
+from poolscope.auditing.progress import Watch
 from poolscope.auditing.run import audit
 from poolscope.encoders.torch_backend import TorchBackend
 
@@ -81,9 +82,10 @@ def measured(encoder: object, texts: object) -> dict:
         marks.append((name, time.process_time()))
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(TorchBackend, "_forward", counted):
-        found = audit(
-            encoder, texts, asked=lambda each: mark(each.key), answered=lambda each: mark("between questions")
-        )
+        watch = Watch()
+        watch.asking = lambda question: mark(question.key)
+        watch.answered = lambda answer: mark("between questions")
+        found = audit(encoder, texts, progress=watch)
         mark("files")
         found.save(folder)
         mark("end")

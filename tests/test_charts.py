@@ -12,7 +12,7 @@ import pytest
 
 import zoo
 from poolscope import charts
-from poolscope.auditing.charts import Standing, standings_figure
+from poolscope.auditing.pages import Standing, standings_figure
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import (
@@ -23,7 +23,7 @@ from poolscope.metrics.layers.result import (
 )
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
-from poolscope.sketch import sketch
+from poolscope.views import sketch
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -1,9 +1,9 @@
 # The public names and where they live, once: type checkers read this file, and `__init__.py` reads it too.
 from poolscope.auditing.compare import compare as compare
-from poolscope.auditing.length_verdicts import length_verdicts as length_verdicts
+from poolscope.auditing.judges import check_runtime as check_runtime
+from poolscope.auditing.judges import length_verdicts as length_verdicts
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
-from poolscope.auditing.runtime import check_runtime as check_runtime
 from poolscope.capture.norms import norm_layout as norm_layout
 from poolscope.charts import save_figure as save_figure
 from poolscope.chunks import chunk_texts as chunk_texts

@@ -44,8 +44,7 @@ from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
 from poolscope.numbers.intervals import Estimate, Interval
-from poolscope.sketch import sketch
-from poolscope.views import opening, table_view, word
+from poolscope.views import opening, sketch, table_view, word
 
 Array = NDArray[np.float64]
 

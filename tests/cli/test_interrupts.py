@@ -111,7 +111,7 @@ def test_while_a_model_is_loaded(tmp_path, texts):
 
 
 def test_while_trials_run_what_was_encoded_is_kept(tmp_path, model, texts):
-    patch = "poolscope.auditing.trials:cut_halves"
+    patch = "poolscope.auditing.searches:cut_halves"
     arguments = ["audit", model, texts, "--output", tmp_path / "audit"]
     said = interrupted(tmp_path, arguments, patch=patch, home=tmp_path)
     assert "kept in the cache: the same command does not encode them again" in said

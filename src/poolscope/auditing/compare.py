@@ -109,7 +109,7 @@ class Comparison(Result):
 
     def to_html(self) -> str:
         """One self-contained page in the style of the audit's (needs the extra 'report')."""
-        from poolscope.auditing.compare_page import comparison_page
+        from poolscope.auditing.pages import comparison_page
 
         return comparison_page(self)
 

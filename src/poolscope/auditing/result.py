@@ -185,14 +185,14 @@ class Audit(Result):
 
     def figure(self) -> Any:
         """Where the numbers of the answers stand between their floors and thresholds, all on one scale."""
-        from poolscope.auditing.charts import standings, standings_figure
+        from poolscope.auditing.pages import standings, standings_figure
 
         rows = standings(self.answers, self.thresholds)
         return standings_figure(rows) if rows else super().figure()
 
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
-        from poolscope.auditing.page import audit_page
+        from poolscope.auditing.pages import audit_page
 
         return audit_page(self)
 

@@ -30,8 +30,8 @@ _MORE_IN_PYTHON = (
 
 def ordered(answers: Sequence[Answer]) -> list[tuple[str, list[Answer]]]:
     """The answers by level, the most serious first; of one level in their order. The decision is not among them."""
-    asked = [each for each in answers if not is_decision(each)]
-    groups = [(level, [each for each in asked if each.verdict.level == level]) for level in reversed(LEVELS)]
+    others = [each for each in answers if not is_decision(each)]
+    groups = [(level, [each for each in others if each.verdict.level == level]) for level in reversed(LEVELS)]
     findings = sorted(groups, key=lambda group: group[0] == "ok")  # what could not be checked comes before what is fine
     return [(level, group) for level, group in findings if group]
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure
-from poolscope.cli.tables import print_table, print_verdict
+from poolscope.cli.arguments import name_written, print_table, print_verdict, put_json, to_figure
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -74,11 +73,12 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from poolscope.auditing.length_verdicts import length_verdicts
+    from poolscope.auditing.judges import length_verdicts
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
     from poolscope.stores.store import is_store
+    from poolscope.texts.groups import document_columns
 
     limits = read_thresholds(thresholds, threshold or ())
     screen = arguments.open_screen(json)
@@ -95,12 +95,16 @@ def length(
         columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
         report = _of_vectors(model, texts, labels=labels, reading=columns, settings=settings, screen=screen)
     else:
+        group = None
+        if texts is not None:
+            group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
         corpus = read_corpus(texts, reading, screen=screen)
         search = _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
         report = _of_model(
             model,
             corpus,
             search,
+            documents=_documents(texts, corpus, group, reading["id_column"]),
             labels=labels,
             probes=probes,
             settings=settings,
@@ -243,11 +247,23 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
         raise InputError(message) from error
 
 
+def _documents(source: str | None, corpus: Texts, group: str | None, id_column: str | None) -> Sequence[str] | None:
+    """The document of each text: by the column that names it, else by ids like doc#3."""
+    from poolscope.texts.groups import groups_of_ids
+    from poolscope.texts.sources import other_columns
+
+    if group is None:
+        return groups_of_ids(corpus.ids)
+    rows = other_columns(source, corpus, id_column=id_column)
+    return [str(rows.get(name, {}).get(group, name)) for name in corpus.ids]
+
+
 def _of_model(
     model: str,
     corpus: Texts,
     pairs: Pairs | None,
     *,
+    documents: Sequence[str] | None,
     labels: bool,
     probes: bool,
     settings: Mapping[str, Any],
@@ -259,7 +275,6 @@ def _of_model(
     from poolscope.encoders import as_encoder
     from poolscope.engines import measured_with
     from poolscope.metrics.length.report import length_report
-    from poolscope.texts.groups import groups_of_ids
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
@@ -274,7 +289,7 @@ def _of_model(
             measured=measured,
             labels=corpus.labels if labels else None,
             pairs=pairs,
-            groups=groups_of_ids(corpus.ids),
+            groups=documents,
             probes=probes,
             progress=lambda texts, tokens: advance(tokens),
             **settings,

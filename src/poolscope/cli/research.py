@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, put_result, to_figure, to_file, to_folder
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, put_result, to_figure, to_file, to_folder
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_result, to_file
-from poolscope.cli.tables import print_table, print_verdict
+from poolscope.cli.arguments import print_table, print_verdict, put_result, to_file
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.auditing.runtime import RuntimeCheck
+    from poolscope.auditing.judges import RuntimeCheck
 
 FAIL_ON = ("never", "unchecked", "watch", "repair")
 BEYOND = 1
@@ -68,7 +67,7 @@ def runtime(
     dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
     and kept nowhere.
     """
-    from poolscope.auditing.runtime import MOST_TEXTS, check_runtime
+    from poolscope.auditing.judges import MOST_TEXTS, check_runtime
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import counting_progress, read_corpus
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import TEXTS, name_written, put_json, put_result, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import TEXTS, name_written, print_table, put_json, put_result, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:

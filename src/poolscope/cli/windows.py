@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_json, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, put_json, to_figure, to_file
 from poolscope.errors import InputError, whole_number
 from poolscope.lines import wrapped
 
@@ -99,7 +98,7 @@ def _measure(
     options: Mapping[str, Any],
     screen: Console,
 ) -> tuple[WindowsResult, ContextLikelihood | None]:
-    from poolscope.cli.inputs import is_clouds, load_clouds, read_corpus
+    from poolscope.cli.inputs import is_clouds, load_described, read_corpus
     from poolscope.encoders import as_encoder
     from poolscope.encoders.capabilities import vocabulary_of
     from poolscope.metrics.likelihood import context_likelihood
@@ -109,7 +108,7 @@ def _measure(
     if is_clouds(model):
         if lengths is not None or layer != -1:
             raise InputError(f"{model} holds ready clouds; --likelihood and --layer need a model. Name the model.")
-        clouds = load_clouds(model, texts, reading=reading, options=options, cache=False, screen=screen)
+        clouds = load_described(model, texts, reading=reading, options=options, cache=False, screen=screen).clouds
         return windows(clouds, **settings), None
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
     encoder = as_encoder(model, **options)

@@ -25,7 +25,7 @@ from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, atomic_path, refuse_special
 from poolscope.surface import as_array
-from poolscope.texts.packed import parquet_batches, refuse_packed_arrays
+from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")

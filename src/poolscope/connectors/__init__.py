@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from poolscope.clouds.vectors import Vectors
-from poolscope.connectors import chroma, faiss_files, postgres, qdrant
+from poolscope.connectors import chroma, postgres, qdrant
 from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields
 from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
 from poolscope.connectors.files import (
     is_arrow_source,
+    is_faiss,
     is_lance,
     is_numpy,
     open_arrow,
+    open_faiss,
     open_lance,
     open_numpy,
     table_connector,
@@ -55,7 +57,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             postgres.open_postgres,
             extra="pgvector",
         ),
-        ConnectorKind("faiss", "faiss:file", faiss_files.accepts, faiss_files.open_faiss, extra="faiss"),
+        ConnectorKind("faiss", "faiss:file", is_faiss, open_faiss, extra="faiss"),
         ConnectorKind("lancedb", "lancedb:folder/table", is_lance, open_lance, extra="lancedb"),
         ConnectorKind("numpy", "a .npy or .npz file", is_numpy, open_numpy),
         ConnectorKind(

@@ -165,11 +165,11 @@ class QdrantConnector:
 
         def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
             params = None if value is None else models.SearchParams(hnsw_ef=value)
-            asked = [
+            wanted = [
                 models.QueryRequest(query=query.tolist(), using=self._vector or None, limit=k, params=params)
                 for query in queries
             ]
-            answers = self._client.query_batch_points(self._collection, requests=asked)
+            answers = self._client.query_batch_points(self._collection, requests=wanted)
             return [[str(point.id) for point in answer.points] for answer in answers]
 
         return Search(find, "HNSW", setting="hnsw_ef", values=_VALUES)

@@ -21,8 +21,8 @@ from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import nearest_neighbours
 from poolscope.results import Result, bulk, cells, origin
+from poolscope.runtimes.asking import Form, check_directions, read_form, row_cosines
 from poolscope.runtimes.causes import DECLARED, Cause, Reference
-from poolscope.runtimes.received import Form, check_directions, read_form, row_cosines
 
 Array = NDArray[np.float64]
 

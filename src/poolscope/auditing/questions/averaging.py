@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.queries import Mistakes
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, cloud_trial, decided_by
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
+from poolscope.evaluation import Trial
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion

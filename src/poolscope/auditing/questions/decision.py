@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.charts import standings, standings_figure
+from poolscope.auditing.pages import standings, standings_figure
 from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
 from poolscope.auditing.subject import Subject
 from poolscope.verdicts import LEVELS, Basis, Verdict, worst_level

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.queries import QueryTask
 from poolscope.auditing.question import (
     Action,
     Answer,
@@ -21,6 +20,7 @@ from poolscope.auditing.question import (
     Threshold,
     unchecked,
 )
+from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
-from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
+from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
+from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.length.bins import LONG, QUANTILE_BINS, LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe

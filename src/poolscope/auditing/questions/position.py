@@ -18,7 +18,7 @@ from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from poolscope.auditing.queries import QueryTask
+    from poolscope.auditing.searches import QueryTask
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 

@@ -32,7 +32,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from poolscope.capture.sites import attention_tap
-from poolscope.encoders.temperature import STATE, current_role
+from poolscope.encoders.capabilities import STATE, current_role
 from poolscope.errors import ModelError, PoolscopeError
 from poolscope.repairs.temperature.rules import Constant, TemperatureRule
 

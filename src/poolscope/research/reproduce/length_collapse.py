@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.auditing.length_verdicts import length_verdicts
+from poolscope.auditing.judges import length_verdicts
 from poolscope.charts import COLOURS, GREY, style
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.pooling import own_pooling

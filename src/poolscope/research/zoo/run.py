@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.auditing.compare import compare
-from poolscope.auditing.compare_page import overview, section
+from poolscope.auditing.pages import comparison_overview, section
 from poolscope.auditing.run import audit
 from poolscope.digests import check_seal, sealed
 from poolscope.encoders import as_encoder
@@ -451,7 +451,7 @@ def _page(result: Zoo, run: _Run) -> str:
     sections = [_table_section(result)]
     if len(names) > 1:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
-        sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
+        sections += [comparison_overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
     return render_page(
         f"{result.measured} model{'s' * (result.measured != 1)} on one corpus",
