@@ -30,7 +30,7 @@ from audit_data import bag_of_words, topics
 from fuzzing import Verdicts
 from poolscope import Audit, TokenClouds, audit
 from poolscope.errors import PoolscopeError
-from poolscope.locks import LOCK
+from poolscope.files import LOCK
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.vectors import VECTOR_REPAIRS
 from poolscope.stores.store import Store

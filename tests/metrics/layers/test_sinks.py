@@ -8,7 +8,7 @@ import pytest
 import zoo
 from poolscope import layers
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, sinks, without_first
+from poolscope.metrics.layers.anatomy import Rest, first_norms, sink_states, sinks, without_first
 from poolscope.numbers.moments import concentration_ratio
 from tiny_models import TEXTS
 

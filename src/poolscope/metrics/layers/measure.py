@@ -6,7 +6,7 @@ length collapse by Zhou et al. (ACL 2025).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,30 +16,33 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
+from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
     LayerSums,
+    Rest,
     centred_attention,
     cloud_moments,
     contraction,
+    first_norms,
+    sink_states,
     squared_norms,
     within_text_cosines,
+    without_first,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
-from poolscope.metrics.layers.sinks import Rest, first_norms, sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
-from poolscope.numbers.singular import largest_singular_values
+from poolscope.numbers.cosines import largest_singular_values
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 
@@ -249,7 +252,8 @@ class BatchTally:
             self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
 
     def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
-        for letter, tensor in _pieces(layer):
+        tensors = (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X)
+        for letter, tensor in zip("HUBZYX", tensors, strict=True):
             if id(tensor) not in known:  # U is often H, and Z the output of W_O
                 known[id(tensor)] = cloud_moments(token_rows(tensor, self._batch.mask), self._offsets)
             moments, at = known[id(tensor)], np.s_[self._batch.positions, layer.number - 1]
@@ -275,10 +279,6 @@ class BatchTally:
             )
 
 
-def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:
-    yield from zip("HUBZYX", (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X), strict=True)
-
-
 def _offsets(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
 
@@ -302,7 +302,7 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, DigestedFile] = {}
         self._written: dict[int, list[int]] = {}
         self._lock = Lock()
 
@@ -325,8 +325,8 @@ class StateClouds:
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         with self._lock:  # batches come from several threads
             if state not in self._writers:
-                self._writers[state], self._written[state] = pa.ipc.new_file(self._path(state), table.schema), []
-            self._writers[state].write_table(table)
+                self._writers[state], self._written[state] = DigestedFile(self._path(state), table.schema), []
+            self._writers[state].write(table)
             self._written[state] += positions[drawn].tolist()
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:

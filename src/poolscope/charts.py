@@ -1,0 +1,207 @@
+"""What all figures share: colours and look, bars of intervals, and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from poolscope.errors import InputError, MissingExtraError, require, shorten
+from poolscope.files import atomic_path
+from poolscope.numbers.intervals import Estimate
+
+PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
+
+# Colours that people with a colour deficiency tell apart too (Okabe and Ito); one a model or a text.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY = "#666666"
+_FONT = "Helvetica, Arial, sans-serif"
+
+
+def check_figure_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a name whose ending says no format, before any work is done."""
+    if Path(path).suffix.lower() not in (PAGE, *PICTURES):
+        raise InputError(f"{path}: received a figure name with the ending '{Path(path).suffix}'; allowed: {_ENDINGS}.")
+
+
+_ENDINGS = f"{PAGE} (needs nothing else), {', '.join(PICTURES)} (pictures)"
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.0) -> None:
+    """Write a figure, atomically: `.html` is one page that works without a network, the others are pictures.
+
+    Pictures are drawn by kaleido in a Chrome or Chromium on this machine: the one that BROWSER_PATH names, or the first
+    that is found.
+
+    Parameters
+    ----------
+    figure
+        What `result.figure()` gives.
+    path : path
+        Where to; the ending says what is written: `.html`, `.png`, `.svg` or `.pdf`.
+    scale : float
+        Multiplies the pixels of a PNG.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from poolscope import hubs
+    >>> path = os.path.join(tempfile.mkdtemp(), "hubs.html")
+    >>> save_figure(hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1).figure(), path)
+    >>> os.path.exists(path)
+    True
+
+    """
+    check_figure_path(path)
+    ending = Path(path).suffix.lower()
+    if not hasattr(figure, "to_html" if ending == PAGE else "to_image"):
+        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
+    if ending == PAGE:
+        content = figure.to_html(include_plotlyjs=True, full_html=True).encode("utf-8")
+    else:
+        content = _picture(figure, path, ending.removeprefix("."), scale)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _picture(figure: Any, path: str | os.PathLike[str], kind: str, scale: float) -> bytes:
+    require("kaleido", "report")
+    try:
+        content: bytes = figure.to_image(format=kind, scale=scale)
+    except RuntimeError as error:  # kaleido raises it, and a child of it, where it finds or starts no browser
+        raise MissingExtraError(
+            f"{path}: the picture could not be drawn, because no Chrome or Chromium could be started. Install one (on "
+            f"Debian: apt install chromium), name it in the environment variable BROWSER_PATH, or write "
+            f"{Path(path).with_suffix(PAGE).name}, which needs none."
+        ) from error
+    return content
+
+
+def style(figure: Any, *, title: str, width: int, height: int) -> Any:
+    """One look for all figures: white ground, quiet grid, the legend between title and panels."""
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": title, "x": 0.01, "y": 1 - 14 / height, "yanchor": "top", "font": {"size": 18}},
+        font={"family": _FONT, "size": 13, "color": "#222222"},
+        width=width,
+        height=height,
+        margin={"l": 80, "r": 30, "t": 110, "b": 60},
+        legend={"orientation": "h", "x": 0, "y": 1 - 44 / height, "yref": "container", "yanchor": "top"},
+    )
+    figure.update_xaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
+    figure.update_yaxes(showline=True, linecolor="#999999", ticks="outside", zeroline=False, gridcolor="#eeeeee")
+    return figure
+
+
+def translucent(colour: str, opacity: float) -> str:
+    """A colour of six digits that lets what is below it be seen.
+
+    >>> translucent("#0072B2", 0.2)
+    'rgba(0, 114, 178, 0.2)'
+    """
+    return f"rgba{(*bytes.fromhex(colour[1:]), opacity)}"
+
+
+def error_bars(estimates: Sequence[Estimate], colour: str | None = None) -> dict[str, Any]:
+    """Bars from each value to the ends of its interval, for plotly; no bar where one of the two is missing."""
+    known = [(estimate.value, estimate.interval) for estimate in estimates]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [0.0 if at is None or around is None else around.high - at for at, around in known],
+        "arrayminus": [0.0 if at is None or around is None else at - around.low for at, around in known],
+        "color": colour,
+        "thickness": 1.3,
+    }
+
+
+def short_name(model: str) -> str:
+    """The last part of a model's name, without its owner or folder.
+
+    >>> short_name("sentence-transformers/all-MiniLM-L6-v2"), short_name("models/mine/")
+    ('all-MiniLM-L6-v2', 'mine')
+    """
+    return model.rstrip("/").rpartition("/")[2]
+
+
+def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
+    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
+
+    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
+    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
+    (2, True)
+    """
+    values = np.asarray(values, dtype=np.float64)
+    low, high = float(values.min()), float(values.max())
+    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
+    middle = (low + high) / 2
+    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
+
+
+def dots_figure(
+    rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None, colour: str = COLOURS[0]
+) -> Any:
+    """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
+    go = require("plotly.graph_objects", "report")
+    known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}
+    if not known:
+        raise InputError("received nothing that has a value; there is nothing to draw.")
+    figure = go.Figure(
+        go.Scatter(
+            x=[estimate.value for estimate in known.values()],
+            y=list(known),
+            mode="markers",
+            marker={"color": colour, "size": 9},
+            error_x=error_bars(list(known.values()), colour),
+            hovertemplate="%{y}: %{x:.4g}<extra></extra>",
+            showlegend=False,
+        )
+    )
+    if reference is not None:
+        figure.add_vline(reference, line={"color": GREY, "dash": "dash"})
+    figure = style(figure, title=title, width=860, height=190 + 30 * len(known))
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title_text=across)
+    return figure
+
+
+def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, across: str, along: str) -> Any:
+    """One line a name over places such as layers, with the intervals of its points."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for number, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                x=list(points),
+                y=[estimate.value for estimate in points.values()],
+                mode="lines+markers",
+                name=name,
+                line={"color": colour, "width": 2.5},
+                error_y=error_bars(list(points.values()), colour),
+                hovertemplate=f"%{{x}}: %{{y:.4g}}<extra>{name}</extra>",
+            )
+        )
+    figure = style(figure, title=title, width=860, height=420)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along)
+    return figure
+
+
+def histogram_figure(values: ArrayLike, *, title: str, across: str, along: str, bins: int = 30) -> Any:
+    """How often values occur, in bars of equal width."""
+    go = require("plotly.graph_objects", "report")
+    counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=bins)
+    figure = go.Figure(go.Bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, marker={"color": COLOURS[0]}, showlegend=False))
+    figure = style(figure, title=title, width=860, height=380)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along)
+    return figure

@@ -1,0 +1,329 @@
+"""Statistics over items (token types, models, texts): correlations and variation with intervals, what carries a number.
+
+A resample is a row of weights: how often each item was drawn. Means, Pearson and Spearman correlations of a resample
+follow from the weights, exactly as if the drawn items were listed one by one, and all resamples are done at once.
+
+A number may hang on a handful of texts that carry it, or change at one place of a series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from poolscope.numbers.intervals import Estimate, Interval
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+RESAMPLES = 1000
+# Of fewer items no statistic has an interval. Resamples of 3 to 5 items repeat the same few orders: in simulations 95 %
+# intervals of Spearman's ρ exclude a true 0 in 37 % of the cases at 3 items, in 4 to 6 % from 6 items on.
+MIN_ITEMS = 6
+_CHUNK_ELEMENTS = 1 << 17  # of weights at a time: small enough for the cache of a core
+_ROUNDING = 1e-12  # a spread below this share of the size of the numbers is rounding: the numbers are constant
+_NO_VARIANCE = 1e-14  # of values whose largest deviation is 1: below it there are no digits left
+# They carry a number if they hold this share of it, and are so few of all, and so few at all.
+_SHARE, _FEW, _MOST = 0.5, 20, 5
+# Of fewer units than this one holds a large share anyway.
+_LEAST_UNITS = 5
+SMALLEST = 5
+"""Fewer values than this on one side are no side."""
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson (linear) and Spearman (ranks) correlation of two columns over the same items."""
+
+    pearson: Estimate
+    spearman: Estimate
+
+
+class ItemBootstrap:
+    """Resamples of `count` items with replacement; every statistic sees the same ones.
+
+    Of fewer than `MIN_ITEMS` items there are values without intervals.
+
+    >>> bootstrap = ItemBootstrap(4, answers="other items", seed=0)
+    >>> found = bootstrap.correlations({"side": np.array([1.0, 2, 3, 4]), "area": np.array([1.0, 4, 9, 16])})
+    >>> round(found["side", "area"].spearman.value, 6)
+    1.0
+    """
+
+    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95) -> None:
+        generator = np.random.default_rng(seed)
+        self._weights = np.zeros((RESAMPLES if count else 0, count), np.uint16)
+        for row in self._weights:
+            row[:] = np.bincount(generator.integers(count, size=count), minlength=count)
+        self.count = count
+        self.answers = answers
+        self.level = level
+
+    def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
+        """Any statistic of the items: `statistic` takes rows of weights and gives one value a row, NaN for undefined.
+
+        >>> values = np.array([1.0, 2.0, 6.0])
+        >>> ItemBootstrap(3, answers="other items").estimate(lambda weights: weights @ values / 3).value
+        3.0
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items may have no value
+            resampled = np.concatenate([statistic(weights) for weights in self._parts()])
+            return self._estimate(statistic(np.ones((1, self.count))), resampled)
+
+    def correlations(self, columns: Mapping[str, Array]) -> dict[tuple[str, str], Correlation]:
+        """The correlations of every two columns; undefined for fewer than three items or where a column is constant."""
+        usable = {name: values for name, values in columns.items() if self.count >= 3 and not is_constant(values)}
+        pairs = list(combinations(columns, 2))
+        result = dict.fromkeys(pairs, Correlation(Estimate(None), Estimate(None)))
+        defined = [pair for pair in pairs if set(pair) <= set(usable)]
+        exact = weighted_correlations(np.ones((1, self.count)), usable, defined)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items has no correlation
+            parts = [weighted_correlations(weights, usable, defined) for weights in self._parts()] if defined else []
+        for pair in defined:
+            estimates = (
+                self._estimate(exact[pair][k], np.concatenate([part[pair][k] for part in parts])) for k in (0, 1)
+            )
+            result[pair] = Correlation(*estimates)
+        return result
+
+    def _estimate(self, exact: Array, resampled: Array) -> Estimate:
+        if not np.isfinite(exact[0]):
+            return Estimate(None)
+        defined = resampled[np.isfinite(resampled)]
+        if self.count < MIN_ITEMS or len(defined) < len(resampled) / 2:
+            return Estimate(float(exact[0]))
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(defined, [tail, 1 - tail])
+        method = f"percentile bootstrap, {RESAMPLES:,} resamples"
+        return Estimate(float(exact[0]), Interval(float(low), float(high), self.level, self.answers, method))
+
+    def _parts(self) -> Iterator[Array]:
+        step = max(1, _CHUNK_ELEMENTS // max(self.count, 1))
+        for start in range(0, len(self._weights), step):
+            yield self._weights[start : start + step].astype(np.float64)
+
+
+def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
+    """Coefficient of variation, standard deviation (divided by n) over mean, of positive numbers, one an item.
+
+    Undefined for fewer than two items. The interval is Student's around the logarithm (of the variation with n − 1),
+    its error from a jackknife over the items: in simulations it misses the truth 4 to 7 % of the time from 6 items on
+    (normal, gamma, uniform items; up to 12 % for long tails), where percentiles of a bootstrap miss 35 %. None below
+    `MIN_ITEMS`, and where all items, or all but one, are equal.
+
+    >>> variation(np.array([1.0, 3.0, 1.0, 3.0]), answers="other items").value
+    0.5
+    """
+    n = len(values)
+    if n < 2 or values.mean() <= 0:
+        return Estimate(None)
+    centred = values / values.mean() - 1
+    total = float(centred @ centred)
+    without = total - centred**2 * n / (n - 1)  # the sum of squares around the mean of the others, for each item
+    if n < MIN_ITEMS or is_constant(values) or without.min() <= _ROUNDING * total:
+        return Estimate(float(np.sqrt(total / n)))
+    logs = np.log(np.sqrt(without / (n - 2)) / (1 - centred / (n - 1)))
+    error = np.sqrt((n - 1) / n * ((logs - logs.mean()) ** 2).sum())
+    reach = float(special.stdtrit(n - 1, (1 + level) / 2)) * float(error)
+    low, high = np.sqrt(total / (n - 1)) * np.exp([-reach, reach])
+    method = "Student's t around its logarithm, jackknife over the items"
+    return Estimate(float(np.sqrt(total / n)), Interval(float(low), float(high), level, answers, method))
+
+
+def is_constant(values: Array) -> bool:
+    """Do the values differ by no more than rounding?"""
+    return float(np.ptp(values)) <= _ROUNDING * float(np.abs(values).max())
+
+
+def weighted_correlations(
+    weights: Array, columns: Mapping[str, Array], pairs: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[Array, Array]]:
+    """Pearson and Spearman correlation of the pairs of columns, for each row of weights."""
+    scaled = {name: _scaled(values) for name, values in columns.items()}
+    means = {name: weights @ values / len(values) for name, values in scaled.items()}
+    ranks = {name: _weighted_ranks(weights, values) for name, values in columns.items()}
+    weighted = {name: weights * values for name, values in ranks.items()}
+
+    def linear(a: str, b: str) -> Array:
+        covariance: Array = weights @ (scaled[a] * scaled[b]) / len(scaled[a]) - means[a] * means[b]
+        return covariance
+
+    def by_rank(a: str, b: str) -> Array:
+        covariance: Array = np.einsum("ri,ri->r", weighted[a], ranks[b])
+        return covariance
+
+    result = []
+    for covariance in (linear, by_rank):
+        # A resample of equal items has a variance of some rounding or none: it has no correlation either way.
+        variances = {name: covariance(name, name) for name in columns}
+        deviations = {name: np.sqrt(np.where(part > _NO_VARIANCE, part, 0)) for name, part in variances.items()}
+        ratios = {(a, b): covariance(a, b) / (deviations[a] * deviations[b]) for a, b in pairs}
+        result.append({pair: np.clip(ratio, -1, 1) for pair, ratio in ratios.items()})  # beyond 1 is rounding only
+    return {pair: (result[0][pair], result[1][pair]) for pair in pairs}
+
+
+def _scaled(values: Array) -> Array:
+    """Centred and divided by the largest deviation, so that squares of the values lose no digits."""
+    centred = values - values.mean()
+    scaled: Array = centred / np.abs(centred).max()
+    return scaled
+
+
+def _weighted_ranks(weights: Array, values: Array) -> Array:
+    """Rank of each item in the list that holds it as often as its weight says, less the mean rank (rows × items).
+
+    Equal values share the middle of their ranks.
+    """
+    distinct, member = np.unique(values, return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    below_or_equal = np.cumsum(weights[:, order], axis=1)
+    if len(distinct) < len(values):
+        below_or_equal = below_or_equal[:, np.searchsorted(member[order], np.arange(len(distinct)), side="right") - 1]
+    below = np.concatenate([np.zeros((len(weights), 1)), below_or_equal[:, :-1]], axis=1)
+    middle = (below + below_or_equal - below_or_equal[:, -1:]) / 2
+    ranks: Array = middle[:, member]
+    return ranks
+
+
+@dataclass(frozen=True)
+class Carriers:
+    """The few units that hold most of a number: which they are, of how many, their share, and the number without them.
+
+    >>> few = carriers([1.0, 0, 2, 97, 0], [10, 10, 10, 100, 10])
+    >>> few.units, few.share, round(few.without, 3)
+    ((3,), 0.97, 0.075)
+    """
+
+    units: tuple[int, ...]
+    of: int
+    share: float
+    without: float
+
+    def holding(self, names: Sequence[str], what: str) -> str:
+        """How much of `what` they hold, and their names, which may be numbers and so stand apart.
+
+        >>> Carriers((0, 3), 200, 0.97, 0.075).holding(["a", "b", "c", "d"], "what was cut")
+        '2 hold 97% of what was cut: a, d'
+        """
+        verb = "holds" if len(self.units) == 1 else "hold"
+        told = ", ".join(names[k] for k in self.units)
+        return f"{len(self.units)} {verb} {self.share:.0%} of {what}: {told}"
+
+    def sentence(self, names: Sequence[str], what: str, number: str, *, units: str = "texts") -> str:
+        """The same in a sentence, with the number without them as the caller writes it.
+
+        >>> Carriers((3,), 200, 0.97, 0.075).sentence(["a", "b", "c", "d"], "what was cut", "7.5 %")
+        'Of 200 texts 1 holds 97% of what was cut: d; without it 7.5 %.'
+        """
+        left = "it" if len(self.units) == 1 else "them"
+        return f"Of {self.of:,} {units} {self.holding(names, what)}; without {left} {number}."
+
+
+def carriers(
+    above: ArrayLike, below: ArrayLike | None = None, *, rest: float = 0.0, most: int | None = None
+) -> Carriers | None:
+    """The fewest units that hold half of Σ above or more, if they are few; None otherwise.
+
+    The number is Σ above/(Σ below + rest), a mean where `below` is left out; `above` holds what each unit adds, never
+    less than 0. Few: at most `most`; by default a twentieth of the units, one at least and five at most, of five units
+    or more.
+    """
+    added = np.asarray(above, dtype=np.float64)
+    if most is None:
+        most = 0 if len(added) < _LEAST_UNITS else min(max(len(added) // _FEW, 1), _MOST)
+    chosen = _holding(added, added.sum(), most)
+    if chosen is None:
+        return None
+    weight = np.ones(len(added)) if below is None else np.asarray(below, dtype=np.float64)
+    left = float(weight.sum() - weight[chosen].sum()) + rest
+    remaining = max(float(added.sum() - added[chosen].sum()), 0.0)
+    share = float(added[chosen].sum() / added.sum())
+    return Carriers(tuple(chosen.tolist()), len(added), share, remaining / left if left > 0 else 0.0)
+
+
+def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
+    """The same for a mean over pairs: few texts whose pairs hold half of the sum or more, though they are few pairs."""
+    added = np.asarray(values, dtype=np.float64)
+    texts, places = np.unique(np.concatenate([i, j]), return_inverse=True)
+    by_text = np.bincount(places, np.tile(added, 2))
+    for most in range(1, min(len(texts) // _FEW, _MOST) + 1):
+        chosen = texts[np.argsort(-by_text, kind="stable")[:most]]
+        touched = np.isin(i, chosen) | np.isin(j, chosen)
+        share = float(added[touched].sum() / added.sum()) if added.sum() > 0 else 0.0
+        if share >= _SHARE and touched.mean() < _SHARE / 2:
+            return Carriers(tuple(np.sort(chosen).tolist()), len(texts), share, float(added[~touched].mean()))
+    return None
+
+
+def _holding(added: NDArray[np.float64], total: float, most: int) -> Index | None:
+    """The fewest units that hold their share of the total, in order; None for more than `most`."""
+    if total <= 0:
+        return None
+    order = np.argsort(-added, kind="stable")[:most]
+    reached = np.flatnonzero(np.cumsum(added[order]) >= _SHARE * total)
+    return np.sort(order[: reached[0] + 1]) if len(reached) else None
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """The first position after the change, with the range that a bootstrap gives it, and the medians of both sides.
+
+    `p_value` is the share of shuffled series that part as clearly at their best place.
+    """
+
+    position: int
+    low: int
+    high: int
+    p_value: float
+    before: float
+    after: float
+
+
+def change_point(values: ArrayLike, *, shuffles: int = 999, draws: int = 200, seed: int = 0) -> ChangePoint | None:
+    """The place that parts a series best; None for fewer than ten values, or where all are one.
+
+    With S_k the sum of the deviations from the mean up to k, the place maximises |S_k|/√(k(n − k)), which is least
+    squares with two levels; every side has five values or more. Chance is the same maximum of shuffled series, so that
+    looking at every place is paid for. Odd values are as odd after a shuffle, so a few of them decide nothing.
+
+    >>> series = np.repeat([1.0, 0.8], 30) + np.linspace(0, 0.01, 60)
+    >>> found = change_point(series)
+    >>> found.position, found.p_value
+    (30, 0.001)
+    """
+    series = np.asarray(values, dtype=np.float64)
+    count = len(series)
+    if count < 2 * SMALLEST or np.ptp(series) == 0:
+        return None
+    random = np.random.default_rng(seed)
+    place, size = _best(series[None])
+    chance = _best(random.permuted(np.tile(series, (shuffles, 1)), axis=1))[1]
+    position = int(place[0])
+    # Values are drawn anew within each side: what moves is how clearly the two part.
+    left, right = (random.choice(side, (draws, len(side))) for side in (series[:position], series[position:]))
+    places, _ = _best(np.concatenate([left, right], axis=1))
+    low, high = np.quantile(places, [0.025, 0.975])
+    return ChangePoint(
+        position=position,
+        low=int(min(low, position)),
+        high=int(max(np.ceil(high), position)),
+        p_value=float((1 + (chance >= size[0] - 1e-12).sum()) / (shuffles + 1)),
+        before=float(np.median(series[:position])),
+        after=float(np.median(series[position:])),
+    )
+
+
+def _best(series: Array) -> tuple[NDArray[np.int64], Array]:
+    """The best place of each row and how clearly it parts."""
+    count = series.shape[1]
+    places = np.arange(SMALLEST, count - SMALLEST + 1)
+    deviations = series - series.mean(axis=1, keepdims=True)
+    sums = np.cumsum(deviations, axis=1)[:, places - 1]
+    sizes = np.abs(sums) / np.sqrt(places * (count - places))
+    best = sizes.argmax(axis=1)
+    return places[best], sizes[np.arange(len(best)), best]
