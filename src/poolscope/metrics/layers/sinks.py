@@ -3,67 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.anatomy import CloudMoments, cloud_moments, within_text_cosines
 
 if TYPE_CHECKING:
     from poolscope.metrics.layers.result import LayersResult, StateSocm
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # From this many times the median length of the others on, the first token is called a sink.
 SINK_TIMES = 5.0
-
-
-def first_norms(rows: NDArray[Any], offsets: Index) -> Array:
-    """Of every text ‖x₁‖ over the median ‖xᵢ‖ of the other tokens; NaN for one token.
-
-    rows: tokens of texts end to end (Σ n × d), parted at `offsets`.
-
-    >>> first_norms(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4])).tolist()
-    [2.0, nan]
-    """
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    times = np.full(len(offsets) - 1, np.nan)
-    for text in np.flatnonzero(np.diff(offsets) > 1).tolist():
-        others = float(np.median(norms[offsets[text] + 1 : offsets[text + 1]]))
-        times[text] = norms[offsets[text]] / others if others > 0 else np.nan
-    return times
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What the tokens of every text but the first have: their moments and their mean cosine; NaN for one token."""
-
-    moments: CloudMoments
-    cosine: Array
-
-    @classmethod
-    def of(cls, rows: NDArray[Any], offsets: Index) -> Rest:
-        """From tokens of texts end to end.
-
-        >>> rest = Rest.of(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4]))
-        >>> rest.moments.ratio.round(6).tolist(), rest.cosine.tolist()
-        ([0.111111, nan], [1.0, nan])
-        """
-        lengths = np.diff(offsets)
-        several = lengths > 1
-        spread, mean_square, cosine = (np.full(len(lengths), np.nan) for _ in range(3))
-        if several.any():
-            first = np.zeros(len(rows), dtype=bool)
-            first[offsets[:-1]] = True  # of a single token too, which has nothing left
-            others, at = rows[~first], np.concatenate([[0], np.cumsum(lengths[several] - 1)])
-            moments = cloud_moments(others, at)
-            spread[several] = moments.spread
-            mean_square[several] = np.where(moments.mean_square > 0, moments.mean_square, np.nan)
-            cosine[several] = within_text_cosines(others, at)
-        return cls(CloudMoments(spread, mean_square), cosine)
 
 
 def without_first(clouds: TokenClouds) -> TokenClouds | None:

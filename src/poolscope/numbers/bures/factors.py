@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from poolscope.numbers.moments import stacks_of_equal_length, unit_mean_factors
 Array = NDArray[np.float64]
 Rows = NDArray[np.float32]
 Index = NDArray[np.int64]
+Kind = TypeVar("Kind", bound=np.generic)
 
 # A little room, so that rounding in the float32 product cannot push a singular value above 1.
 _HEADROOM = 1 + 1e-6
@@ -193,9 +195,10 @@ class Panel:
         places = [(self.offsets[k // LANES] + np.arange(rank)) * LANES + k % LANES for k, rank in enumerate(self.ranks)]
         return np.asarray(self.rows[np.concatenate(places)])
 
-    def padded(self, values: Array) -> Array:
-        """One value a text, with zeros for the lanes of the last group that have no text."""
-        return np.pad(values, (0, (len(self.offsets) - 1) * LANES - len(self)))
+    def padded(self, values: NDArray[Kind]) -> NDArray[Kind]:
+        """One value a text (the last axis), with zeros for the lanes of the last group that have no text."""
+        free = (len(self.offsets) - 1) * LANES - len(self)
+        return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, free)])
 
     def groups(self, first: int, last: int) -> Panel:
         """The texts of groups first … last − 1: a view, nothing is copied."""
