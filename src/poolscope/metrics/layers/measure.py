@@ -229,7 +229,8 @@ class BatchTally:
         self._tally.ratio[at, state] = numbers.moments.ratio
         self._tally.cosine[at, state] = numbers.cosine
         self._tally.first[at, state] = numbers.first_norm
-        self._tally.others[at, state], self._tally.others_cosine[at, state] = numbers.others.ratio, numbers.others_cosine
+        self._tally.others[at, state] = numbers.others.ratio
+        self._tally.others_cosine[at, state] = numbers.others_cosine
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
 

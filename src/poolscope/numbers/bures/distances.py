@@ -77,9 +77,9 @@ def grid_distances(
     if eps:
         roots, squares = _published_traces(products, left, right, eps, second_is_left, wanted)
     else:
-        corners = (left.corners, right.padded(right.corners)) if left.corners.any() else None
-        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, right.padded(wanted))
-        roots = nuclear[:, : len(right)] * np.outer(left.scales, right.scales)
+        corners = (left.corners, right.corners) if left.corners.any() else None
+        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, wanted)
+        roots = nuclear * np.outer(left.scales, right.scales)
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
     # trace is biased upwards, so its distances may really be negative: they are reported as they are.
@@ -87,7 +87,7 @@ def grid_distances(
     if not eps:
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
-    overlaps = squares[:, : len(right)] * np.outer(left.scales**2, right.scales**2)
+    overlaps = squares * np.outer(left.scales**2, right.scales**2)
     error = _ERROR * np.outer(left.roughness, right.roughness)
     error += _DOUBLE_ERROR * np.outer(np.sqrt(left.traces), np.sqrt(right.traces))
     return (1 - cosines) / 2, bures, trace_sum, overlaps, error
@@ -187,10 +187,9 @@ def _published_traces(
             continue
         rows = left.rows_by_text if on_left else right.rows
         energies = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        ridge = native.Ridge(eps, on_left, energies, left.scales, right.padded(right.scales))
-        found = compute(products, left.row_offsets, right.offsets, ridge=ridge, wanted=right.padded(here))
-        roots, overlaps = (part[:, : len(right)] for part in found)
-        heights = left.ranks[:, None] if on_left else np.repeat(np.diff(right.offsets), native.LANES)[: len(right)]
+        ridge = native.Ridge(eps, on_left, energies, left.scales, right.scales)
+        roots, overlaps = compute(products, left.row_offsets, right.offsets, ridge=ridge, wanted=here)
+        heights = left.ranks[:, None] if on_left else np.repeat(np.diff(right.offsets), native.LANES)
         traces[here] = (roots + (left.rows.shape[1] - heights) * np.sqrt(eps))[here]
         squares[here] = overlaps[here]
     return traces, squares

@@ -196,6 +196,7 @@ def norms(
         block.side, block.eps, block.ridge = 1 if ridge.on_left else 2, ridge.eps, ridge.energies.ctypes.data
         block.left_scales, block.right_scales = ridge.left_scales.ctypes.data, ridge.right_scales.ctypes.data
     if wanted is not None:
+        wanted = np.ascontiguousarray(wanted)
         block.wanted = wanted.ctypes.data
     function(ctypes.byref(block))
     return nuclear, squares

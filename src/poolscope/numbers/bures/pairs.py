@@ -212,9 +212,9 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
     `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
     """
     i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
-    wanted = np.ones(i.shape, dtype=bool)
+    wanted = (i >= 0) & (j >= 0)  # not every lane has a text
     if ahead is not None:
-        wanted = np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
+        wanted &= np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
     values = grid_distances(left, right, eps=eps, second_is_left=None if crossed else i > j, wanted=wanted)
     if not crossed:
         i, j = np.minimum(i, j), np.maximum(i, j)
@@ -263,7 +263,7 @@ def _measured(
 def _one_with_partners(lefts: Sequence[ReducedText], rights: Sequence[ReducedText], *, eps: float) -> Values:
     """What `listed_distances` gives, where all of `lefts` are one text: one product with all of `rights`."""
     left, right = (make_panel(np.arange(len(side)), side) for side in (lefts[:1], rights))
-    return tuple(value[0] for value in grid_distances(left, right, eps=eps))
+    return tuple(value[-1, -len(rights) :] for value in grid_distances(left, right, eps=eps))
 
 
 def _equal_runs(values: Index) -> list[Index]:

@@ -30,9 +30,8 @@ def norms(
     wanted: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
     """The same as `native.norms`, and without NaN."""
-    asked = np.ones((len(left) - 1, len(right) - 1), dtype=bool)
-    if wanted is not None:
-        asked = wanted.reshape(*asked.shape, LANES).any(axis=2)
+    shape = len(left) - 1, len(right) - 1
+    asked = np.ones(shape, dtype=bool) if wanted is None else np.asarray(wanted.reshape(*shape, LANES).any(axis=2))
     if corners is None and ridge is None:
         return _nuclear(products, left, right, asked)
     nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * LANES))
