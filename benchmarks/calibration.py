@@ -25,8 +25,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.trials import Trial, decided_by
-from poolscope.evaluation import compare_scores
+from poolscope.auditing.searches import decided_by
+from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import UNSEEN
 from poolscope.numbers.intervals import Interval, bootstrap_interval, paired_interval
 from poolscope.verdicts import LEVELS

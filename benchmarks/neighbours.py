@@ -81,7 +81,7 @@ def queries_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def load_exact(folder: Path, vectors: np.ndarray) -> np.ndarray:
-    from poolscope.numbers.neighbours import exact_search
+    from poolscope.numbers.ranking import exact_search
 
     path = folder / f"exact-{len(vectors)}-{vectors.shape[1]}.npy"
     if not path.exists():

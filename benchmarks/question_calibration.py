@@ -31,11 +31,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poolscope
-from poolscope.auditing.queries import query_pieces
 from poolscope.auditing.questions import averaging, cone, hubs, long, pooling, position, scores, short
+from poolscope.auditing.searches import (
+    Pieces,
+    chunk_trial,
+    cloud_trial,
+    cut_in_two,
+    cut_pieces,
+    decided_by,
+    query_pieces,
+)
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Pieces, chunk_trial, cloud_trial, cut_in_two, cut_pieces, decided_by
 from poolscope.encoders import as_encoder
 from poolscope.evaluation import split_half
 from poolscope.files import atomic_path

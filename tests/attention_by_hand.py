@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from poolscope.encoders.temperature import STATE
+from poolscope.encoders.capabilities import STATE
 from poolscope.repairs import Steps
 from poolscope.repairs.temperature.switch import PREFIX
 from tiny_models import TEXTS

@@ -6,8 +6,7 @@ import numpy as np
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from poolscope.auditing.trials import Trial
-from poolscope.evaluation import Difference
+from poolscope.evaluation import Difference, Trial
 from poolscope.numbers.intervals import Estimate, Interval
 from tiny_models import tiny_model
 

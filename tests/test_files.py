@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from poolscope.errors import OutputError, StoreError
-from poolscope.files import atomic_path, check_file, check_folder, user_cache_folder, write_json
-from poolscope.locks import writing
+from poolscope.files import atomic_path, check_file, check_folder, user_cache_folder, write_json, writing
 
 
 def test_atomic_path_moves_on_success_only(tmp_path):

@@ -15,8 +15,7 @@ from audit_data import bag_of_words, topics
 from kills import full, killed_at, matrix
 from poolscope import Audit, TokenClouds, audit
 from poolscope.errors import OutputError
-from poolscope.files import atomic_folder, atomic_path, current_file, replaced_files
-from poolscope.locks import LOCK
+from poolscope.files import LOCK, atomic_folder, atomic_path, current_file, replaced_files
 from poolscope.stores.store import Store
 from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 

@@ -13,7 +13,7 @@ import poolscope as ps
 from audit_data import bag_of_words, topics
 from poolscope.errors import PoolscopeError
 from poolscope.evaluation.tasks import RetrievalTask
-from poolscope.numbers.neighbours import find_neighbours
+from poolscope.numbers.ranking import find_neighbours
 
 RANDOM = np.random.default_rng(0)
 MATRICES = [RANDOM.normal(size=(5, 4)) for _ in range(12)]

@@ -22,7 +22,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime
-import html
 import json
 import os
 import platform
@@ -44,9 +43,8 @@ from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
-from poolscope.lines import short
 from poolscope.numbers.intervals import Estimate, Interval
-from poolscope.sketch import sketch
+from poolscope.views import opening, sketch, table_view, word
 
 Array = NDArray[np.float64]
 
@@ -108,42 +106,29 @@ class Result:
     def told(self) -> list[tuple[str, str]]:
         """The headline as words and numbers that a reader can take in."""
         return [
-            (self.field_words.get(name) or name.replace("_", " "), _word(value))
+            (self.field_words.get(name) or name.replace("_", " "), word(value))
             for name, value in self.headline().items()
+            if value != ""
         ]
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in self.headline().items())
+        parts = ", ".join(f"{name.replace('_', ' ')} {word(value)}" for name, value in self.headline().items())
         return f"{type(self).__name__}({parts})"
 
     def _repr_html_(self) -> str:
-        """The headline, a small drawing of the figure and the first rows of the table, for notebooks."""
+        """What is seen in words, a small drawing of the figure and the first rows of the table, for notebooks."""
         parts = [self._opening(), self._drawing()]
-        try:
-            table = self.to_table()
-        except InputError:  # too many rows to keep: the headline stands alone
-            return "".join(parts)
-        kept = min(self.shown_rows, len(table))
-        if kept:
-            names = shown_columns(table)
-            head = "".join(f"<th>{html.escape(name.replace('_', ' '))}</th>" for name in names)
-            body = "".join(
-                "<tr>" + "".join(_cell(row[name]) for name in names) + "</tr>"
-                for row in table.slice(0, kept).to_pylist()
-            )
-            parts.append(f"<table style='border-spacing:10px 2px'><tr>{head}</tr>{body}</table>")
-        if left := len(table) - kept:
-            more = "more rows" if kept else "rows"
-            parts.append(f'<p style="opacity:0.75">{left:,} {more}: to_pandas(), to_polars(), to_table()</p>')
+        with suppress(InputError):  # too many rows to keep: the headline stands alone
+            if (type(self).rows, type(self).to_table) != (
+                Result.rows,
+                Result.to_table,
+            ):  # else the only row is the headline
+                parts.append(table_view(self.to_table(), self.shown_rows))
         return "".join(parts)
 
     def _opening(self) -> str:
-        """What is seen in words with the numbers below it; the short repr where there are no words."""
-        if not (seen := self.seen()):
-            return f"<p><b>{html.escape(repr(self))}</b></p>"
-        numbers = " · ".join(html.escape(f"{words} {number}") for words, number in self.told())
-        sentences = "<br>".join(map(html.escape, seen))
-        return f'<p><b>{type(self).__name__}</b><br>{sentences}</p><p style="opacity:0.75">{numbers}</p>'
+        """What is seen in words, with the numbers below it."""
+        return opening(type(self).__name__, self.seen(), self.told())
 
     def _drawing(self) -> str:
         """The figure as a small drawing; empty where there is none, or nothing that draws."""
@@ -274,28 +259,6 @@ def _shown(result: Result) -> list[dataclasses.Field[Any]]:
 
 def _kept(record: Any) -> list[dataclasses.Field[Any]]:
     return [part for part in dataclasses.fields(record) if not part.metadata.get("transient")]
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def shown_columns(table: pa.Table) -> list[str]:
-    """The columns of a table that a screen shows: not those that are empty, nor the ends and floors of others."""
-    names = [name for name in table.column_names if table[name].null_count < len(table)]
-    beside = {f"{name}_{end}" for name in names for end in ("low", "high", "floor")}
-    return [name for name in names if name not in beside]
-
-
-_LETTERS = 160  # of a text in a cell of a notebook
-
-
-def _cell(value: Any) -> str:
-    side = "right" if isinstance(value, int | float) and not isinstance(value, bool) else "left"
-    words = "" if value is None else html.escape(short(_word(value), _LETTERS))
-    return f"<td style='text-align:{side};vertical-align:top'>{words}</td>"
 
 
 def cells(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,3 +86,19 @@ def worst_level(verdicts: list[Verdict]) -> Level:
     'watch'
     """
     return max((verdict.level for verdict in verdicts), key=LEVELS.index, default="ok")
+
+
+def number_text(verdict: Verdict, form: str = ".3g") -> str:
+    """The number with its interval and floor in one line; empty where there is none.
+
+    >>> number_text(Verdict("ok", "…", value=0.1234, floor=0.05))
+    '0.123 (floor 0.05)'
+    """
+    if verdict.value is None:
+        return ""
+    parts = [format(verdict.value, form)]
+    if verdict.interval is not None:
+        parts.append(f"[{verdict.interval.low:{form}}, {verdict.interval.high:{form}}]")
+    if verdict.floor is not None:
+        parts.append(f"(floor {verdict.floor:{form}})")
+    return " ".join(parts)

@@ -10,7 +10,7 @@ import pytest
 
 from audit_data import bag_of_words, sentences, topics
 from command_line import commands
-from poolscope.auditing.commands import Named
+from poolscope.auditing.commands import Named, calling
 from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
@@ -109,7 +109,8 @@ def texts(tmp_path_factory):
 
 def test_every_suggestion_of_an_audit_is_accepted_by_the_parser(model, texts):
     named = Named(str(model), str(texts), {"seed": 0}, {"max_length": 24}, {"trial": 20, "threshold": EVERYTHING})
-    found = audit(model, texts, thresholds=EVERYTHING, trial_texts=20, max_length=24, named=named)
+    with calling(named):
+        found = audit(model, texts, thresholds=EVERYTHING, trial_texts=20, max_length=24)
     lines = suggestions(found)
     assert {line.split()[1] for line in lines} >= {"audit", "chunk"}
     for line in lines:
@@ -140,7 +141,8 @@ def test_vectors_of_a_file_are_named_again_and_an_array_is_not(model, texts):
     found = audit(model, texts, vectors=wrong, trial_texts=0)
     assert found["pooling"].action.command is None
     named = Named(str(model), str(texts), settings={"vectors": "mine.npy"})
-    again = audit(model, texts, vectors=wrong, trial_texts=0, named=named)["pooling"].action.command
+    with calling(named):
+        again = audit(model, texts, vectors=wrong, trial_texts=0)["pooling"].action.command
     assert str(parsed(again)[0]["vectors"]) == "mine.npy"
 
 

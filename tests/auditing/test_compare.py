@@ -12,7 +12,7 @@ import pytest
 
 from audit_data import ASKED, bag_of_words, in_a_cone, sentences, topics
 from poolscope.auditing.compare import NOT_PAIRED, Comparison, audit_names, compare, differences
-from poolscope.auditing.compare_page import difference_tables, overview, section
+from poolscope.auditing.pages import comparison_overview, difference_tables, section
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.questions.scores import OTHER_SHARE
 from poolscope.auditing.result import Audit
@@ -245,7 +245,7 @@ def test_what_differs_is_named(plain, texts, tmp_path):
 
 def test_the_overview_holds_every_level_and_the_differences_their_intervals(plain, cone):
     result = compare(plain, cone)
-    answers, facts = overview(result).tables
+    answers, facts = comparison_overview(result).tables
     assert [row[2] for row in answers.rows] == [answer.verdict.level for answer in plain.answers]
     assert [column.heading for column in answers.view] == ["Question", "bag_of_words", "in_a_cone"]
     assert facts.rows[0][1:] == ["bag_of_words", "in_a_cone"]

@@ -14,9 +14,9 @@ from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answe
 from poolscope.auditing.questions import position
 from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
+from poolscope.auditing.searches import decided_by, judged_by
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, decided_by, judged_by
-from poolscope.evaluation import Difference, Evaluation, compare_scores
+from poolscope.evaluation import Difference, Evaluation, Trial, compare_scores
 from poolscope.evaluation.trials import possible_interval
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval

@@ -11,7 +11,7 @@ from length_data import WON, labelled, search, with_effect, without_effect
 from poolscope import length_profile, length_verdicts
 from poolscope.auditing.questions import long, position, short
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.length.labels import labels_by_length
+from poolscope.metrics.length.bins import labels_by_length
 from poolscope.metrics.length.probes import AveragingRow, LengthNulls
 from poolscope.metrics.length.report import LengthReport
 from poolscope.metrics.length.search import PositionProbe, SegmentRow, retrieval_by_length

@@ -7,8 +7,7 @@ import html
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
-from poolscope.auditing.charts import standings
-from poolscope.auditing.page import overview, texts_map
+from poolscope.auditing.pages import overview, standings, texts_map
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.questions.averaging import WORST
 from poolscope.auditing.run import audit

@@ -7,8 +7,8 @@ import pytest
 from command_line import run
 from engine_data import corpus, write_vectors
 from poolscope import audit
-from poolscope.auditing import plan, progress
-from poolscope.auditing.plan import is_planned, make_plan
+from poolscope.auditing import material, progress
+from poolscope.auditing.material import is_planned, make_plan
 from poolscope.auditing.progress import Watch
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
@@ -25,9 +25,9 @@ def model(tmp_path_factory):
 @pytest.fixture
 def small(monkeypatch):
     """A plan that begins with few texts."""
-    monkeypatch.setattr(plan, "LEAST", 60)
-    monkeypatch.setattr(plan, "_BATCH", 50)
-    monkeypatch.setattr(plan, "_COMPARED", 20)
+    monkeypatch.setattr(material, "LEAST", 60)
+    monkeypatch.setattr(material, "_BATCH", 50)
+    monkeypatch.setattr(material, "_COMPARED", 20)
 
 
 class Listening(Watch):
@@ -76,7 +76,7 @@ def test_the_draw_grows_with_the_precision_that_is_asked_for(model, small, monke
     encoder, texts = as_encoder(model), corpus(COUNT)
     sizes = [make_plan(encoder, texts, precision).sample for precision in (0.2, 0.08, 0.05)]
     assert sizes == [100, 200, 200]
-    monkeypatch.setattr(plan, "MOST", 100)
+    monkeypatch.setattr(material, "MOST", 100)
     few = make_plan(encoder, texts, 0.05)
     assert (few.sample, few.decides) == (100, "a share of the texts")
     assert few.reached == pytest.approx(0.98 / 10)
@@ -87,8 +87,8 @@ def test_the_draw_grows_with_the_precision_that_is_asked_for(model, small, monke
 def test_few_texts_and_texts_with_queries_are_not_planned(model, small):
     assert is_planned(range(61), 0.1)
     assert not is_planned(range(60), 0.1)
-    assert not is_planned(range(plan.PLANNED_FROM), None)
-    assert is_planned(range(plan.PLANNED_FROM + 1), None)
+    assert not is_planned(range(material.PLANNED_FROM), None)
+    assert is_planned(range(material.PLANNED_FROM + 1), None)
     for wrong in (0, 1, -0.1, "fine"):
         with pytest.raises(InputError, match="precision: received"):
             is_planned(range(9), wrong)
@@ -116,9 +116,8 @@ def test_the_command_says_the_plan_and_takes_an_engine(model, small, tmp_path, c
     assert "On all 200 texts" in output + capsys.readouterr().err
 
 
-def test_a_log_says_how_far_encoding_is(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "_SAID_EVERY", 0.0)
-    watch = progress.PlanOnly()
+def test_a_log_says_how_far_encoding_is(capsys):
+    watch = progress.PlanOnly(every=0.0)
     watch.begin("model", 100, 1000)
     watch.encoded(40, 0)  # of an earlier run
     assert capsys.readouterr().err == ""

@@ -10,18 +10,18 @@ import pytest
 import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
-from poolscope.auditing.charts import standings
-from poolscope.auditing.queries import Mistakes, query_encoder
+from poolscope.auditing.pages import standings
 from poolscope.auditing.questions import averaging
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
+from poolscope.auditing.searches import Mistakes, query_encoder
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError
+from poolscope.evaluation import Trial
 from tiny_models import WORDS, declare, save_model
 
 TEXTS = [" ".join(text.split()[: 12 + k % 13]) for k, text in enumerate(topics(120))]  # of many lengths

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import invoke, run
 from poolscope import audit, check_runtime
-from poolscope.auditing.runtime import RuntimeCheck
+from poolscope.auditing.judges import RuntimeCheck
 from poolscope.encoders.endpoint import Endpoint
 from poolscope.encoders.http import EndpointError
 from poolscope.errors import InputError

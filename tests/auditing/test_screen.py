@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from poolscope import audit
-from poolscope.auditing.progress import ENCODING, OPENING, Bar, Pace, duration
+from poolscope.auditing.progress import ENCODING, OPENING, Bar, Pace, Watch, duration
 from poolscope.auditing.question import QUESTIONS, Action, Answer
 from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import HEADINGS, as_text, ordered
@@ -89,15 +89,18 @@ def test_every_question_is_named_before_it_is_answered(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     told: list[str] = []
     texts = [f"text number {k} about subject {k % 7}" for k in range(12)]
-    measured = audit(
-        "builtin:wordllama",
-        texts,
-        trial_texts=0,
-        cache=True,
-        progress=lambda count, tokens: told.append(ENCODING),
-        asked=lambda question: told.append(f"? {question.key}"),
-        answered=lambda one: told.append(f"! {one.key}"),
-    )
+
+    class Told(Watch):
+        def encoded(self, texts, tokens):
+            told.append(ENCODING)
+
+        def asking(self, question):
+            told.append(f"? {question.key}")
+
+        def answered(self, answer):
+            told.append(f"! {answer.key}")
+
+    measured = audit("builtin:wordllama", texts, trial_texts=0, cache=True, progress=Told())
     assert told[0] == ENCODING
     keys = [one.key for one in measured.answers]
     assert told[-2 * len(keys) :] == [f"{sign} {key}" for key in keys for sign in "?!"]

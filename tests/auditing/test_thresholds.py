@@ -68,7 +68,6 @@ def test_single_settings_win_over_files_and_files_over_defaults(tmp_path):
         assert found.changed == {"cut_watch": 0.02, "hub_watch": 0.25}
         assert found["cut_repair"] == defaults()["cut_repair"]
     assert read_thresholds().changed == {}
-    assert found.replaced({"cut_watch": 0.01}).changed == {"hub_watch": 0.25}
 
 
 @pytest.mark.parametrize(

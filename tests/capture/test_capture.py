@@ -12,8 +12,7 @@ import torch
 import zoo
 from poolscope import encode
 from poolscope.capture import OpenModel, capture
-from poolscope.capture.sites import product_norms
-from poolscope.capture.trace import attention_tap, fused_weights
+from poolscope.capture.sites import attention_tap, fused_weights, product_norms
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError, ModelError
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer

@@ -330,7 +330,7 @@ def test_unknown_words_are_told_by_every_run(tmp_path: Path) -> None:
         check=True,
     )
     assert (first.stdout + first.stderr).count(sentence) == 1
-    assert invoke("encode", vectors, texts, "-o", tmp_path / "store").output.count(sentence) == 1
+    assert invoke("encode", vectors, texts, "-o", tmp_path / "store", width=1000).output.count(sentence) == 1
     assert invoke("socm", tmp_path / "store", width=1000).output.count(sentence) == 1
 
 

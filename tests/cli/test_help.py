@@ -6,7 +6,7 @@ import pytest
 
 from command_line import commands, invoke, run
 from poolscope.cli import COMMANDS, EARLIER, HIDDEN, RESEARCH
-from poolscope.cli.help import GROUPS, OWN
+from poolscope.cli.application import GROUPS, OWN
 from poolscope.errors import InputError
 
 

@@ -111,7 +111,7 @@ def test_while_a_model_is_loaded(tmp_path, texts):
 
 
 def test_while_trials_run_what_was_encoded_is_kept(tmp_path, model, texts):
-    patch = "poolscope.auditing.trials:cut_halves"
+    patch = "poolscope.auditing.searches:cut_halves"
     arguments = ["audit", model, texts, "--output", tmp_path / "audit"]
     said = interrupted(tmp_path, arguments, patch=patch, home=tmp_path)
     assert "kept in the cache: the same command does not encode them again" in said
@@ -134,7 +134,7 @@ WORK = {
     "length": "poolscope.metrics.length.report:_attempt",
     "tokens": "poolscope.metrics.tokens.measure:pieces",
     "tune": "poolscope.repairs.tune:_prepared",
-    "windows": "poolscope.metrics.windows.measure:_part",
+    "windows": "poolscope.metrics.windows:_part",
     "layers": "poolscope.metrics.layers.measure:_offsets",
 }
 

@@ -198,3 +198,14 @@ def test_what_was_encoded_on_top_and_columns_are_named_as_the_command_has_them(f
     with pytest.raises(InputError, match="Rename one of them to 'document'") as refused:
         run("length", folder, texts, "--pairs", pairs)
     assert "--document-column" not in str(refused.value)
+
+
+@pytest.mark.parametrize("column", ["doc_id", "id"])
+def test_documents_are_known_by_the_column_or_the_ids_that_an_audit_knows_them_by(tmp_path, monkeypatch, column):
+    names = {"doc_id": ["a", "a", "b", "b"], "id": ["a#1", "a#2", "b#1", "b#2"]}[column]
+    path = tmp_path / "chunks.jsonl"
+    path.write_text("".join(json.dumps({"text": f"text {k}", column: name}) + "\n" for k, name in enumerate(names)))
+    told = {}
+    monkeypatch.setattr("poolscope.metrics.length.report.length_report", lambda *_, **given: told.update(given))
+    invoke("length", "builtin:wordllama", path)
+    assert told["groups"] == ["a", "a", "b", "b"]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from command_line import commands
 from poolscope.cli import app
-from poolscope.cli.needs import MODULES, needs
+from poolscope.cli.application import MODULES, needs
 from poolscope.errors import MissingExtraError, require_all
 from poolscope.numbers.bures.native import route
 

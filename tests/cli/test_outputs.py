@@ -77,3 +77,8 @@ def test_what_fails_while_writing_is_said_after_the_result_is_shown(tmp_path, mo
     assert "study.json: cannot be written (No space left on device)" in str(result.exception)
     assert "against mteb" in result.stdout
     assert not target.exists()
+
+
+def test_names_between_colons_or_in_brackets_are_printed_as_they_are(capsys):
+    arguments.open_screen().print("asyncio.locks:Lock: [bold] one")
+    assert capsys.readouterr().out == "asyncio.locks:Lock: [bold] one\n"

@@ -9,7 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table
 
 CELLS = ["a name of several words", "0.1234 [0.1001, 0.1500]", "-12.5", "31,415"]
 

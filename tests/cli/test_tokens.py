@@ -16,7 +16,7 @@ from command_line import invoke
 from command_line import run as run_command
 from poolscope.cli import app
 from poolscope.errors import InputError, OutputError
-from poolscope.interrupts import what_is_kept
+from poolscope.files import what_is_kept
 from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.moments import load_state

@@ -12,9 +12,9 @@ import pytest
 
 from poolscope import read_vectors
 from poolscope.connectors import Collection, as_collection, is_index, read_index
-from poolscope.connectors.arrow import open_arrow
 from poolscope.connectors.base import Fields
 from poolscope.connectors.collection import array_collection
+from poolscope.connectors.files import open_arrow
 from poolscope.errors import InputError
 from poolscope.texts import read_texts
 

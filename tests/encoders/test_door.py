@@ -116,6 +116,12 @@ def test_names_that_are_neither_path_nor_hub_name(tmp_path):
     with pytest.raises(ModelError, match="the folder holds no model that poolscope knows"):
         as_encoder(tmp_path)
     (tmp_path / "weights.pth").write_bytes(b"")
+    (tmp_path / "corpus.txt").write_text("A line of text.")
+    (tmp_path / "corpus.jsonl").write_text('{"text": "a"}')
+    for texts in (tmp_path, tmp_path / "corpus.txt", tmp_path / "corpus.jsonl", "builtin:manuals"):
+        with pytest.raises((ModelError, InputError)) as refused:
+            as_encoder(texts)
+        assert str(refused.value).endswith(f": builtin:minilm {texts}")
     with pytest.raises(ModelError, match=r"a file of type '\.pth' is no model"):
         as_encoder(tmp_path / "weights.pth")
 

@@ -178,7 +178,7 @@ def test_the_revision_is_the_digest_of_the_file(tmp_path):
 
 def test_texts_in_place_of_vectors_are_told_apart_by_their_first_line(tmp_path, monkeypatch):
     monkeypatch.setattr("pyarrow.csv.read_csv", lambda *args, **settings: pytest.fail("the file was read"))
-    with pytest.raises(ModelError, match=r"the first line is 'A man bites 1 dog'.*name the model before them"):
+    with pytest.raises(ModelError, match=r"the first line is 'A man bites 1 dog'.*the model comes before them"):
         as_encoder(vector_file(tmp_path / "t.txt", ["A man bites 1 dog", "The dog barks"]))
 
 

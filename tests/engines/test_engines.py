@@ -15,10 +15,10 @@ from poolscope.engines import (
     make_engine,
     measure_with,
     measured_with,
-    pairs,
     socm_with,
     tokens_of_texts,
     tokens_with,
+    work,
     worst_with,
 )
 from poolscope.engines.base import in_order
@@ -68,7 +68,7 @@ def small_parts(monkeypatch):
     """So few pairs and texts a part that these texts have several; workers are processes of their own, and do not see
     this, so that only engines of this process are used with it.
     """
-    for module in (selection, pairs):
+    for module in (selection, work):
         monkeypatch.setattr(module, "TILE_TEXTS", 16)
     monkeypatch.setattr(selection, "PART_PAIRS", 50)
 

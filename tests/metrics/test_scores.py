@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from poolscope.charts.files import equal_bins
+from poolscope.charts import equal_bins
 from poolscope.errors import InputError
 from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
 

@@ -7,9 +7,8 @@ import pytest
 
 from poolscope.errors import InputError
 from poolscope.metrics.neighbourhood import neighbourhood
-from poolscope.metrics.norms import norms
 from poolscope.metrics.scores import score_distribution
-from poolscope.metrics.spectrum import spectrum
+from poolscope.metrics.spectrum import norms, spectrum
 from poolscope.numbers.cosines import effective_rank
 from poolscope.numbers.ranking import unit_rows
 

@@ -19,7 +19,7 @@ from cloud_data import (
 )
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, lanes, native, nuclear_norm, pairs, plain
+from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, pairs, plain
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
 from poolscope.numbers.bures.native import square_root_poles
@@ -198,7 +198,7 @@ def test_many_small_matrices_at_once_have_the_traces_of_their_eigenvalues(side):
     factors[1, 1:] = 0
     grams = factors @ factors.swapaxes(1, 2)
     grams /= np.maximum(np.trace(grams, axis1=1, axis2=2), 1e-300)[:, None, None]
-    roots, traces = lanes.root_traces(np.ascontiguousarray(grams.transpose(1, 2, 0)))
+    roots, traces = plain.root_traces(np.ascontiguousarray(grams.transpose(1, 2, 0)))
     values = np.linalg.eigvalsh(grams).clip(min=0)
     assert roots == pytest.approx(np.sqrt(values).sum(axis=-1), abs=2e-7)
     assert traces == pytest.approx(values.sum(axis=-1), abs=1e-12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poolscope.numbers.carriers import carriers, pair_carriers
+from poolscope.numbers.items import carriers, pair_carriers
 
 
 def test_one_text_that_holds_most_of_a_ratio_is_named_and_left_out():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poolscope.numbers.changepoint import change_point
+from poolscope.numbers.items import change_point
 
 
 @pytest.mark.parametrize("place", [8, 40, 72])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolscope.numbers import correlation
-from poolscope.numbers.correlation import ItemBootstrap, variation
+from poolscope.numbers import items
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import ItemBootstrap, variation
 
 
 def columns(count=60, *, seed=0):
@@ -31,7 +31,7 @@ def test_a_resample_is_the_list_of_its_items():
     bootstrap = ItemBootstrap(60, answers="items", seed=4)
     weights = bootstrap._weights
     assert (weights.sum(axis=1) == 60).all()
-    found = correlation.weighted_correlations(weights.astype(float), data, [("x", "y"), ("y", "ties")])
+    found = items.weighted_correlations(weights.astype(float), data, [("x", "y"), ("y", "ties")])
     for row in (0, 17, 999):
         listed = {name: np.repeat(values, weights[row]) for name, values in data.items()}
         for a, b in found:
@@ -46,7 +46,7 @@ def test_intervals_are_the_quantiles_of_the_resamples(monkeypatch):
     interval = bootstrap.correlations(data)["x", "y"].spearman.interval
     assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(listed, [0.05, 0.95])), abs=1e-12)
     assert (interval.answers, interval.level) == ("items", 0.9)
-    monkeypatch.setattr(correlation, "_CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr(items, "_CHUNK_ELEMENTS", 100)
     assert bootstrap.correlations(data)["x", "y"].spearman.interval == interval
 
 

@@ -9,9 +9,8 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.socm import selection
 from poolscope.metrics.socm.measure import socm
-from poolscope.numbers import neighbours
-from poolscope.numbers.neighbours import find_neighbours
-from poolscope.numbers.ranking import nearest_neighbours
+from poolscope.numbers import ranking
+from poolscope.numbers.ranking import find_neighbours, nearest_neighbours
 
 
 @pytest.fixture
@@ -22,8 +21,8 @@ def vectors():
 
 @pytest.mark.parametrize(("rows", "columns"), [(1024, 16384), (64, 50), (7, 3)])
 def test_blocks_give_what_the_whole_table_gives(vectors, monkeypatch, rows, columns):
-    monkeypatch.setattr(neighbours, "_ROWS", rows)
-    monkeypatch.setattr(neighbours, "_COLUMNS", columns)
+    monkeypatch.setattr(ranking, "_ROWS", rows)
+    monkeypatch.setattr(ranking, "_COLUMNS", columns)
     for among in (None, vectors[:90] + 0.1):
         expected, scores = nearest_neighbours(vectors, 9, among=among)
         searched = find_neighbours(vectors, 9, among=among, approximate=False)
@@ -59,7 +58,7 @@ def test_socm_of_neighbours_says_that_they_are_approximate(vectors, monkeypatch)
     pytest.importorskip("faiss")
     clouds = TokenClouds.from_arrays(vectors[:120].reshape(60, 2, 12) + 1)
     assert socm(clouds, neighbours=2).kind == "each text with its 2 nearest neighbours"
-    monkeypatch.setattr(neighbours, "APPROXIMATE_FROM", 10)
+    monkeypatch.setattr(ranking, "APPROXIMATE_FROM", 10)
     result = socm(clouds, neighbours=2)
     assert "approximate: recall" in result.kind
     assert result.provenance["settings"]["pairs"] == result.kind

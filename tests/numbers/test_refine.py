@@ -8,7 +8,7 @@ import pytest
 
 from cloud_data import by_pair, dense_singular, random_clouds
 from poolscope.clouds import TokenClouds
-from poolscope.numbers.bures import all_pairs, factors, given_pairs, nuclear_norm, pair
+from poolscope.numbers.bures import all_pairs, distances, factors, given_pairs, nuclear_norm
 
 
 def sinks(seed: int, lengths: list[int], d: int, *, size: float) -> TokenClouds:
@@ -48,7 +48,7 @@ def test_large_shared_directions_need_no_second_computation(route, monkeypatch):
     def refuse(F, G):
         raise AssertionError("a pair was computed again")
 
-    monkeypatch.setattr(pair, "nuclear_norm", refuse)
+    monkeypatch.setattr(distances, "nuclear_norm", refuse)
     clouds = sinks(6, [31, 31, 12, 90, 5], 96, size=300)
     assert len(by_pair(all_pairs(clouds))) == 10
 
@@ -88,7 +88,7 @@ def test_a_shared_sink_against_mpmath_in_forty_digits(route):
     ids=["random", "n>d", "sinks", "long"],
 )
 def test_float32_products_stay_within_their_error_bound(route, clouds, monkeypatch):
-    monkeypatch.setattr(pair, "_ABSOLUTE", np.inf)
+    monkeypatch.setattr(distances, "_ABSOLUTE", np.inf)
     for piece in all_pairs(clouds):
         for i, j, bures, error in zip(piece.i, piece.j, piece.bures, piece.error, strict=True):
             assert abs(bures - 4 * dense_singular(clouds[int(i)], clouds[int(j)])) <= error
@@ -96,7 +96,7 @@ def test_float32_products_stay_within_their_error_bound(route, clouds, monkeypat
 
 def test_ordinary_pairs_are_not_computed_twice_and_equal_texts_are_zero(route, monkeypatch):
     again = []
-    monkeypatch.setattr(pair, "nuclear_norm", lambda F, G: again.append(F) or nuclear_norm(F, G))
+    monkeypatch.setattr(distances, "nuclear_norm", lambda F, G: again.append(F) or nuclear_norm(F, G))
     clouds = random_clouds(24, [1, 2, 3, 8, 13, 30, 7, 7, 40, 2], 96)
     doubled = TokenClouds.from_arrays([*clouds, *clouds])
     found = by_pair(all_pairs(doubled))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from poolscope.numbers.intervals import RatioSums
-from poolscope.numbers.windows import (
+from poolscope.numbers.moments import (
     Spans,
     exchangeable_share,
     second_order_loss,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolscope.numbers.correlation import ItemBootstrap
+from poolscope.numbers.items import ItemBootstrap
 from poolscope.research.correlate.study import (
     correlation_p,
     detectable_correlation,

@@ -13,9 +13,9 @@ from audit_data import sentences
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.numbers.pooling import pool
+from poolscope.runtimes.asking import read_form
 from poolscope.runtimes.causes import POOLER, Reference
 from poolscope.runtimes.match import RuntimeMatch, match_runtime
-from poolscope.runtimes.received import read_form
 from tiny_models import DIMENSION, declare, save_model, write
 
 TEXTS = [*sentences(14, low=2, high=30, seed=3), *sentences(4, low=60, high=90, seed=4), "the Cat\nsat on a mat"]
@@ -240,7 +240,7 @@ def test_a_match_comes_back_from_its_file(model, clouds, tmp_path):
 
 
 def test_ready_clouds_say_what_could_not_be_tried(clouds):
-    from poolscope.encoders.arrays import ArrayEncoder
+    from poolscope.encoders.base import ArrayEncoder
 
     reference = Reference(ArrayEncoder(clouds), None, clouds=clouds)
     assert "prompt" in reference.untested()

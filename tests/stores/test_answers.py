@@ -11,7 +11,7 @@ import pytest
 
 from poolscope.encoders.endpoint import Endpoint
 from poolscope.encoders.http import EndpointError
-from poolscope.stores.answers import server_vectors
+from poolscope.stores.cache import server_vectors
 from runtime_server import Words, serving
 
 TEXTS = [f"text number {k} of many" for k in range(40)]

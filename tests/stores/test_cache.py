@@ -13,7 +13,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError
-from poolscope.locks import folder_lock
+from poolscope.files import folder_lock
 from poolscope.stores import writer as store_writer
 from poolscope.stores.cache import cache_folder, cache_limit, cached_clouds, trim_cache
 from poolscope.stores.store import MANIFEST

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from poolscope.errors import StoreError
-from poolscope.locks import LOCK, StoreBusyError, folder_lock
+from poolscope.files import LOCK, StoreBusyError, folder_lock
 from store_fakes import FakeEncoder, fill, never
 
 
 def test_a_second_writer_is_refused_and_a_dead_one_succeeded(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from poolscope.locks import folder_lock\n"
+    code = "import sys, time; from pathlib import Path; from poolscope.files import folder_lock\n"
     code += f"with folder_lock(Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

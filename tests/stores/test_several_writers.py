@@ -14,10 +14,10 @@ import pytest
 
 from command_line import run
 from poolscope.errors import InputError, StoreError
-from poolscope.locks import folder_lock
+from poolscope.files import folder_lock
 from poolscope.metrics.base import METRICS
-from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
+from poolscope.numbers.streaming import marks_of
 from poolscope.stores.store import Store, open_clouds
 from poolscope.stores.writer import begin_store, encode_to_store, finish_store, spans, write_shard
 from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, die, fill, never

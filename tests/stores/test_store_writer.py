@@ -18,7 +18,7 @@ import pytest
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.locks import LOCK
+from poolscope.files import LOCK
 from poolscope.stores import writer as store_writer
 from poolscope.stores.store import LABELS, MANIFEST, Store, open_store
 from poolscope.stores.writer import shard_sizes

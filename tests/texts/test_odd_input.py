@@ -26,7 +26,7 @@ from poolscope.metrics.tokens.moments import load_state
 from poolscope.research.correlate.model_records import read_audits
 from poolscope.results import Result
 from poolscope.stores.store import Store
-from poolscope.texts import packed, plain, read_texts
+from poolscope.texts import plain, read_texts
 from poolscope.texts.queries import read_queries
 from poolscope.texts.spooled import open_spooled
 from store_fakes import corpus, fill
@@ -208,7 +208,7 @@ def test_no_name_is_not_the_current_folder():
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.json.gz"])
 def test_a_packed_file_without_a_line_end_is_not_unpacked_into_memory(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(packed, "_ROOM", 2**20)
+    monkeypatch.setattr(plain, "_ROOM", 2**20)
     path = tmp_path / name
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(64):
@@ -230,7 +230,7 @@ def counted(sizes, read):
 
 
 def test_a_packed_file_that_shrank_as_texts_do_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(packed, "_ROOM", 100)
+    monkeypatch.setattr(plain, "_ROOM", 100)
     with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(json.dumps({"text": f"the text of number {k} of all"}) for k in range(500)))
     assert len(read_texts(tmp_path / "a.jsonl.gz")) == 500
@@ -274,8 +274,8 @@ BOMBS = {
 def test_a_small_file_of_much_is_refused_before_memory_is_taken(tmp_path, monkeypatch, name):
     write, read = BOMBS[name]
     write(tmp_path / name)
-    monkeypatch.setattr(packed, "_ROOM", 2**19)
-    before, limit = pa.total_allocated_bytes(), packed.Room(tmp_path / name).most
+    monkeypatch.setattr(plain, "_ROOM", 2**19)
+    before, limit = pa.total_allocated_bytes(), plain.Room(tmp_path / name).most
     tracemalloc.start()
     with pytest.raises(InputError, match=r"packed file that holds more than|promises .* bytes and holds"):
         read(tmp_path / name)

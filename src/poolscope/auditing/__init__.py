@@ -6,9 +6,13 @@
 | `questions/`      | one file a question: words, thresholds, judge, figure, tables, numbers, action         |
 | `thresholds.py`   | the thresholds of one audit, set from Python, a file or one by one                     |
 | `subject.py`      | what is audited: model, texts, clouds, vectors; each computed once                     |
-| `trials.py`       | small held-out trials: does a repair help on these texts?                              |
+| `material.py`     | what it is about: texts encoded, clouds, vectors; the plan of a large corpus           |
+| `searches.py`     | what is searched, and small held-out trials: does a repair help on these texts?        |
 | `commands.py`     | the commands that answers suggest                                                      |
 | `run.py`          | `audit`: encode once, ask every question                                               |
 | `result.py`       | `Audit`: its folder and its page                                                       |
-| `compare.py`      | several audits of the same corpus; `compare_page.py` the page of a comparison          |
+| `compare.py`      | several audits of the same corpus                                                      |
+| `screen.py`, `pages.py` | an audit as text; its page, that of a comparison, and figures that answers share |
+| `progress.py`     | what an audit is doing while it runs                                                   |
+| `judges.py`       | judges for what is measured by itself: `length_verdicts`, `check_runtime`              |
 """

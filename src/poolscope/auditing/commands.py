@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -101,8 +103,8 @@ class Named:
             return None
         parts = ["model" if self.model is None else repr(self.model), *self._texts_in_python(verb)]
         arguments = {"seed": self.reading.get("seed") or None, **self.options, "role": settings.get("role")}
-        asked = _Written("queries") if self.queries is None else self.queries or None
-        arguments |= {"queries": asked if verb in _ASKING else None}
+        queries = _Written("queries") if self.queries is None else self.queries or None
+        arguments["queries"] = queries if verb in _ASKING else None
         arguments["trial_texts"] = settings.get("trial")
         thresholds = dict(settings.get("threshold") or {})
         if verb == "audit" and thresholds:
@@ -118,6 +120,24 @@ class Named:
         if verb == "audit":
             return [repr(self.texts)] if self.texts else []
         return [f"poolscope.read_texts({self.texts or BUILTIN!r}, limit={self.reading.get('limit')})"]
+
+
+_CALLED: ContextVar[Named | None] = ContextVar("_CALLED", default=None)
+
+
+@contextmanager
+def calling(named: Named) -> Iterator[None]:
+    """Inside, an audit was called so on the command line, and its answers suggest commands in these words."""
+    token = _CALLED.set(named)
+    try:
+        yield
+    finally:
+        _CALLED.reset(token)
+
+
+def called_as() -> Named | None:
+    """What `calling` was told; None for an audit that was called in Python."""
+    return _CALLED.get()
 
 
 def chunk_file(texts: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from poolscope.auditing.question import QUESTIONS, Answer, Number
 from poolscope.auditing.result import FILES, Audit, audit_folder, coloured
-from poolscope.charts.files import short_name
+from poolscope.charts import short_name
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import check_folder, current_file, replaced_files, write_json
@@ -109,7 +109,7 @@ class Comparison(Result):
 
     def to_html(self) -> str:
         """One self-contained page in the style of the audit's (needs the extra 'report')."""
-        from poolscope.auditing.compare_page import comparison_page
+        from poolscope.auditing.pages import comparison_page
 
         return comparison_page(self)
 

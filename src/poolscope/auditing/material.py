@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from poolscope.auditing.commands import PIPE
-from poolscope.auditing.plan import Whole, is_planned, make_plan, measure_whole, whole_of_store
-from poolscope.auditing.progress import ENCODING, OPENING, Watch
-from poolscope.auditing.subject import StoredEncoder
+from poolscope.auditing.progress import ENCODING, OPENING, Watch, duration
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
 from poolscope.connectors.base import Distance, without_secrets
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder
+from poolscope.encoders.base import ArrayEncoder
 from poolscope.encoders.capabilities import can_encode
-from poolscope.encoders.objects import as_vector_source, is_vector_source
-from poolscope.engines import Engine, encode_with
+from poolscope.encoders.endpoint import as_vector_source, is_vector_source
+from poolscope.encoders.named import stored_vocabulary
+from poolscope.encoders.pooling import pooling_of
+from poolscope.encoders.reports import TruncationReport
+from poolscope.encoders.tokens import Vocabulary
+from poolscope.engines import Engine, encode_with, measure_with
 from poolscope.errors import InputError
-from poolscope.stores.answers import server_vectors
-from poolscope.stores.cache import cached_clouds
+from poolscope.metrics.corpus import CorpusSummary
+from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
+from poolscope.metrics.length.profile import LengthProfile
+from poolscope.metrics.scores import cone
+from poolscope.metrics.socm.measure import socm
+from poolscope.numbers.bures.pairs import available_cores
+from poolscope.numbers.intervals import Interval
+from poolscope.numbers.streaming import marks_of
+from poolscope.stores.cache import cached_clouds, cached_store, server_vectors
 from poolscope.stores.remote import is_remote
-from poolscope.stores.store import is_store, open_clouds
+from poolscope.stores.store import Store, is_store, open_clouds
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import Texts, read_texts
 from poolscope.texts.groups import checked_groups, groups_of_ids, tells
@@ -38,6 +50,20 @@ from poolscope.texts.records import BUILTIN
 # Texts drawn from the built-in corpus when none are named.
 DEFAULT_TEXTS = 1000
 NEVER = math.inf  # a precision that plans nothing: the answers are about all texts
+
+
+class StoredEncoder(ArrayEncoder):
+    """Ready clouds, with what their model declared when it made them."""
+
+    def __init__(self, clouds: TokenClouds, card: ModelCard, options: EncoderOptions) -> None:
+        super().__init__(clouds)
+        self.card = card
+        self.options = options
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """The names of its tokens, where the tokenizer of the model lies here."""
+        return stored_vocabulary(self.ready_clouds)
 
 
 @dataclass(frozen=True)
@@ -130,7 +156,7 @@ def _ready(clouds: TokenClouds, model: Any, how: Settings) -> Material:
     source, whole = name_of(model) or "ready clouds", None
     notes: tuple[str, ...] = ()
     if how.precision != NEVER and isinstance(model, str | os.PathLike) and is_store(model):
-        whole, clouds = whole_of_store(model, clouds, how.precision, engine=how.engine, watch=how.watch)
+        whole, clouds = whole_of_store(model, clouds, how)
         notes = () if whole is None else whole.plan.sentences()[:2]
     elif how.precision not in (None, NEVER):
         raise InputError("precision: received with ready clouds; allowed: a model and texts, or a store. Leave it out.")
@@ -138,16 +164,21 @@ def _ready(clouds: TokenClouds, model: Any, how: Settings) -> Material:
 
 
 def _planned(encoder: TokenEncoder, corpus: Texts, how: Settings) -> Material:
-    """The same of a large corpus: a plan first, then all texts, and the clouds of a draw."""
+    """The same of a large corpus: a plan, then one vector of every text, what merges of all, and clouds of a draw."""
     how.watch.opened("planning, from a first batch")
     plan = make_plan(encoder, corpus, how.precision, workers=getattr(how.engine, "workers", None) or 1)
     how.watch.planned(plan.sentences())
     how.watch.opened(ENCODING)
-    whole, clouds, seconds = measure_whole(
-        encoder, corpus, plan, options=how.options, cache=how.stores, watch=how.watch, engine=how.engine
-    )
+    began = time.perf_counter()
+    with _store(encoder, corpus, plan, how) as store:
+        seconds = {ENCODING: time.perf_counter() - began}
+        how.watch.opened(f"measuring all {len(corpus):,} texts")
+        began = time.perf_counter()
+        merged = _merged(store, how.engine)
+        seconds["all texts"] = time.perf_counter() - began
+        clouds, positions = store.clouds(), tuple(store.sampled(corpus.ids))
     notes = (*plan.sentences()[:2], *corpus.report.notes())
-    return Material(encoder, clouds, corpus.source, notes, seconds, whole)
+    return Material(encoder, clouds, corpus.source, notes, seconds, Whole(plan, *merged, positions))
 
 
 def vectors_of(
@@ -162,8 +193,8 @@ def vectors_of(
     watch: Watch,
 ) -> Collection | None:
     """The vectors, where that is what was passed, with the texts beside them; None for a model or clouds."""
-    asked = is_vector_source(model)
-    if not asked and not is_index(model):
+    served = is_vector_source(model)
+    if not served and not is_index(model):
         for name, value in {"distance": distance, "reference": reference}.items():
             if value is not None:
                 raise InputError(f"{name}: received {value!r} with a model; it is for vectors alone. Leave it out.")
@@ -174,7 +205,7 @@ def vectors_of(
             f"received vectors and the options {', '.join(useless)}, which are for a model; vectors are taken as they "
             f"are. Leave the options out, or name a model."
         )
-    if asked:
+    if served:
         return _from_server(model, texts, distance, cache=cache, watch=watch)
     collection = as_collection(model, distance=distance)
     return (
@@ -250,3 +281,176 @@ def paced_name(model: Any) -> str:
 def name_of(value: Any) -> str | None:
     """The name of a file, a folder or a model; None for what has none, such as an array or the standard input."""
     return os.fspath(value) if isinstance(value, str | os.PathLike) and os.fspath(value) != PIPE else None
+
+
+# -- a large corpus: what is measured on all texts, what on a draw of them, and what it will cost ---------------------
+#
+# Everything that merges is measured on all texts, shard by shard: lengths, what was cut, norms, repeated texts, the
+# profile by length. Pairs, trials and probes take a draw of the texts, by their ids, so large that intervals have the
+# half-width that was asked for. A first batch tells how wide they are and how long it will take.
+
+# From so many texts on an audit is planned without being asked, and the half-width of intervals that it then aims at.
+PLANNED_FROM, PRECISION = 20_000, 0.02
+# The first batch, the texts of it whose pairs are compared, and the bounds of the draw.
+_BATCH, _COMPARED, LEAST, MOST = 256, 100, 1000, 20_000
+_MOST_PAIRS = 100_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done with how many texts, and about how long encoding takes.
+
+    `sample` texts are drawn for pairs, trials and probes, and `pairs` of them are compared at most; `decides` names the
+    number whose interval needs most texts (`needed`) for the `precision`, which is `reached` or not. `seconds` is what
+    encoding takes, from `batch` texts encoded first; None where all are stored.
+    """
+
+    texts: int
+    sample: int
+    pairs: int
+    precision: float
+    reached: float
+    decides: str
+    batch: int
+    needed: float
+    seconds: float | None = None
+    workers: int = 1
+
+    def sentences(self) -> tuple[str, ...]:
+        """The plan for people."""
+        enough = f"for intervals of ±{self.precision:g} (--precision): {self.decides} needs most"
+        if self.reached > self.precision and self.sample < self.texts:
+            enough = f"fewer than ±{self.precision:g} needs: {self.decides} will be known to about ±{self.reached:.2g}"
+        lines = (
+            f"On all {self.texts:,} texts: what was cut off, lengths, norms, repeated texts and the profile by length.",
+            f"On {self.sample:,} of them, drawn by their ids: pairs, trials and probes ({enough}).",
+        )
+        if self.seconds is None:
+            return lines
+        share = "" if self.workers == 1 else f", shared by {self.workers} workers"
+        pace = f"at the pace of a first batch of {self.batch:,}; the questions come on top"
+        return (*lines, f"Encoding all takes about {duration(self.seconds)}{share}, {pace}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the provenance."""
+        return {"texts": self.texts, "sample": self.sample, "pairs": self.pairs, "precision": self.precision}
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What was measured on all texts of a planned audit."""
+
+    plan: Plan
+    corpus: CorpusSummary
+    profile: LengthProfile
+    positions: tuple[int, ...] = field(repr=False)  # of the drawn texts among all
+
+    def truncation(self, drawn: TruncationReport) -> TruncationReport:
+        """The report on the texts that were drawn, with the counts of all."""
+        cut = int(self.corpus.cut_by_length.sum())
+        counts: dict[str, Any] = {"texts": self.corpus.texts, "cut_texts": cut, "tokens_kept": self.corpus.tokens}
+        return replace(drawn, **counts, tokens_lost=self.corpus.tokens_cut)
+
+
+def is_planned(texts: Sized, precision: float | None) -> bool:
+    """Is the audit of these texts planned: was that asked for, or are there many?"""
+    if precision is not None and not (isinstance(precision, int | float) and 0 < precision < 1):
+        raise InputError(
+            f"precision: received {precision!r}; allowed: a half-width of intervals between 0 and 1, such as 0.02."
+        )
+    return len(texts) > LEAST and (precision is not None or len(texts) > PLANNED_FROM)
+
+
+def make_plan(encoder: TokenEncoder, texts: Texts, precision: float | None, *, workers: int = 1) -> Plan:
+    """The plan, from a first batch of the texts that would be drawn."""
+    drawn = np.sort(np.argsort(marks_of(texts.ids), kind="stable")[:_BATCH])
+    batch = [texts.texts[int(k)] for k in drawn]
+    began, spent = time.perf_counter(), time.process_time()
+    clouds = encoder.encode(batch)[-1]
+    gone, spent = time.perf_counter() - began, time.process_time() - spent
+    # Workers share the cores, so that each is slower than this process where that used several at once.
+    cores = workers * max(1, available_cores() // workers)
+    seconds = max(gone / workers, spent / cores) * sum(map(len, texts.texts)) / max(sum(map(len, batch)), 1)
+    return replace(_plan(clouds, len(texts), precision), seconds=seconds, workers=workers)
+
+
+def _plan(batch: TokenClouds, texts: int, precision: float | None) -> Plan:
+    """The plan for so many texts of which some were drawn and encoded; those that are stored cost nothing more."""
+    wanted = PRECISION if precision is None else precision
+    needed, pairs = _needed(batch, wanted)
+    decides = max(needed, key=lambda name: needed[name])
+    sample = min(max(math.ceil(needed[decides] / 100) * 100, LEAST), MOST, texts)
+    reached = wanted * math.sqrt(needed[decides] / sample)
+    return Plan(texts, sample, pairs, wanted, reached, decides, len(batch), needed[decides])
+
+
+def _needed(clouds: TokenClouds, precision: float) -> tuple[dict[str, float], int]:
+    """How many texts each kind of number needs for its interval, and how many pairs; half-widths go as 1/√n."""
+    needed = {"a share of the texts": (1.96 * 0.5 / precision) ** 2}
+    mean_cosine = cone(pooling_of(clouds).pool(clouds)).mean_cosine.interval
+    compared = socm(clouds[:_COMPARED])
+    for name, interval, count in (
+        ("the mean cosine", mean_cosine, len(clouds)),
+        ("the mean SOCM", compared.interval, min(len(clouds), _COMPARED)),
+    ):
+        needed[name] = 0.0 if interval is None else count * (_half(interval) / precision) ** 2
+    spread = 0.0 if compared.pairs is None else float(compared.pairs.socm.std())
+    return needed, min(math.ceil((1.96 * spread / precision) ** 2), _MOST_PAIRS)
+
+
+def _half(interval: Interval) -> float:
+    return (interval.high - interval.low) / 2
+
+
+def whole_of_store(
+    folder: str | os.PathLike[str], clouds: TokenClouds, how: Settings
+) -> tuple[Whole | None, TokenClouds]:
+    """What merges of a store, and the clouds of a draw; None, and all, of few texts where nothing was asked for."""
+    store, precision = Store.open(folder), how.precision
+    if store.manifest.keep == "tokens":
+        if not is_planned(clouds, precision):
+            return None, clouds
+        order = np.argsort(marks_of(clouds.ids), kind="stable")
+        plan = _plan(clouds[np.sort(order[:_BATCH])], len(clouds), precision)
+        positions = np.sort(order[: plan.sample])
+        clouds = clouds.select(positions)
+    else:
+        plan = replace(_plan(clouds[:_BATCH], len(store), precision), sample=len(clouds))
+        plan = replace(plan, reached=plan.precision * math.sqrt(plan.needed / max(len(clouds), 1)))
+        positions = np.arange(len(clouds))
+    how.watch.planned(plan.sentences())
+    how.watch.opened(f"measuring all {len(store):,} texts")
+    return Whole(plan, *_merged(store, how.engine), tuple(positions.tolist())), clouds
+
+
+def _merged(store: Store, engine: Engine | None) -> tuple[CorpusSummary, LengthProfile]:
+    """What is measured on all texts."""
+    corpus = measure_with(engine, "corpus", store.place)
+    if not isinstance(corpus, CorpusSummary):
+        raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
+    profile = measure_with(engine, "profile", store.place, bins=_edges(corpus))
+    if not isinstance(profile, LengthProfile):
+        raise TypeError(f"a profile by length was expected, not {type(profile).__name__}")
+    return corpus, profile
+
+
+def _edges(corpus: CorpusSummary) -> list[float] | None:
+    """Fifths of the texts by length, where bins of 50 tokens would part them too coarsely; otherwise None."""
+    if corpus.quantile(0.9) >= LONG:
+        return None
+    inner = {corpus.quantile(k / QUANTILE_BINS) + 1 for k in range(1, QUANTILE_BINS)}
+    return [0.0, *map(float, sorted(inner)), float(len(corpus.lengths) + 1)]
+
+
+@contextmanager
+def _store(encoder: TokenEncoder, texts: Texts, plan: Plan, how: Settings) -> Iterator[Store]:
+    """A store of one vector a text: an entry of the cache, or else one that is gone afterwards."""
+    write: Callable[..., Store] = partial(encode_with, how.engine)
+    choices: dict[str, Any] = {"options": EncoderOptions(**how.options), "progress": how.watch.encoded}
+    choices |= {"keep": "vectors", "keep_tokens": plan.sample}
+    kept = cached_store(encoder, texts, write=write, **choices) if how.stores else None
+    if kept is not None:
+        yield kept
+        return
+    with tempfile.TemporaryDirectory() as folder:  # what is mapped stays readable when the files are gone
+        yield write(encoder, texts, Path(folder) / "store", **choices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from poolscope.auditing.question import Answer, Question
     from poolscope.encoders import Progress
 
-    Asked = Callable[[Question], None]
-    Answered = Callable[[Answer], None]
-
 OPENING, ENCODING = "opening the model", "encoding"
 _FILE, _MOST = "pace.json", 50  # the paces of so many models are kept
-_SAID_EVERY = 60.0  # seconds between two lines of a log
 _PRIOR = 1.0  # second: a question of a blink that takes three does not make an hour of the rest
 _CHARACTERS = 4.0  # a token, in English
 _BLINK = 1e-3  # seconds of the phase that are left when all batches are there
@@ -168,68 +164,29 @@ class Watch:
         return None
 
 
-class _Calls(Watch):
-    """Functions of the caller, and a watch beside them."""
+class _Batches(Watch):
+    """A function of the caller, which is called after every batch."""
 
-    def __init__(self, inner: Watch, progress: Progress | None, asked: Asked | None, answered: Answered | None) -> None:
-        self._inner, self._progress, self._asked, self._answered = inner, progress, asked, answered
-
-    def opened(self, phase: str) -> None:
-        """Hand it on."""
-        self._inner.opened(phase)
-
-    def planned(self, sentences: Sequence[str]) -> None:
-        """Hand it on."""
-        self._inner.planned(sentences)
-
-    def begin(self, model: str, texts: int, characters: int) -> None:
-        """Hand it on."""
-        self._inner.begin(model, texts, characters)
+    def __init__(self, call: Progress) -> None:
+        self._call = call
 
     def encoded(self, texts: int, tokens: int) -> None:
-        """Call what was given for it."""
-        self._inner.encoded(texts, tokens)
-        if self._progress is not None:
-            self._progress(texts, tokens)
-
-    def expect(self, keys: Sequence[str], model: str, texts: int) -> None:
         """Hand it on."""
-        self._inner.expect(keys, model, texts)
-
-    def asking(self, question: Question) -> None:
-        """Call what was given for it."""
-        self._inner.asking(question)
-        if self._asked is not None:
-            self._asked(question)
-
-    def answered(self, answer: Answer) -> None:
-        """Call what was given for it."""
-        self._inner.answered(answer)
-        if self._answered is not None:
-            self._answered(answer)
-
-    def __enter__(self) -> Self:
-        self._inner.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._inner.__exit__(*error)
+        self._call(texts, tokens)
 
 
-def as_watch(progress: bool | Progress | Watch | None, asked: Asked | None, answered: Answered | None) -> Watch:
-    """What the caller of an audit gave, as one watch: True is a bar, a function one for batches."""
-    inner = progress if isinstance(progress, Watch) else Bar() if progress is True else Watch()
-    call = progress if callable(progress) else None
-    if call is None and asked is None and answered is None:
-        return inner
-    return _Calls(inner, call, asked, answered)
+def as_watch(progress: bool | Progress | Watch | None) -> Watch:
+    """What the caller of an audit gave, as a watch: True is a bar, a function one for batches."""
+    if isinstance(progress, Watch):
+        return progress
+    return Bar() if progress is True else _Batches(progress) if callable(progress) else Watch()
 
 
 class PlanOnly(Watch):
     """A watch for where nothing is drawn, such as the log of a job: the plan, and once a minute how far encoding is."""
 
-    def __init__(self) -> None:
-        self._count = Count()
+    def __init__(self, every: float = 60.0) -> None:
+        self._count, self._every = Count(), every  # seconds between two lines
         self._began = self._said = time.perf_counter()
 
     def planned(self, sentences: Sequence[str]) -> None:
@@ -249,7 +206,7 @@ class PlanOnly(Watch):
         """A line a minute."""
         self._count.add(texts, tokens)
         now, share = time.perf_counter(), self._count.share
-        if now - self._said >= _SAID_EVERY and share:
+        if now - self._said >= self._every and share:
             left = (now - self._began) * (1 / share - 1)
             print(f"encoding: {self._count}, about {duration(left)} left", file=sys.stderr, flush=True)
             self._said = now
@@ -261,7 +218,7 @@ class Bar(Watch):
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console
 
-        self._console = console or Console(stderr=True, highlight=False, markup=False)
+        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._answers: list[Answer] = []
         self._expected = list(QUESTIONS)
         self._phase, self._began, self._phase_began = "starting", time.perf_counter(), time.perf_counter()

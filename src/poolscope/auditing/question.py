@@ -19,7 +19,7 @@ from poolscope.extensions import load_extensions
 from poolscope.numbers.intervals import Interval
 from poolscope.report import PairExplorer, ReportColumn, ReportTable
 from poolscope.results import Result, plain, restored
-from poolscope.verdicts import LEVEL_COLOURS, Basis, Verdict
+from poolscope.verdicts import LEVEL_COLOURS, Basis, Verdict, number_text
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
@@ -194,10 +194,13 @@ class Answer(Result):
     )
 
     def _opening(self) -> str:
-        """The level in its colour and the sentence, for notebooks; the numbers stand in the table below."""
+        """The level in its colour, the sentence and the number, for notebooks."""
         level = f"<b style='color:{LEVEL_COLOURS[self.verdict.level]}'>{self.verdict.level}</b>"
         title = html.escape(self.title or self.key)
-        return f"<p>{level} <b>{title}</b><br>{html.escape(self.verdict.sentence)}</p>"
+        number = number_text(self.verdict, self.number_format or ".3g")
+        told = "" if self.verdict.value is None else f"{self.number_name or 'number'} {number}"
+        sentence = html.escape(self.verdict.sentence)
+        return f'<p>{level} <b>{title}</b><br>{sentence}</p><p style="opacity:0.75">{html.escape(told)}</p>'
 
     @property
     def basis(self) -> Basis | None:

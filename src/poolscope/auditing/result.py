@@ -21,7 +21,7 @@ from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import check_folder, current_file, refuse_special, replaced_files, text_of, write_json
 from poolscope.lines import command_lines, paragraphs
 from poolscope.results import Result, cells, plain
-from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, worst_level
+from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, number_text, worst_level
 
 if TYPE_CHECKING:
     from poolscope.auditing.subject import Subject
@@ -183,9 +183,16 @@ class Audit(Result):
 
     # -- what is shown --------------------------------------------------------------------------------------------
 
+    def figure(self) -> Any:
+        """Where the numbers of the answers stand between their floors and thresholds, all on one scale."""
+        from poolscope.auditing.charts import standings, standings_figure
+
+        rows = standings(self.answers, self.thresholds)
+        return standings_figure(rows) if rows else super().figure()
+
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
-        from poolscope.auditing.page import audit_page
+        from poolscope.auditing.pages import audit_page
 
         return audit_page(self)
 
@@ -203,7 +210,7 @@ class Audit(Result):
         )
         title = f"{self.model['name']} · {self.extent}"
         decision = "".join(_decided(answer) for answer in self.answers if is_decision(answer))
-        return f"<p><b>{html.escape(title)}</b></p>{decision}<table>{rows}</table>"
+        return f"<p><b>{html.escape(title)}</b></p>{decision}{self._drawing()}<table>{rows}</table>"
 
 
 def coloured(level: Level) -> str:
@@ -285,19 +292,3 @@ class _Stored(Mapping[str, pa.Table]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def number_text(verdict: Verdict, form: str = ".3g") -> str:
-    """The number with its interval and floor in one line; empty where there is none.
-
-    >>> number_text(Verdict("ok", "…", value=0.1234, floor=0.05))
-    '0.123 (floor 0.05)'
-    """
-    if verdict.value is None:
-        return ""
-    parts = [format(verdict.value, form)]
-    if verdict.interval is not None:
-        parts.append(f"[{verdict.interval.low:{form}}, {verdict.interval.high:{form}}]")
-    if verdict.floor is not None:
-        parts.append(f"(floor {verdict.floor:{form}})")
-    return " ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.commands import Named
+from poolscope.auditing.commands import Named, called_as
 from poolscope.auditing.material import (
     DEFAULT_TEXTS,
     NEVER,
@@ -25,24 +25,24 @@ from poolscope.auditing.material import (
     vectors_of,
 )
 from poolscope.auditing.progress import Pace, Watch, as_watch
-from poolscope.auditing.queries import query_notes
-from poolscope.auditing.question import QUESTIONS, Answer, Question
+from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.result import Audit
+from poolscope.auditing.searches import query_notes
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index
 from poolscope.connectors.base import Distance, without_secrets
 from poolscope.encoders import Progress, as_encoder
-from poolscope.encoders.objects import is_vector_source
+from poolscope.encoders.endpoint import is_vector_source
 from poolscope.engines import Engine, as_engine
-from poolscope.errors import InputError
+from poolscope.errors import InputError, refuse_renamed
 from poolscope.results import provenance
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
-from poolscope.texts.benchmarks import open_benchmark
 from poolscope.texts.groups import checked_groups, groups_of_ids
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.records import BUILTIN
+from poolscope.texts.sources import open_benchmark
 
 MODEL = "builtin:minilm"
 
@@ -64,9 +64,6 @@ def audit(
     engine: Engine | str | None = None,
     cache: bool = False,
     progress: bool | Progress | Watch | None = None,
-    asked: Callable[[Question], None] | None = None,
-    answered: Callable[[Answer], None] | None = None,
-    named: Named | None = None,
     **options: Any,
 ) -> Audit:
     """Ask every question about a model on a corpus: each answer has a verdict, a number, its interval and its floor.
@@ -114,11 +111,8 @@ def audit(
         Keep the clouds on disk, and take them from there.
     progress
         True: show the phases, the answers as they come and the time left, in a terminal, a script or a notebook. A
-        function is called after every batch with the number of texts and tokens just encoded.
-    asked, answered
-        Called before every question, and after it with its answer.
-    named
-        How the command line called all this, for the commands that answers suggest.
+        function is called after every batch with the number of texts and tokens just encoded; a `Watch`
+        (`poolscope.auditing.progress`) is told of every phase, question and answer.
     **options
         Those of the encoder, such as `max_length`, `prompt` or `device`.
 
@@ -135,11 +129,12 @@ def audit(
     ('unchecked', True)
 
     """
+    refuse_renamed("audit", options, asked="progress", answered="progress")
     limits = thresholds if isinstance(thresholds, Thresholds) else Thresholds(thresholds)
     seed = _whole("seed", seed)
     trial_texts = None if trial_texts is None else _whole("trial_texts", trial_texts)
     runtime = None if vectors is None else _runtime(vectors)
-    watch = as_watch(progress, asked, answered)
+    watch = as_watch(progress)
     if precision is not None and (queries is not None or runtime is not None):
         raise InputError("precision: received with queries or vectors, which are about all texts. Leave out one.")
     corpus, judged = (texts, None) if queries is None else _judged(model, texts, queries, groups, seed)
@@ -155,6 +150,7 @@ def audit(
                 model, corpus, Settings(options, seed, cache, watch, runs, precision if plans else NEVER)
             )
     documents, by_ids = material.documents(groups)
+    named = called_as()
     column = None if named is None else named.reading.get("group")
     subject = Subject(
         clouds=material.clouds,
@@ -198,15 +194,15 @@ def _judged(
             "queries: received some together with ready clouds or vectors, and no model to encode the queries with. "
             "Name the model and its texts."
         )
-    asked = read_queries(queries)
+    judgements = read_queries(queries)
     benchmark = open_benchmark(queries) if texts is None and isinstance(queries, str | os.PathLike) else None
     texts = texts if benchmark is None else benchmark.folder
     if texts is None:
-        texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=asked.named)
+        texts = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=seed, keep=judgements.named)
     if not isinstance(texts, Texts):
-        texts = read_texts(texts, id_column=id_column_for(texts, asked))
+        texts = read_texts(texts, id_column=id_column_for(texts, judgements))
     named = None if groups is None else checked_groups(groups, len(texts))
-    return texts, asked.among(
+    return texts, judgements.among(
         texts.ids, documents=(groups_of_ids(texts.ids), named), drawn=texts.report.selected is not None
     )
 
@@ -257,9 +253,9 @@ def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, qu
     clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or is_clouds(model)))
     name = name_of(model)
     name = without_secrets(name) if name is not None and vectors else name
-    asked = "" if queries is None else name_of(queries)
+    file = "" if queries is None else name_of(queries)
     source = "" if texts is None else name_of(texts)
-    return Named(name, source, reading, options, settings, clouds=clouds, queries=asked, python=True)
+    return Named(name, source, reading, options, settings, clouds=clouds, queries=file, python=True)
 
 
 def _whole(name: str, value: Any) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer
-from poolscope.auditing.result import Audit, number_text
+from poolscope.auditing.result import Audit
 from poolscope.lines import command_lines, paragraphs, short, wrapped
-from poolscope.verdicts import LEVEL_COLOURS, LEVELS
+from poolscope.verdicts import LEVEL_COLOURS, LEVELS, number_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -30,8 +30,8 @@ _MORE_IN_PYTHON = (
 
 def ordered(answers: Sequence[Answer]) -> list[tuple[str, list[Answer]]]:
     """The answers by level, the most serious first; of one level in their order. The decision is not among them."""
-    asked = [each for each in answers if not is_decision(each)]
-    groups = [(level, [each for each in asked if each.verdict.level == level]) for level in reversed(LEVELS)]
+    others = [each for each in answers if not is_decision(each)]
+    groups = [(level, [each for each in others if each.verdict.level == level]) for level in reversed(LEVELS)]
     findings = sorted(groups, key=lambda group: group[0] == "ok")  # what could not be checked comes before what is fine
     return [(level, group) for level, group in findings if group]
 
@@ -136,6 +136,6 @@ def as_text(audit: Audit, *, width: int = 100, details: bool = False) -> str:
 
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False)
     print_screen(audit, console, details=details, more=_MORE_IN_PYTHON)
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

@@ -11,21 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
-from poolscope.auditing.plan import Whole
-from poolscope.auditing.queries import Mistakes, QueryTask, mistakes, on_trial, query_task
+from poolscope.auditing.material import Whole
 from poolscope.auditing.question import Action
+from poolscope.auditing.searches import (
+    MIN_QUERIES,
+    Mistakes,
+    QueryTask,
+    SearchTask,
+    cut_halves,
+    mean_removal_trial,
+    mistakes,
+    on_trial,
+    query_task,
+)
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import MIN_QUERIES, HalvesTask, SearchTask, Trial, cut_halves, mean_removal_trial
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
-from poolscope.encoders.arrays import ArrayEncoder
-from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
+from poolscope.encoders.base import ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
-from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
+from poolscope.evaluation import Trial
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm_reduced
@@ -44,20 +52,6 @@ Array = NDArray[np.float64]
 MOST_PAIRS = 2500
 _REDUCED_BYTES = 512 * 2**20
 NEIGHBOURS = 1
-
-
-class StoredEncoder(ArrayEncoder):
-    """Ready clouds, with what their model declared when it made them."""
-
-    def __init__(self, clouds: TokenClouds, card: ModelCard, options: EncoderOptions) -> None:
-        super().__init__(clouds)
-        self.card = card
-        self.options = options
-
-    @cached_property
-    def vocabulary(self) -> Vocabulary | None:
-        """The names of its tokens, where the tokenizer of the model lies here."""
-        return stored_vocabulary(self.ready_clouds)
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,7 @@ class Subject:
         return self.pooled(self.encoder.encode(texts)[-1])
 
     @cached_property
-    def halves(self) -> HalvesTask | str:
+    def halves(self) -> SearchTask | str:
         """The halves of some texts for trials without queries, or why there are none."""
         return cut_halves(self)
 

@@ -66,10 +66,6 @@ class Thresholds(Mapping[str, float]):
         """Those that differ from the defaults."""
         return {name: value for name, value in self._values.items() if value != self._defaults[name]}
 
-    def replaced(self, values: Mapping[str, Any]) -> Thresholds:
-        """These thresholds with some set anew."""
-        return Thresholds({**self._values, **values})
-
     def judge(self, name: str, value: float, interval: Interval | None = None) -> Verdict:
         """`watch` from NAME_watch on; `repair` where all of the interval is at NAME_repair or above.
 

@@ -2,31 +2,6 @@
 
 from __future__ import annotations
 
-from poolscope.capture.model import (
-    CapturedBatch,
-    CapturedText,
-    LayerCapture,
-    OpenModel,
-    TextBatch,
-    TextLayer,
-    capture,
-    to_numpy,
-    token_rows,
-    weights_to_numpy,
-)
-from poolscope.capture.sites import Projections, Site
+from poolscope.capture.model import OpenModel, capture
 
-__all__ = [
-    "CapturedBatch",
-    "CapturedText",
-    "LayerCapture",
-    "OpenModel",
-    "Projections",
-    "Site",
-    "TextBatch",
-    "TextLayer",
-    "capture",
-    "to_numpy",
-    "token_rows",
-    "weights_to_numpy",
-]
+__all__ = ["OpenModel", "capture"]

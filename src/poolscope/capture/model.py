@@ -19,16 +19,18 @@ from numpy.typing import NDArray
 
 from poolscope.capture.sites import (
     Site,
+    attention_tap,
     check_weights,
     close,
     equal,
     find_sites,
+    first_tensor,
     has_final_norm,
     hidden,
     is_sum,
     recomposed,
+    trace,
 )
-from poolscope.capture.trace import attention_tap, first_tensor, trace
 from poolscope.encoders import Progress, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
 from poolscope.encoders.batching import Batch, Forward

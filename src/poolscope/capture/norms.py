@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.capture.sites import equal
-from poolscope.capture.trace import Call, Trace, trace
+from poolscope.capture.sites import Call, Trace, equal, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.capabilities import attention_of, planner_of
@@ -79,6 +78,10 @@ class NormLayout(Result):
         counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
         final = "" if any(norm.role == FINAL for norm in self.norms) else ", no final norm"
         return f"{self.layout} ({counted}{final})"
+
+    def seen(self) -> tuple[str, ...]:
+        """The layout, and what it is made of."""
+        return (f"The layers are {self}.",)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a norm: place and kind, and mean, standard deviation and range of gain and bias."""

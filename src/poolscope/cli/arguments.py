@@ -16,13 +16,17 @@ import typer
 
 from poolscope.errors import InputError
 from poolscope.files import check_file, check_folder, write_json
-from poolscope.lines import command_lines
+from poolscope.lines import command_lines, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Column as TableColumn
+    from rich.table import Table
 
     from poolscope.engines import Engine
     from poolscope.results import Result
+    from poolscope.verdicts import Verdict
+
 
 SCREEN = "-"
 
@@ -130,7 +134,7 @@ def _checked_folder(path: Path | None) -> Path | None:
 
 def _checked_figure(path: Path | None) -> Path | None:
     if path is not None:
-        from poolscope.charts.files import check_figure_path
+        from poolscope.charts import check_figure_path
 
         check_figure_path(path)
         check_file(path)
@@ -146,11 +150,13 @@ def _checked_json(target: str | None) -> str | None:
 def open_screen(json: str | None = None, *, soft_wrap: bool = False) -> Console:
     """Where a command prints, which is standard error while JSON goes to standard output.
 
-    What stands in brackets is text, never a colour: names of models and of files may hold them.
+    What stands in brackets is text, never a colour, and what stands between colons is no picture: names of models, of
+    files and of texts may hold both.
     """
     from rich.console import Console
 
-    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, highlight=False, markup=False, quiet=is_quiet())
+    looks: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    return Console(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet(), **looks)
 
 
 def put_json(content: dict[str, Any], target: str) -> None:
@@ -183,7 +189,7 @@ def put_result(
     if table is not None:
         result.save(table)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(result.figure(), figure)
     name_written(screen, json, table, figure)
@@ -409,3 +415,67 @@ def parse_part(text: str | None) -> tuple[int, int] | None:
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
         raise InputError(f"--shard: received {text!r}; allowed: K/N with K from 1 to N, such as 3/16.")
     return int(number), int(of)
+
+
+# -- tables: what does not fit is left out whole, and named, instead of cut inside a number ---------------------------
+
+
+def print_table(table: Table, screen: Console, *, whole: str = "--json FILE has all of them") -> None:
+    """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""
+    left_out = _fit(table, screen)
+    screen.print(table)
+    if left_out:
+        columns = f"1 column is left out here ({left_out[0]})"
+        if len(left_out) > 1:
+            columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
+        screen.print(wrapped(f"{columns}: {whole}", screen.width), style="dim", soft_wrap=True)
+
+
+def print_verdict(verdict: Verdict, screen: Console, *, name: str = "") -> None:
+    """The level in its colour, after the `name` of what it is about, and the sentence."""
+    from rich.text import Text
+
+    from poolscope.verdicts import LEVEL_COLOURS
+
+    head = f"{name}: {verdict.level}" if name else verdict.level
+    told = Text(wrapped(f"{head}  {verdict.sentence}", screen.width))
+    told.stylize(f"bold {LEVEL_COLOURS[verdict.level]}", 0, len(head))
+    screen.print(told)
+
+
+def _fit(table: Table, screen: Console) -> list[str]:
+    """Take columns off the right end until no word and no number is broken; the headings of these."""
+    sides = table.padding[1] + table.padding[3]  # between columns, and one column of the box
+    edges = 2 if table.box is not None and table.show_edge else 0
+    if _room(table, [_whole(column) for column in table.columns], sides, edges) <= screen.width:
+        return []
+    left_out: list[str] = []
+    widths = [_narrowest(column) for column in table.columns]
+    while len(widths) > 2 and _room(table, widths, sides, edges) > screen.width:
+        widths.pop()
+        left_out.insert(0, str(table.columns.pop().header))
+    for column, width in zip(table.columns, widths, strict=True):
+        if _is_unbroken(column):  # headings may stand in several lines
+            column.width, column.no_wrap = width, False
+        else:
+            column.min_width = width
+    return left_out
+
+
+def _room(table: Table, widths: list[int], sides: int, edges: int) -> int:
+    return sum(widths) + len(widths) * (sides + (table.box is not None)) + edges
+
+
+def _whole(column: TableColumn) -> int:
+    return max(len(line) for cell in (column.header, *column.cells) for line in (str(cell).splitlines() or [""]))
+
+
+def _narrowest(column: TableColumn) -> int:
+    """Numbers, and what is not to be wrapped, stay whole; words are parted from each other."""
+    words = [word for cell in (column.header, *column.cells) for word in str(cell).split()]
+    longest = max(map(len, words), default=0)
+    return max(longest, *(len(str(cell)) for cell in column.cells)) if _is_unbroken(column) else longest
+
+
+def _is_unbroken(column: TableColumn) -> bool:
+    return column.justify == "right" or column.no_wrap

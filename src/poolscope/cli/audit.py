@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_folder
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, to_folder
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -92,7 +91,7 @@ def audit(
     wrote; then TEXTS is left out, and what needs the model is not asked. It may be vectors too, in a file or a vector
     store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
-    from poolscope.auditing.commands import PIPE, Named
+    from poolscope.auditing.commands import PIPE, Named, calling
     from poolscope.auditing.screen import print_screen
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds, read_asked
@@ -109,7 +108,7 @@ def audit(
         check_folder(output)
     screen = arguments.open_screen(json)
     limits = read_thresholds(thresholds, threshold or ())
-    asked, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
+    judgements, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
     reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
         group, told = document_columns(texts, reading["column"], id_column)
@@ -119,7 +118,7 @@ def audit(
             reading["id_column"] = told
     reading = {**reading, "group": group}
     settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
-    settings |= {"queries": asked, "query_prompt": query_prompt, "precision": precision}
+    settings |= {"queries": judgements, "query_prompt": query_prompt, "precision": precision}
     settings["engine"] = arguments.open_engine(where, options)
     again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
     again |= {"precision": precision, "vector_column": vector_column, "distance": distance, "reference": reference}
@@ -137,16 +136,18 @@ def audit(
         raise InputError(
             "--server-model, --key-variable: these are for the address of a server as MODEL. Leave them out."
         )
-    if is_index(model):
-        chosen = {"vector_column": vector_column, "distance": distance}
-        of_model = {**settings, "named": named, "reference": reference}
-        result = _of_vectors(model, texts, {**reading, **chosen}, options, of_model)
-    else:
-        only = {} if is_endpoint(model) else {"distance": distance, "reference": reference}
-        _refuse_for_models(vector_column=vector_column, **only)
-        source = _server(model, server_model, key_variable) if is_endpoint(model) else model
-        settings = {**settings, "distance": distance, "reference": reference} if is_endpoint(model) else settings
-        result = _run(source, texts, reading, options, {**settings, "named": named})
+    of_vectors = {"distance": distance, "reference": reference}
+    with calling(named):
+        if is_index(model):
+            chosen = {**reading, "vector_column": vector_column, "distance": distance}
+            result = _of_vectors(model, texts, chosen, options, {**settings, "reference": reference})
+        elif is_endpoint(model):
+            _refuse_for_models(vector_column=vector_column)
+            source = _server(model, server_model, key_variable)
+            result = _run(source, texts, reading, options, settings | of_vectors)
+        else:
+            _refuse_for_models(vector_column=vector_column, **of_vectors)
+            result = _run(model, texts, reading, options, settings)
     print_screen(result, screen, details=details)
     if not no_files:
         with arguments.open_screen(arguments.SCREEN).status("writing the page" if not no_page else "writing"):
@@ -339,9 +340,13 @@ def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], 
     if not rows:
         return
     first, second = marks[rows[0].first], marks[rows[0].second]
-    titles = {True: "differences beyond chance", False: "no difference that can be told from chance"}
+    titles = {
+        True: "differences beyond chance",
+        False: "no difference that can be told from chance",
+        None: "no interval, so that nothing can be told",
+    }
     for beyond, title in titles.items():
-        chosen = [row for row in rows if (excludes_zero(row.interval) is True) == beyond]
+        chosen = [row for row in rows if excludes_zero(row.interval) is beyond]
         if not chosen:
             continue
         screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")

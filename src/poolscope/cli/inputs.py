@@ -33,23 +33,6 @@ DEFAULT_LIMIT = 500
 _BAR = 12  # columns of a bar: the words beside it fit in 80
 
 
-def load_clouds(
-    source: str,
-    texts: str | None,
-    *,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    cache: bool,
-    screen: Console,
-) -> TokenClouds:
-    """Clouds of `source` (a store or a cloud file), or of `texts` encoded by the model that `source` names.
-
-    reading: column, id_column, limit, seed; options: those of the encoder that were given. What the user should
-    know (texts dropped, truncation, unusual pooling) is printed.
-    """
-    return load_described(source, texts, reading=reading, options=options, cache=cache, screen=screen).clouds
-
-
 class Described(NamedTuple):
     """Clouds, the names of their tokens and the label of each text, where these are at hand."""
 
@@ -67,7 +50,11 @@ def load_described(
     cache: bool,
     screen: Console,
 ) -> Described:
-    """The same clouds, with what is known of their tokens and texts; a column of labels is one of `reading`."""
+    """Clouds of `source` (a store or a cloud file), or of `texts` encoded by the model that `source` names.
+
+    With what is known of their tokens and texts. reading: column, id_column, label_column, limit, seed; options: those
+    of the encoder that were given. What the user should know (texts dropped, truncation, unusual pooling) is printed.
+    """
     if not is_clouds(source):
         return _encode(source, texts, reading, options, cache=cache, screen=screen)
     refuse_with_clouds(source, texts, reading, options)
@@ -129,17 +116,17 @@ def read_asked(
 ) -> tuple[Queries | None, str | None, str | None]:
     """The queries, the texts that they are about (of their benchmark, where none were named) and the column of ids."""
     from poolscope.texts import read_queries
-    from poolscope.texts.benchmarks import open_benchmark
     from poolscope.texts.queries import id_column_for
+    from poolscope.texts.sources import open_benchmark
 
     if queries is None:
         if columns is not None:
             raise InputError(f"--query-columns: received {columns!r} without --queries. Name the file of the queries.")
         return None, texts, id_column
-    asked = read_queries(queries, columns=tuple(columns.split(",")) if columns else ())
+    judged = read_queries(queries, columns=tuple(columns.split(",")) if columns else ())
     benchmark = open_benchmark(queries) if texts is None else None
     texts = texts if benchmark is None else benchmark.folder
-    return asked, texts, id_column or (None if texts is None else id_column_for(texts, asked))
+    return judged, texts, id_column or (None if texts is None else id_column_for(texts, judged))
 
 
 def read_corpus(
@@ -232,7 +219,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
     A call with 0 tokens reports texts that needed no encoding: they move the bar and leave the speed alone.
     Nothing is drawn where standard error is not a terminal.
     """
-    screen = console or Console(stderr=True, quiet=is_quiet())
+    screen = console or Console(stderr=True, emoji=False, quiet=is_quiet())
     columns = (
         TextColumn("encoding"),
         BarColumn(_BAR),
@@ -257,7 +244,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 @contextmanager
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
-    screen = Console(stderr=True, quiet=is_quiet())
+    screen = Console(stderr=True, emoji=False, quiet=is_quiet())
     columns = (TextColumn(name), BarColumn(_BAR), TextColumn("{task.fields[state]}"), _Left())
     with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
         task = bar.add_task(name, total=total, state="")

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.evaluation.layers import BestLayer
+    from poolscope.evaluation.run import BestLayer
     from poolscope.metrics.layers.result import LayersResult, StateSocm
     from poolscope.texts import Texts
 
@@ -151,7 +150,7 @@ def _frequency_line(result: LayersResult) -> str:
 
     def span(name: str) -> str:
         means = [mean for mean in result.means(name).mean if mean == mean]
-        return f"{min(means):+.2f} to {max(means):+.2f}" if means else "–"
+        return f"{min(means):+z.2f} to {max(means):+z.2f}" if means else "–"
 
     return (
         f"growth (log of ‖PX‖/‖PH‖) by layer {span('high_frequency')}; attention branch alone "
@@ -205,7 +204,7 @@ def _trace_line(states: Sequence[StateSocm]) -> str:
 
 def _sink_lines(result: LayersResult) -> list[str]:
     """The states whose first token is a sink, with and without it."""
-    from poolscope.metrics.layers.sinks import SINK_TIMES, sinks
+    from poolscope.metrics.layers.anatomy import SINK_TIMES, sinks
 
     rows = sinks(result)
     if not rows:
@@ -225,7 +224,7 @@ def _sink_lines(result: LayersResult) -> list[str]:
 
 def _best(name: str, corpus: Texts, seed: int, options: Mapping[str, Any], screen: Console) -> BestLayer:
     """Which layer finds best, told in one sentence."""
-    from poolscope.evaluation.layers import best_layer
+    from poolscope.evaluation.run import best_layer
 
     best = best_layer(name, corpus.texts, seed=seed, **options)
     screen.print(wrapped(best.sentence, screen.width))
@@ -248,7 +247,7 @@ def _write(
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
         from poolscope.metrics.layers.result import layers_sheet
 
         save_figure(layers_sheet(*results), figure)

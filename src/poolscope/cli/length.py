@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, print_verdict, put_json, to_figure
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,11 +73,12 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from poolscope.auditing.length_verdicts import length_verdicts
+    from poolscope.auditing.judges import length_verdicts
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
     from poolscope.stores.store import is_store
+    from poolscope.texts.groups import document_columns
 
     limits = read_thresholds(thresholds, threshold or ())
     screen = arguments.open_screen(json)
@@ -94,12 +95,16 @@ def length(
         columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
         report = _of_vectors(model, texts, labels=labels, reading=columns, settings=settings, screen=screen)
     else:
+        group = None
+        if texts is not None:
+            group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
         corpus = read_corpus(texts, reading, screen=screen)
         search = _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
         report = _of_model(
             model,
             corpus,
             search,
+            documents=_documents(texts, corpus, group, reading["id_column"]),
             labels=labels,
             probes=probes,
             settings=settings,
@@ -112,7 +117,7 @@ def length(
     if json is not None:
         put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(report.figure(), figure)
     name_written(screen, json, figure)
@@ -192,7 +197,7 @@ def _of_vectors(
     screen: Console,
 ) -> LengthReport:
     from poolscope.clouds.vectors import WORDS, read_vectors
-    from poolscope.metrics.length.labels import labels_by_length
+    from poolscope.metrics.length.bins import labels_by_length
     from poolscope.metrics.length.profile import length_profile
     from poolscope.metrics.length.report import LengthReport
     from poolscope.texts import read_texts
@@ -242,11 +247,23 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
         raise InputError(message) from error
 
 
+def _documents(source: str | None, corpus: Texts, group: str | None, id_column: str | None) -> Sequence[str] | None:
+    """The document of each text: by the column that names it, else by ids like doc#3."""
+    from poolscope.texts.groups import groups_of_ids
+    from poolscope.texts.sources import other_columns
+
+    if group is None:
+        return groups_of_ids(corpus.ids)
+    rows = other_columns(source, corpus, id_column=id_column)
+    return [str(rows.get(name, {}).get(group, name)) for name in corpus.ids]
+
+
 def _of_model(
     model: str,
     corpus: Texts,
     pairs: Pairs | None,
     *,
+    documents: Sequence[str] | None,
     labels: bool,
     probes: bool,
     settings: Mapping[str, Any],
@@ -258,7 +275,6 @@ def _of_model(
     from poolscope.encoders import as_encoder
     from poolscope.engines import measured_with
     from poolscope.metrics.length.report import length_report
-    from poolscope.texts.groups import groups_of_ids
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
@@ -273,7 +289,7 @@ def _of_model(
             measured=measured,
             labels=corpus.labels if labels else None,
             pairs=pairs,
-            groups=groups_of_ids(corpus.ids),
+            groups=documents,
             probes=probes,
             progress=lambda texts, tokens: advance(tokens),
             **settings,
@@ -290,29 +306,29 @@ def _of_model(
 def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Console) -> None:
     """The verdicts first, then the profile, then what else was measured, most telling first."""
     for name in verdicts:
-        _print_verdict(name, verdicts, screen)
+        print_verdict(verdicts[name], screen, name=name)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
     if report.nulls is not None:
         _print_nulls(report.nulls, screen)
     for probe in report.probes:
-        screen.print(probe.sentence())
+        _say(probe.sentence(), screen)
     if report.shift is not None:
         _print_shift(report.shift, screen)
         if report.shift.sentence() not in verdicts["length"].sentence:
-            screen.print(report.shift.sentence())
+            _say(report.shift.sentence(), screen)
     if report.retrieval is not None:
         _print_retrieval(report.retrieval, screen)
     if report.position is not None:
         for line in verdicts["position"].evidence:
-            screen.print(f"  {line}")
+            _say(line, screen, "  ")
     if report.texts_truncated:
         screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):
-        screen.print(note, style="dim")
+        _say(note, screen, style="dim")
     if report.encoded_tokens:
-        screen.print(_cost(report), style="dim")
+        _say(_cost(report), screen, style="dim")
 
 
 def _cost(report: LengthReport) -> str:
@@ -329,15 +345,8 @@ def _cost(report: LengthReport) -> str:
     return f"Encoded on top of the texts: {report.encoded_tokens:,} tokens, for {listed}{option}."
 
 
-def _print_verdict(name: str, verdicts: Mapping[str, Verdict], screen: Console) -> None:
-    from rich.text import Text
-
-    from poolscope.verdicts import LEVEL_COLOURS
-
-    verdict = verdicts[name]
-    screen.print(
-        Text.assemble((f"{name}: {verdict.level}", f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}")
-    )
+def _say(sentence: str, screen: Console, indent: str = "", *, style: str | None = None) -> None:
+    screen.print(wrapped(sentence, screen.width, indent), style=style)
 
 
 def _print_profile(profile: LengthProfile, screen: Console) -> None:
@@ -356,10 +365,8 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
     print_table(table, screen)
     slope = profile.slope
     if slope.value is not None:
-        screen.print(
-            f"slope {slope.value:+.4f} {slope.interval} per doubling of length; chance stays below "
-            f"{slope.floor_high:.4f}",
-        )
+        below = f"chance stays below {slope.floor_high:.4f}"
+        _say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}", screen)
 
 
 def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
@@ -377,7 +384,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
             )
         print_table(table, screen)
     for sentence in mechanism.sentences():
-        screen.print(sentence)
+        _say(sentence, screen)
 
 
 def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
@@ -388,20 +395,18 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
             _number(row.full.value),
             f"{_number(row.averaged.value)} (of {row.chunks})",
             "–" if row.placed is None else _number(row.placed.value),
-            "" if row.chunks == 1 else f"{row.excess.value:+.3f} {row.excess.interval}",
+            "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
         )
     print_table(table, screen)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
-        screen.print(sentence)
+        _say(sentence, screen)
 
 
 def _print_shift(shift: SemanticShift, screen: Console) -> None:
-    screen.print(
-        f"change of subject: L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)} "
-        f"({shift.texts} texts)"
-    )
+    parts = f"L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)}"
+    _say(f"change of subject: {parts} ({shift.texts} texts)", screen)
     if not shift.made:
         return
     table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")

@@ -119,19 +119,19 @@ def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = L
     from poolscope.auditing.run import audit
     from poolscope.texts import read_texts
 
-    found = audit(model, read_texts(texts, limit=limit or None), cache=True)
+    result = audit(model, read_texts(texts, limit=limit or None), cache=True)
     return {
-        "model": found.model["name"],
-        "texts": found.corpus["texts"],
-        "notes": found.corpus["notes"],
-        "answers": [{"question": answer.question, **answer.headline()} for answer in found.answers],
-        "next": None if (last := found.answers[-1]).action is None else last.action.command,
+        "model": result.model["name"],
+        "texts": result.corpus["texts"],
+        "notes": result.corpus["notes"],
+        "answers": [{"question": answer.question, **answer.headline()} for answer in result.answers],
+        "next": None if (last := result.answers[-1]).action is None else last.action.command,
     }
 
 
 def check_server(url: str, reference: str, model: str | None, *, allowed: Sequence[str]) -> dict[str, Any]:
     """The verdict on a server, the causes that explain best, and what to do."""
-    from poolscope.auditing.runtime import check_runtime
+    from poolscope.auditing.judges import check_runtime
 
     if "://" not in url:
         raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")

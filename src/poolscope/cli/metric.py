@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_result, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, put_result, to_figure, to_file
 from poolscope.errors import InputError
 from poolscope.lines import short, wrapped
 from poolscope.metrics.base import METRICS, Metric
@@ -105,7 +104,7 @@ def _inputs(
     screen: Console,
 ) -> tuple[tuple[Any, ...], Sequence[str]]:
     """What the metric needs, made of what the user named, and the ids of the texts."""
-    from poolscope.cli.inputs import load_clouds, read_corpus, refuse_with_clouds
+    from poolscope.cli.inputs import load_described, read_corpus, refuse_with_clouds
     from poolscope.connectors import is_index
     from poolscope.encoders.pooling import pooling_of
     from poolscope.stores.store import Store, is_store
@@ -118,7 +117,7 @@ def _inputs(
         kept = _opened(model, screen).vectors()
         return (kept.vectors,), kept.ids
     if metric.needs in ("clouds", "vectors"):
-        clouds = load_clouds(model, texts, reading=reading, options=options, cache=cache, screen=screen)
+        clouds = load_described(model, texts, reading=reading, options=options, cache=cache, screen=screen).clouds
         return (clouds if metric.needs == "clouds" else pooling_of(clouds).pool(clouds),), clouds.ids
     corpus = read_corpus(texts, reading, screen=screen)
     if metric.needs == "texts":
@@ -151,7 +150,7 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.results import shown_columns
+    from poolscope.views import shown_columns
 
     for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, put_result, to_figure, to_file, to_folder
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, put_result, to_figure, to_file, to_folder
 from poolscope.errors import InputError
+from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -176,7 +176,7 @@ def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figu
     if parquet is not None:
         study.save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
 
         save_figure(study.figure(), figure)
 
@@ -257,6 +257,8 @@ def _print_transport(result: TransportResult, screen: Console) -> None:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
         distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
         table.add_row(str(entry.layer), *distances, *map(_share, shares))
+    for sentence in result.seen():
+        screen.print(wrapped(sentence, screen.width))
     print_table(table, screen)
 
 
@@ -361,8 +363,8 @@ def _encode_pairs(
 def _print_effects(result: InterveneResult, screen: Console) -> None:
     from rich.table import Table
 
-    for line in sentences(result):
-        screen.print(line)
+    for sentence in result.seen():
+        screen.print(wrapped(sentence, screen.width))
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
@@ -372,25 +374,6 @@ def _print_effects(result: InterveneResult, screen: Console) -> None:
     for effect in result.effects:
         table.add_row(*_cells(effect, wide=wide))
     print_table(table, screen)
-
-
-def sentences(result: InterveneResult) -> list[str]:
-    """What holds before any intervention, and what none of them can change."""
-    first = result.effects[0]
-    lines = [f"SOCM as it is: {first.socm.before:.4f} over all pairs of {result.socm_texts:,} documents"]
-    if (baseline := result.baseline) is not None:
-        quality, gain = baseline.quality, baseline.second_order
-        lines += [
-            f"nDCG@{baseline.k} by the cosine of the means: {quality.value:.4f} {quality.interval or ''} "
-            f"(at random {quality.floor:.4f}); no intervention can change it, since every mean is kept",
-            f"nDCG@{baseline.k} by W₂ of mean and covariance: {gain.after:.4f}, {gain.difference.value:+.4f} "
-            f"{gain.difference.interval or ''} against the means",
-        ]
-    shift = max(effect.mean_shift for effect in result.effects)
-    lines.append(f"largest change of a mean vector: {shift:.1e} of its norm (rounding)")
-    if result.without_spread:
-        lines.append(f"{result.without_spread:,} texts have no spread (a single token) and stay as they are")
-    return lines
 
 
 def _cells(effect: Effect, *, wide: bool) -> list[str]:
@@ -404,8 +387,8 @@ def _cells(effect: Effect, *, wide: bool) -> list[str]:
 def _difference(change: Change, *, wide: bool) -> str:
     value, interval = change.difference.value, change.difference.interval
     if not wide or interval is None:
-        return f"{value:+.3f}"
-    return f"{value:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+        return f"{value:+z.3f}"
+    return f"{value:+z.3f} [{interval.low:+z.3f}, {interval.high:+z.3f}]"
 
 
 # -- reproduce --------------------------------------------------------------------------------------------------------

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_result, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, print_verdict, put_result, to_file
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.auditing.runtime import RuntimeCheck
+    from poolscope.auditing.judges import RuntimeCheck
 
 FAIL_ON = ("never", "unchecked", "watch", "repair")
 BEYOND = 1
@@ -68,7 +67,7 @@ def runtime(
     dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
     and kept nowhere.
     """
-    from poolscope.auditing.runtime import MOST_TEXTS, check_runtime
+    from poolscope.auditing.judges import MOST_TEXTS, check_runtime
     from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import counting_progress, read_corpus
 
@@ -104,17 +103,15 @@ def _print(result: RuntimeCheck, screen: Console) -> None:
     """One screen: the verdict, the causes that explain best, and what was seen besides."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
     from poolscope.cli.inputs import print_notes
-    from poolscope.verdicts import LEVEL_COLOURS
 
     match, verdict = result.match, result.verdict
     screen.print(
         f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
         f"{result.requests} requests in {result.seconds:.1f} s"
     )
-    screen.print(Text.assemble((verdict.level, f"bold {LEVEL_COLOURS[verdict.level]}"), f"  {verdict.sentence}"))
+    print_verdict(verdict, screen)
     causes = Table("what it would be", "cosine", "lowest", "texts explained", box=SIMPLE_HEAD, pad_edge=False)
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"

@@ -432,7 +432,7 @@ def pair(
 def _draw(
     projection: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
 ) -> None:
-    from poolscope.charts.files import save_figure
+    from poolscope.charts import save_figure
     from poolscope.metrics.pair import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)

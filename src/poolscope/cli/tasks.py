@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import TEXTS, name_written, put_json, put_result, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import TEXTS, name_written, print_table, put_json, put_result, to_figure, to_file
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from poolscope.evaluation import Difference, Evaluation, Task
+    from poolscope.evaluation import Evaluation, Task
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.tune import TuneResult
 
@@ -206,8 +204,8 @@ def print_result(result: TuneResult, screen: Console) -> None:
         column.justify, column.no_wrap = "right", True
     table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
-        interval = "–" if row["low"] is None else f"[{row['low']:+.4f}, {row['high']:+.4f}]"
-        numbers = (f"{row['score']:.4f}", f"{row['difference']:+.4f}", interval, _cost(row, result.width))
+        interval = "–" if row["low"] is None else f"[{row['low']:+z.4f}, {row['high']:+z.4f}]"
+        numbers = (f"{row['score']:.4f}", f"{row['difference']:+z.4f}", interval, _cost(row, result.width))
         table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
     screen.print(f"{result.model} · {chosen.task}")
     print_notes(result.notes, screen)
@@ -334,7 +332,7 @@ def _before_and_after(
     after = evaluate_task(repair.apply(encoder), task)
     difference = compare_scores(before, after)
     _print(repair.label, after, screen)
-    screen.print(f"difference {difference}: {_meaning(difference)}")
+    screen.print(f"difference {difference}: {difference.meaning()}")
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
@@ -345,12 +343,3 @@ def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
     interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
     line = f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})"
     screen.print(line)
-
-
-def _meaning(difference: Difference) -> str:
-    if difference.proves_gain or difference.proves_loss:
-        return f"a {'gain' if difference.proves_gain else 'loss'} beyond chance"
-    smallest = difference.smallest_gain()
-    units = f"{difference.count:,} {difference.unit}"
-    seen = f"; the smallest gain {units} could have shown is {smallest:.3f}" if math.isfinite(smallest) else ""
-    return f"{difference.shortage() or 'no difference that can be told from chance'}{seen}"

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
 from poolscope.errors import InputError, ModelError
-from poolscope.interrupts import keeping
+from poolscope.files import keeping
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.charts.files import save_figure
+        from poolscope.charts import save_figure
         from poolscope.metrics.tokens.figure import tokens_figure
 
         save_figure(tokens_figure(*(result for result, _ in measured)), figure)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import put_json, to_figure, to_file
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import print_table, put_json, to_figure, to_file
 from poolscope.errors import InputError, whole_number
 from poolscope.lines import wrapped
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.clouds import TokenClouds
-    from poolscope.metrics.windows.likelihood import ContextLikelihood
-    from poolscope.metrics.windows.result import WindowsResult
+    from poolscope.metrics.likelihood import ContextLikelihood
+    from poolscope.metrics.windows import WindowsResult
     from poolscope.numbers.intervals import Estimate
 
 DEFAULT_LIMIT = 100  # texts of the embedded corpus when the user names none
@@ -99,17 +98,17 @@ def _measure(
     options: Mapping[str, Any],
     screen: Console,
 ) -> tuple[WindowsResult, ContextLikelihood | None]:
-    from poolscope.cli.inputs import is_clouds, load_clouds, read_corpus
+    from poolscope.cli.inputs import is_clouds, load_described, read_corpus
     from poolscope.encoders import as_encoder
     from poolscope.encoders.capabilities import vocabulary_of
-    from poolscope.metrics.windows.likelihood import context_likelihood
-    from poolscope.metrics.windows.measure import windows
+    from poolscope.metrics.likelihood import context_likelihood
+    from poolscope.metrics.windows import windows
 
     settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
     if is_clouds(model):
         if lengths is not None or layer != -1:
             raise InputError(f"{model} holds ready clouds; --likelihood and --layer need a model. Name the model.")
-        clouds = load_clouds(model, texts, reading=reading, options=options, cache=False, screen=screen)
+        clouds = load_described(model, texts, reading=reading, options=options, cache=False, screen=screen).clouds
         return windows(clouds, **settings), None
     corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
     encoder = as_encoder(model, **options)
@@ -136,13 +135,10 @@ def _encoded(encoder: Any, corpus: Any, layer: int, screen: Console) -> TokenClo
 
 
 _WIDE = 120
-
-
-def _share(estimate: Estimate, wide: bool = True) -> str:
-    if estimate.value is None:
-        return "–"
-    interval = estimate.interval if wide else None
-    return f"{estimate.value:.1%}" + ("" if interval is None else f" ±{(interval.high - interval.low) / 2:.1%}")
+_COLUMNS = (
+    "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
+    "first direction; adaptive, windows cut where the tokens change. SOCM: mean over pairs (in random order)."
+)
 
 
 def _number(estimate: Estimate) -> str:
@@ -170,12 +166,8 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Cons
 
 
 def _print(result: WindowsResult, screen: Console) -> None:
-    first, limit = result.ratios[0], f"{result.loss_limit:.0%}"
-    seen = f"Means of {first.ratio} neighbouring tokens lose {_share(first.lost)} of the variance of a text"
-    seen += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
-    largest = f"the longest that lose {limit} or less are of {result.largest_ratio}"
-    seen += f"{largest if result.largest_ratio else f'none of those measured loses {limit} or less'}."
-    screen.print(wrapped(seen, screen.width))
+    for sentence in result.seen():
+        screen.print(wrapped(sentence, screen.width))
     wide = screen.width >= _WIDE
     interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
     screen.print(f"share of the variance of a text that lies inside windows {interval}")
@@ -183,33 +175,17 @@ def _print(result: WindowsResult, screen: Console) -> None:
     rows = []
     for row in result.ratios:
         random = "–" if row.lost.floor is None else f"{row.lost.floor:.1%}"
-        losses = (_share(row.lost, wide), random, _share(row.second_order, wide), _share(row.adaptive, wide))
+        lost, *others = (part.percent(interval=wide) for part in (row.lost, row.second_order, row.adaptive))
+        losses = (lost, random, *others)
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
     _table(heads, rows, screen)
-    for line in _explained(result):
-        screen.print(wrapped(line, screen.width))
+    screen.print(wrapped(_COLUMNS, screen.width))
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):
         words = "" if window.text is None else f": {window.text!r}"
         place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
         told = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
         screen.print(wrapped(told, screen.width, "  ", hanging="  "), style="dim", soft_wrap=True)
-
-
-def _explained(result: WindowsResult) -> list[str]:
-    lines = [
-        "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
-        "first direction; adaptive, windows cut where the tokens change. SOCM: mean over pairs (in random order).",
-    ]
-    if (result.first_share.value or 0) > 0.5:
-        without = ", ".join(f"{_share(row.without_first)} at {row.ratio}" for row in result.ratios)
-        lines.append(
-            f"The first token of a text makes {result.first_share.known:.0%} of the variance (a sink) and decides the "
-            f"numbers above. Without it windows lose {without}."
-        )
-    if result.single:
-        lines.append(f"{result.single:,} texts have a single token, which loses nothing.")
-    return lines
 
 
 def _print_likelihood(likely: ContextLikelihood, screen: Console) -> None:
@@ -221,8 +197,8 @@ def _print_likelihood(likely: ContextLikelihood, screen: Console) -> None:
     if likely.short:
         screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")
     rows = [
-        (str(row.ratio), str(row.states), *(_share(kept, wide) for kept in (row.kept, row.kept_adaptive)),
-         _share(row.kept_truncated, wide))
+        (str(row.ratio), str(row.states), *(kept.percent(interval=wide) for kept in (row.kept, row.kept_adaptive)),
+         row.kept_truncated.percent(interval=wide))
         for row in likely.ratios
     ]  # fmt: skip
     _table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)

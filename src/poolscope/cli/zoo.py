@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_folder
-from poolscope.cli.tables import print_table
+from poolscope.cli.arguments import name_written, print_table, put_json, to_folder
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, overload
 
@@ -29,15 +30,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from poolscope.clouds.file import DigestedFile, Guards, read_digested
-from poolscope.clouds.table import (
+from poolscope.clouds.file import (
     ArrowStrings,
     Block,
+    DigestedFile,
+    Guards,
     blocks_of,
     checked_table,
     column_of,
     padded_input,
     positions_of,
+    read_digested,
     read_provenance,
     write_provenance,
 )
@@ -443,18 +446,18 @@ class CloudWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._target = as_path(path)
-        self._atomic = atomic_path(self._target)
+        self._open = ExitStack()
         self._file: DigestedFile | None = None
 
     def __enter__(self) -> CloudWriter:
-        self._temporary = self._atomic.__enter__()
+        self._temporary = self._open.enter_context(atomic_path(self._target))
         return self
 
     def write(self, clouds: TokenClouds) -> None:
         """Append the texts of `clouds`; all parts must share dimension and type."""
         table = clouds.to_table()
         if self._file is None:
-            self._file = DigestedFile(self._temporary, table.schema)
+            self._file = self._open.enter_context(DigestedFile(self._temporary, table.schema))
         if table.schema != self._file.schema:
             raise InputError(f"{self._target}: received clouds of another dimension or type than those before.")
         self._file.write(table)
@@ -464,15 +467,9 @@ class CloudWriter:
     ) -> None:
         if self._file is None and error is None:
             error = InputError(f"{self._target}: no clouds were written; at least one text is needed.")
-            self._atomic.__exit__(type(error), error, None)
+            self._open.__exit__(type(error), error, None)
             raise error
-        try:
-            if self._file is not None:
-                self._file.__exit__(kind, error, trace)
-        except BaseException as problem:  # a full disk shows here at the latest
-            self._atomic.__exit__(type(problem), problem, problem.__traceback__)
-            raise
-        self._atomic.__exit__(kind, error, trace)
+        self._open.__exit__(kind, error, trace)  # a full disk shows here at the latest
 
 
 class CloudBuilder:

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, atomic_path, refuse_special
-from poolscope.texts.packed import parquet_batches, refuse_packed_arrays
+from poolscope.surface import as_array
+from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")

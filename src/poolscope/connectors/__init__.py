@@ -1,10 +1,211 @@
-"""Vectors that are there already, in a file or a vector store: one door, one file a kind, read-only."""
+"""Vectors that are there already, in a file or a vector store, read-only: one door, and one file a kind.
+
+`CONNECTORS` is the table of the kinds. A package outside poolscope adds one by an entry point of the group
+`poolscope.extensions`, whose module calls `register_connector`.
+"""
 
 from __future__ import annotations
 
-from poolscope.connectors.base import Batch, Connector, ConnectorKind, Fields
-from poolscope.connectors.collection import Collection
-from poolscope.connectors.door import CONNECTORS, as_collection, is_index, read_index, register_connector
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from poolscope.clouds.vectors import Vectors
+from poolscope.connectors import chroma, postgres, qdrant
+from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields
+from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
+from poolscope.connectors.files import (
+    is_arrow_source,
+    is_faiss,
+    is_lance,
+    is_numpy,
+    open_arrow,
+    open_faiss,
+    open_lance,
+    open_numpy,
+    table_connector,
+)
+from poolscope.errors import InputError
+from poolscope.extensions import load_extensions
+from poolscope.texts.tables import is_table
+
+# The first kind that accepts a name opens it.
+CONNECTORS: dict[str, ConnectorKind] = {
+    kind.name: kind
+    for kind in (
+        ConnectorKind(
+            "qdrant",
+            "qdrant(s)://host:port/collection or qdrant:folder/collection",
+            qdrant.accepts,
+            qdrant.open_qdrant,
+            extra="qdrant",
+        ),
+        ConnectorKind(
+            "chroma",
+            "chroma:folder/collection or chroma(s)://host:port/collection",
+            chroma.accepts,
+            chroma.open_chroma,
+            extra="chroma",
+        ),
+        ConnectorKind(
+            "pgvector",
+            "postgresql://user@host/base?table=NAME",
+            postgres.accepts,
+            postgres.open_postgres,
+            extra="pgvector",
+        ),
+        ConnectorKind("faiss", "faiss:file", is_faiss, open_faiss, extra="faiss"),
+        ConnectorKind("lancedb", "lancedb:folder/table", is_lance, open_lance, extra="lancedb"),
+        ConnectorKind("numpy", "a .npy or .npz file", is_numpy, open_numpy),
+        ConnectorKind(
+            "arrow", "a .parquet, .arrow or .feather file or a folder of .parquet files", is_arrow_source, open_arrow
+        ),
+    )
+}
+
+
+def register_connector(kind: ConnectorKind) -> ConnectorKind:
+    """Add a kind of store to the table; a name stands once, and the newest is asked first.
+
+    >>> from poolscope.connectors import Batch, Connector
+    >>> class Ones:
+    ...     name, distance, notes = "ones", None, ()
+    ...     def batches(self, size):
+    ...         yield Batch(["a", "b"], np.ones((2, 3)))
+    >>> kind = ConnectorKind("ones", "ones:", lambda name: name.startswith("ones:"), lambda name, fields: Ones())
+    >>> _ = register_connector(kind)
+    >>> read_index("ones:any")
+    Collection(2 vectors of dimension 3 from ones)
+    >>> del CONNECTORS["ones"]
+    """
+    if kind.name in CONNECTORS:
+        raise InputError(f"connector {kind.name!r} is in the table already. Give yours another name.")
+    earlier = dict(CONNECTORS)
+    CONNECTORS.clear()
+    CONNECTORS.update({kind.name: kind, **earlier})
+    return kind
+
+
+def kind_of(name: str) -> ConnectorKind | None:
+    """The kind that recognises a name; None where it means something else, such as a model."""
+    load_extensions()
+    return next((kind for kind in CONNECTORS.values() if kind.accepts(name)), None)
+
+
+def is_index(source: Any) -> bool:
+    """Are these vectors: a name that a connector knows, a matrix, a `Collection`, a table with a column of vectors?
+
+    >>> is_index("vectors.npy"), is_index(np.eye(2)), is_index("org/model"), is_index([np.eye(2)])
+    (True, True, False, False)
+    """
+    if isinstance(source, str | os.PathLike):
+        return kind_of(os.fspath(source)) is not None
+    return isinstance(source, Collection | Vectors | np.ndarray) or _is_tensor(source) or _is_frame(source)
+
+
+def _is_frame(source: Any) -> bool:
+    """A table in memory other than a dictionary, which holds texts."""
+    return is_table(source) and not isinstance(source, Mapping)
+
+
+def _is_tensor(source: Any) -> bool:
+    return hasattr(source, "detach") and hasattr(source, "shape") and not hasattr(source, "forward")
+
+
+def read_index(
+    source: str | os.PathLike[str],
+    *,
+    vector_column: str | None = None,
+    column: str | None = None,
+    id_column: str | None = None,
+    group: str | None = None,
+    distance: Distance | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Collection:
+    """The vectors of a file or a vector store, read-only and in batches.
+
+    Parameters
+    ----------
+    source
+        A `.npy`, `.npz`, `.parquet`, `.arrow` or `.feather` file, a folder of Parquet files, or an address of a store:
+        the table of `docs/vectors.md` has them all.
+    vector_column, column, id_column, group
+        The fields of vector, text, id and group, where they cannot be told by their names.
+    distance
+        What you search by: "cosine", "dot" or "l2", where the source does not say so.
+    limit
+        Draw that many vectors; by default 100,000, and 0 takes all.
+    seed
+        Of the draw.
+
+    Returns
+    -------
+    Collection
+        The vectors with ids, texts and groups, as far as the source has them, and what was set aside.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "vectors.npz"
+    >>> np.savez(path, vectors=np.eye(2), texts=np.array(["one text", "another"]))
+    >>> read_index(path).texts
+    ('one text', 'another')
+
+    """
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+    if not isinstance(name, str):
+        raise InputError(
+            f"source: received {type(name).__name__}; allowed: a path or an address. Arrays and tables in memory go to "
+            f"audit as they are."
+        )
+    draw_settings(limit, seed)  # before a store is opened
+    kind = kind_of(name)
+    if kind is None:
+        allowed = ", ".join(each.words for each in CONNECTORS.values())
+        raise InputError(f"{name}: received no vectors that poolscope knows; allowed: {allowed}.")
+    connector: Connector = kind.open(name, Fields(vector_column, column, id_column, group))
+    gathered = gather(connector, limit=limit, seed=seed)
+    return _searched_by(gathered, distance)
+
+
+def as_collection(source: Any, **options: Any) -> Collection:
+    """The collection of whatever holds vectors; `options` are those of `read_index`."""
+    if isinstance(source, str | os.PathLike):
+        return read_index(source, **options)
+    distance = options.pop("distance", None)
+    if isinstance(source, Collection):
+        return _searched_by(source, distance)
+    drawn = {name: options[name] for name in ("limit", "seed") if name in options}
+    if isinstance(source, Vectors):
+        held = array_collection(
+            source.vectors, texts=source.texts, ids=source.ids, groups=source.labels, source=source.source, **drawn
+        )
+    elif _is_frame(source):
+        names = ("vector_column", "column", "id_column", "group")
+        held = gather(table_connector(source, Fields(*(options.get(name) for name in names))), **drawn)
+    else:
+        matrix = source.detach().cpu().float().numpy() if _is_tensor(source) else source
+        held = array_collection(matrix, **drawn)
+    return _searched_by(held, distance)
+
+
+def _searched_by(collection: Collection, distance: Distance | None) -> Collection:
+    if distance is None:
+        return collection
+    if distance not in DISTANCES:
+        raise InputError(f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.")
+    if collection.distance not in (None, distance):
+        raise InputError(
+            f"distance: received {distance!r}, but {collection.source} searches by {collection.distance!r}. Leave it "
+            f"out."
+        )
+    return replace(collection, distance=distance)
+
 
 __all__ = [
     "CONNECTORS",

@@ -141,8 +141,8 @@ class ChromaConnector:
 
     def _find(self, queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
         """`ef_search` belongs to the collection and is not changed here: the store is only read."""
-        found = self._collection.query(query_embeddings=queries.tolist(), n_results=k, include=[])
-        return [list(ids) for ids in found["ids"]]
+        nearest = self._collection.query(query_embeddings=queries.tolist(), n_results=k, include=[])
+        return [list(ids) for ids in nearest["ids"]]
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str | None) -> list[str | None] | None:

@@ -96,14 +96,14 @@ class Collection:
             )
         known = np.array([name in own for name in names])
         kept = self._with_faults(~known, NO_TEXT)
-        found = [own[name] for name in np.array(names, dtype=object)[known]]
+        rows = [own[name] for name in np.array(names, dtype=object)[known]]
         taken = set(names) | {name for name, _ in self.aside}
         drawn = len(self) + self.fault_count < self.rows
         missing = () if drawn or in_order else tuple(name for name in corpus.ids if name not in taken)
         return replace(
             kept,
-            texts=tuple(corpus.texts[k] for k in found),
-            groups=kept.groups or (None if corpus.labels is None else tuple(corpus.labels[k] for k in found)),
+            texts=tuple(corpus.texts[k] for k in rows),
+            groups=kept.groups or (None if corpus.labels is None else tuple(corpus.labels[k] for k in rows)),
             without_vector=missing,
             notes=(*self.notes, *corpus.report.notes()),
         )
@@ -368,6 +368,3 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
         return whole
     # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
     return replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
-
-
-__all__ = ["MOST_ROWS", "NO_TEXT", "NO_VECTOR", "Collection", "array_collection", "gather"]

@@ -60,20 +60,20 @@ def open_postgres(name: str, fields: Fields) -> PostgresConnector:
     """The table that the address names."""
     psycopg = require("psycopg", "pgvector")
     parts = split_address(name)
-    asked = dict(parse_qsl(parts.query))
-    table = asked.get("table")
+    settings = dict(parse_qsl(parts.query))
+    table = settings.get("table")
     shown = safe_name(name)
     if not table:
         raise InputError(f"{shown}: received no table; allowed: {shown}?table=NAME, and &column=NAME of the vectors.")
     user, at, place = parts.netloc.rpartition("@")
     netloc = f"{user.replace('@', '%40')}{at}{place}"  # libpq ends a password at the first @, and shows the rest
-    query = urlencode({key: value for key, value in asked.items() if key not in OWN})
+    query = urlencode({key: value for key, value in settings.items() if key not in OWN})
     address = urlunsplit(parts._replace(netloc=netloc, query=query))
     wanted = Fields(
-        fields.vector or asked.get("column"),
-        fields.text or asked.get("text"),
-        fields.id or asked.get("id"),
-        fields.group or asked.get("group"),
+        fields.vector or settings.get("column"),
+        fields.text or settings.get("text"),
+        fields.id or settings.get("id"),
+        fields.group or settings.get("group"),
     )
     try:
         connection = psycopg.connect(address, connect_timeout=15)
@@ -198,7 +198,7 @@ class PostgresConnector:
             self._sql.Identifier(self._fields.vector),
             self._sql.SQL(operator),
         )
-        found = []
+        ids = []
         with self._connection.transaction():
             # An index is what is asked about: without this a small table is read from end to end.
             self._connection.execute("SET LOCAL enable_seqscan = off")
@@ -206,5 +206,5 @@ class PostgresConnector:
                 self._connection.execute(f"SET LOCAL {setting} = {int(value)}")
             for row in queries:
                 written = "[" + ",".join(repr(float(number)) for number in row) + "]"
-                found.append([name for (name,) in self._connection.execute(query, (written, k)).fetchall()])
-        return found
+                ids.append([name for (name,) in self._connection.execute(query, (written, k)).fetchall()])
+        return ids

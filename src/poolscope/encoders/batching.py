@@ -22,7 +22,7 @@ from poolscope.encoders.tokens import Tokens, Vocabulary, tokenize_prompted
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from poolscope.encoders.finishing import Step
+    from poolscope.encoders.pooling import Step
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from poolscope.encoders.chat import ChatTemplate, declared_template
+from poolscope.encoders.tokens import ChatTemplate, declared_template
 from poolscope.errors import ModelError, reading
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.

@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any, overload
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.arrays import ArrayEncoder, FunctionEncoder
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, as_progress
+from poolscope.encoders.base import (
+    ArrayEncoder,
+    EncoderOptions,
+    FunctionEncoder,
+    Progress,
+    TokenEncoder,
+    as_progress,
+    texts_first,
+)
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.declaration import is_router
 from poolscope.encoders.gguf import is_gguf, load_gguf
@@ -259,6 +266,7 @@ def _unknown(source: Source) -> InputError | ModelError:
         return ModelError(
             f"{source.name}: a file of type {source.path.suffix or 'unknown'!r} is no model; allowed files: .onnx, "
             f".gguf, and .txt or .vec with a word and its vector on each line. Pass the model's folder."
+            f"{texts_first(source.name)}"
         )
     if source.path is not None and (source.path / "adapter_config.json").is_file():
         return ModelError(
@@ -269,6 +277,7 @@ def _unknown(source: Source) -> InputError | ModelError:
         return ModelError(
             f"{source.name}: the folder holds no model that poolscope knows; needed: config.json with weights "
             f"(transformers), modules.json (sentence-transformers), model.onnx, a .gguf file or a static table."
+            f"{texts_first(source.name)}"
         )
     if source.name:
         return InputError(

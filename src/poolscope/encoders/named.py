@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import EncoderOptions, TokenEncoder
+from poolscope.encoders.base import EncoderOptions, TokenEncoder, texts_first
 from poolscope.encoders.declaration import file_digest, setting_files
 from poolscope.encoders.static import WORDLLAMA, WORDLLAMA_TOKENIZER, load_wordllama
 from poolscope.encoders.tokens import Vocabulary
@@ -53,7 +53,8 @@ def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
             return _minilm(options)
         case "wordllama":
             return _wordllama(options)
-    raise InputError(f"model: received {name!r}; the built-in models are {' and '.join(BUILTIN)}.{meant(name)}")
+    models = " and ".join(BUILTIN)
+    raise InputError(f"model: received {name!r}; the built-in models are {models}.{meant(name) or texts_first(name)}")
 
 
 def meant(name: str) -> str:

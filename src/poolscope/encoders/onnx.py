@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
-from poolscope.encoders.finishing import steps_of_folder
+from poolscope.encoders.pooling import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require

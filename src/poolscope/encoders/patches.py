@@ -19,7 +19,7 @@ from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.transformers import quietly
 from poolscope.errors import InputError, ModelError, require
-from poolscope.texts.packed import Room
+from poolscope.texts.plain import Room
 
 # Of each kind of input: what the model must read, and what its items are.
 READS = {"images": ("pixel_values",), "audio": ("input_features", "input_values")}

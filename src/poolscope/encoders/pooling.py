@@ -7,18 +7,20 @@ gives (a repair must not be proved on other vectors than the model's); `TextPool
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erf
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import steps_after
-from poolscope.encoders.finishing import Step, finish
-from poolscope.errors import InputError, ModelError
+from poolscope.encoders.declaration import module_folders, read_settings
+from poolscope.errors import InputError, ModelError, require
 from poolscope.numbers.pooling import (
     Clouds,
     FirstPooling,
@@ -203,3 +205,126 @@ def pooling_of(clouds: TokenClouds) -> TextPooling:
     modes, after = (tuple(model.get(name) or ()) for name in ("pooling", "after"))
     name, kind = str(model.get("name", "clouds")), str(model.get("kind", "arrays"))
     return TextPooling(ModelCard(name, kind, clouds.dimension, pooling=modes, after=after))
+
+
+# -- the modules between pooling and the final vector (Dense, LayerNorm), as numpy ------------------------------------
+#
+# They are what a runtime may have left out. Dropout changes nothing, and a Normalize that comes last no direction, so
+# that neither has a step.
+
+NORMALIZE = "Normalize"
+_TINY = 1e-12  # what torch divides by at least
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "Identity": lambda values: values,
+    "Tanh": np.tanh,
+    "ReLU": lambda values: np.maximum(values, 0.0),
+    "GELU": lambda values: np.asarray(values * 0.5 * (1 + erf(values / np.sqrt(2)))),
+    "Sigmoid": lambda values: 1 / (1 + np.exp(-values)),
+}
+_BEFORE = ("Transformer", "TempScaledTransformer", "Pooling", "Dropout")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One module: `name` is its class, and calling it changes vectors (texts × d) as the module does."""
+
+    name: str
+    weight: Array
+    bias: Array | None
+    activation: str = "Identity"
+    epsilon: float = 1e-5
+
+    @property
+    def width(self) -> int | None:
+        """How many numbers a vector must have; None for any."""
+        return None if self.name == NORMALIZE else self.weight.shape[-1]
+
+    def __call__(self, vectors: Array) -> Array:
+        if self.name == NORMALIZE:
+            return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _TINY))
+        if self.name == "LayerNorm":
+            centred = vectors - vectors.mean(axis=1, keepdims=True)
+            scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + self.epsilon) * self.weight
+        else:
+            scaled = vectors @ self.weight.T
+        return ACTIVATIONS[self.activation](scaled if self.bias is None else scaled + self.bias)
+
+
+def finish(vectors: Array, steps: Sequence[Step]) -> Array:
+    """Pooled vectors after all modules.
+
+    >>> double = Step("Dense", 2 * np.eye(2), None, "Tanh")
+    >>> finish(np.array([[0.0, 10.0]]), [double]).tolist()
+    [[0.0, 1.0]]
+    """
+    for step in steps:
+        vectors = step(vectors)
+    return vectors
+
+
+def steps_of_folder(folder: Path, *, name: str, role: str | None = None) -> tuple[Step, ...]:
+    """The steps that a folder of sentence-transformers declares after its pooling, with their weights."""
+    places = [(kind, place) for kind, place in module_folders(folder, role=role, name=name) if kind not in _BEFORE]
+    return _that_matter([_of_folder(place, kind, name=name) for kind, place in places])
+
+
+def _that_matter(steps: list[Step]) -> tuple[Step, ...]:
+    """Without a Normalize at the end, or before nothing else."""
+    while steps and steps[-1].name == NORMALIZE:
+        steps = steps[:-1]
+    return tuple(steps)
+
+
+def _of_folder(place: Path, kind: str, *, name: str) -> Step:
+    if kind == NORMALIZE:
+        return Step(NORMALIZE, np.zeros(0), None)
+    weights = place / "model.safetensors"
+    if kind not in ("Dense", "LayerNorm") or not weights.is_file():
+        reason = "its weights are pickled" if kind in ("Dense", "LayerNorm") else "it is no Dense or LayerNorm"
+        raise ModelError(f"{name}: the module {kind} in {place.name} cannot be applied ({reason}).")
+    tensors = require("safetensors.torch", "torch").load_file(weights)
+    arrays = {key.rpartition(".")[2]: _array(value) for key, value in tensors.items()}
+    settings = read_settings(place / "config.json")
+    activation = str(settings.get("activation_function", "Identity")).rpartition(".")[2]
+    return _step(kind, arrays["weight"], arrays.get("bias"), activation, name=name)
+
+
+def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
+    """The steps of loaded modules of sentence-transformers, those that stand after its pooling."""
+    steps = []
+    for module in modules:
+        kind = type(module).__name__
+        if kind in _BEFORE:
+            continue
+        if kind == NORMALIZE:
+            steps.append(Step(NORMALIZE, np.zeros(0), None))
+            continue
+        part = getattr(module, "linear", None) or getattr(module, "norm", None)
+        if kind not in ("Dense", "LayerNorm") or part is None:
+            raise ModelError(f"{name}: the module {kind} cannot be applied (it is no Dense or LayerNorm).")
+        bias = None if part.bias is None else _array(part.bias)
+        activation = type(getattr(module, "activation_function", None)).__name__ if kind == "Dense" else "Identity"
+        steps.append(_step(kind, _array(part.weight), bias, activation, name=name))
+    return _that_matter(steps)
+
+
+def _step(kind: str, weight: Array, bias: Array | None, activation: str, *, name: str) -> Step:
+    if activation not in ACTIVATIONS:
+        raise ModelError(
+            f"{name}: its {kind} has the activation {activation!r}; known: {', '.join(ACTIVATIONS)}. Its final vectors "
+            f"cannot be computed here."
+        )
+    return Step(kind, weight, bias, activation)
+
+
+def _array(tensor: Any) -> Array:
+    values: Array = tensor.detach().double().cpu().numpy()
+    return values
+
+
+def pooler_of(model: Any) -> Step | None:
+    """BERT's own pooler, a Dense layer on the first token that some runtimes give for a text vector; None if none."""
+    dense = getattr(getattr(model, "pooler", None), "dense", None)
+    if dense is None or dense.weight.ndim != 2 or dense.weight.shape[0] != dense.weight.shape[1]:
+        return None
+    return Step("Dense", _array(dense.weight), None if dense.bias is None else _array(dense.bias), "Tanh")

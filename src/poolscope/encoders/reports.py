@@ -44,6 +44,10 @@ class PoolingReport(Result):
         """The report in sentences, most important first."""
         return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes())
 
+    def seen(self) -> tuple[str, ...]:
+        """The report in sentences."""
+        return self.notes()
+
     def derived(self) -> dict[str, Any]:
         """The sentences."""
         return {"notes": self.notes()}
@@ -159,6 +163,10 @@ class TruncationReport(Result):
         shown = [_listed(group, _SHOWN_IDS, " = ") for group in self.identical_ids[:_SHOWN_GROUPS]]
         more = len(self.identical_ids) - len(shown)
         return "; ".join(shown) + (f"; and {more:,} more group{'s' if more > 1 else ''}" if more else "")
+
+    def seen(self) -> tuple[str, ...]:
+        """The report in sentences."""
+        return self.notes()
 
     def derived(self) -> dict[str, Any]:
         """The share and the sentences."""

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
+from poolscope.encoders.base import (
+    EncoderOptions,
+    ModelCard,
+    Progress,
+    check_layers,
+    check_texts,
+    resolve_prompt,
+    texts_first,
+)
 from poolscope.encoders.capabilities import EncoderSpec
 from poolscope.encoders.declaration import Declaration, digest_model, file_digest, read_declaration, read_settings
 from poolscope.encoders.reports import unknown_notes
@@ -355,8 +363,8 @@ def _layout(path: Path) -> tuple[int, bool, bool]:
     numbers = line.rstrip(" ").split(" ")[1:]
     if not numbers or not all(map(_is_number, numbers)):
         raise ModelError(
-            f"{path}: the first line is {line[:60]!r}; needed: a word and its numbers, with blanks between them. "
-            f"If these are texts, name the model before them."
+            f"{path}: the first line is {line[:60]!r}; needed: a word and its numbers, with blanks between "
+            f"them.{texts_first(path)}"
         )
     return len(numbers), header, line.endswith(" ")
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
+from poolscope.encoders.capabilities import in_role, with_temperature
 from poolscope.encoders.packed import packed_products
-from poolscope.encoders.temperature import in_role, with_temperature
 from poolscope.errors import InputError, ModelError, require
 
 # Padded tokens a batch. A CPU core works best on a batch that stays in its caches, and alone on it: cores that share

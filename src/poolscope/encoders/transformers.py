@@ -19,18 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.encoders import decoders
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.capabilities import in_route
-from poolscope.encoders.chat import ChatTokenizer, declared_template
+from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_rule, in_route
 from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
-from poolscope.encoders.decoders import loaded_unembedding, stored_unembedding
-from poolscope.encoders.finishing import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
-from poolscope.encoders.latent import DECODER_NAMES, add_latent, decoder_of, refuse_latent
+from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
-from poolscope.encoders.temperature import CONFIG_KEY, active_rule, apply_kept_rule
-from poolscope.encoders.tokens import Vocabulary, check_vocabulary, end_of, tokenize
+from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 
@@ -57,7 +54,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     place = folder / declared.subfolder
     settings = read_settings(place / "config.json")
     if declared.latent is None:
-        refuse_latent(settings, name=name)
+        decoders.refuse_latent(settings, name=name)
     check_folder_content(
         place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
     )
@@ -66,7 +63,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     with _quiet_and_explained(name, place):
         model, tokenizer = _load(place, declared, options, device=devices[0])
         if declared.latent is not None:
-            add_latent(model, declared.latent, weights, name=name)
+            decoders.add_latent(model, declared.latent, weights, name=name)
     check_reads_texts(model, name=name)
     if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
@@ -82,7 +79,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         name=name,
         revision=revision,
         options=options,
-        unembedding=stored_unembedding(model, weights),
+        unembedding=decoders.stored_unembedding(model, weights),
         finishing=partial(steps_of_folder, folder, name=name, role=options.role),
     )
 
@@ -116,7 +113,7 @@ def wrap_loaded(
     torch = require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
-    words = loaded_unembedding(model)
+    words = decoders.loaded_unembedding(model)
     model = _without_wrapping(model)
     check_reads_texts(model, name=name or type(model).__name__)
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
@@ -310,7 +307,7 @@ def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -
 def check_reads_texts(model: Any, *, name: str) -> None:
     """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
     kind = type(model).__name__
-    refuse_latent(vars(model.config), name=name)
+    decoders.refuse_latent(vars(model.config), name=name)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts. Pass one.")
@@ -372,8 +369,8 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
     renamed, known = {}, {}
     if declared.latent is not None:  # its code is not run, trusted or not
-        config = decoder_of(declared.latent, name=str(folder))
-        renamed, known = {"key_mapping": DECODER_NAMES}, {"config": config}
+        config = decoders.decoder_of(declared.latent, name=str(folder))
+        renamed, known = {"key_mapping": decoders.DECODER_NAMES}, {"config": config}
     else:
         config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
     if declared.both_ways and (declared.latent is not None or not options.trust_remote_code):

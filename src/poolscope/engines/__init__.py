@@ -2,9 +2,7 @@
 
 | module       | what it knows                                                                            |
 |--------------|------------------------------------------------------------------------------------------|
-| `base.py`    | what an engine is; this process, several processes; `make_engine`                        |
-| `ray_data.py`| the same on a cluster, with Ray Data                                                     |
-| `pairs.py`   | SOCM of a store, pair by pair                                                            |
+| `base.py`    | what an engine is; this process, several processes, a cluster of Ray; `make_engine`      |
 | `texts.py`   | what encodes texts and keeps numbers alone: token statistics, what `length` measures     |
 | `work.py`    | what is done with a shard: `encode_with` writes a store, `measure_with` measures one     |
 
@@ -13,9 +11,8 @@ texts from their file, so the folder of the store must be one that every worker 
 """
 
 from poolscope.engines.base import Engine, as_engine, make_engine
-from poolscope.engines.pairs import socm_with, worst_with
 from poolscope.engines.texts import measured_with, tokens_of_texts, tokens_with
-from poolscope.engines.work import encode_with, measure_with
+from poolscope.engines.work import encode_with, measure_with, socm_with, worst_with
 
 __all__ = [
     "Engine",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, as_engine, merged
+from poolscope.engines.base import Engine, as_engine, merged, told
 from poolscope.errors import InputError
 from poolscope.metrics.base import resolve
 from poolscope.metrics.length.mechanism import MeasuredTexts
@@ -80,18 +80,13 @@ def over_texts(
     with tempfile.TemporaryDirectory(prefix=".texts-", dir=home) as folder:
         save_spooled(texts, folder)
         job = TextsJob(function, spec_of(encoder).to_dict(), str(Path(folder).absolute()), cuts, options)
-        outcomes = _told(as_engine(engine).run(job, range(len(cuts))), cuts, progress)
+        sizes = [stop - start for start, stop in cuts]
+        outcomes = told(
+            as_engine(engine).run(job, range(len(cuts))),
+            progress,
+            lambda shard, outcome: (sizes[shard], getattr(outcome, "tokens", sizes[shard])),
+        )
         return merged(outcomes, range(len(cuts)), merge)
-
-
-def _told(
-    outcomes: Iterator[tuple[int, Any]], cuts: Sequence[tuple[int, int]], progress: Progress | None
-) -> Iterator[tuple[int, Any]]:
-    for shard, outcome in outcomes:
-        if progress is not None:
-            start, stop = cuts[shard]
-            progress(stop - start, getattr(outcome, "tokens", stop - start))
-        yield shard, outcome
 
 
 # -- token statistics -------------------------------------------------------------------------------------------------
@@ -129,14 +124,8 @@ def tokens_with(
     choices = choose_for_store(store, chosen, by_label=by_label, max_types=max_types, vocabulary=vocabulary)
     sizes = store.manifest.shard_sizes
     job, shards = StoredTokensJob(located(folder), choices), range(len(sizes))
-
-    def told() -> Iterator[tuple[int, Any]]:
-        for shard, outcome in as_engine(engine).run(job, shards):
-            if progress is not None:
-                progress(sizes[shard])
-            yield shard, outcome
-
-    return summarise(merged(told(), shards, TokenMoments.merge), min_count=min_count, seed=seed)
+    outcomes = told(as_engine(engine).run(job, shards), progress, lambda shard, _: (sizes[shard],))
+    return summarise(merged(outcomes, shards, TokenMoments.merge), min_count=min_count, seed=seed)
 
 
 def tokens_of_texts(
@@ -171,9 +160,7 @@ def measured_with(
     return whole
 
 
-# -- token statistics in parts ----------------------------------------------------------------------------------------
-
-# Token statistics in parts, which other processes compute: shards of a store, or runs of texts.
+# -- token statistics in parts, which other processes compute: shards of a store, or runs of texts --------------------
 
 
 @dataclass(frozen=True)

@@ -7,30 +7,39 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, LocalEngine, as_engine, in_order
-from poolscope.engines.pairs import socm_with
+from poolscope.engines.base import Engine, LocalEngine, as_engine, merged, told
 from poolscope.engines.texts import tokens_with
-from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, whole_number
+from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
 from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
+from poolscope.metrics.socm.measure import socm_in_parts
+from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
+from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.selection import (
+    TILE_TEXTS,
+    AllPairs,
+    CrossedPairs,
+    ListedPairs,
+    PairSelection,
+    PairTally,
+    TallyOptions,
+    tallied,
+)
+from poolscope.metrics.socm.worst import WorstSearch, worst_result
+from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
 from poolscope.stores.objects import share_texts, shared_texts
 from poolscope.stores.remote import located
-from poolscope.stores.store import Store, condensed
-from poolscope.stores.writer import (
-    absent_shards,
-    begin_store,
-    encode_to_store,
-    finish_store,
-    spans,
-    write_shard,
-)
+from poolscope.stores.store import Store, condensed, open_clouds
+from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
 from poolscope.texts import Texts
-from poolscope.texts.records import shorten
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
@@ -211,10 +220,6 @@ class PartJob:
         return lambda k: metric.part_of(store.shard(k, self.layer, pooled=pooled), self.starts[k], **self.options)
 
 
-# Metrics of a store that are cut otherwise than text by text.
-_OWN: dict[str, Callable[..., Result]] = {"socm": socm_with, "tokens": tokens_with}
-
-
 def measure_with(
     engine: Engine | str | None,
     metric: Metric | str,
@@ -277,10 +282,125 @@ def measure_with(
     starts = tuple(span.start for span in spans(sizes))
     shared = {name: options.pop(name) for name in row.part_options() & options.keys()}
     job = PartJob(row.name, located(folder), layer, starts, shared)
-    merged = None
-    numbers = list(range(len(sizes)))
-    for shard, part in zip(numbers, in_order(engine.run(job, numbers), numbers), strict=True):
-        merged = part if merged is None else resolve(row.merge or "")(merged, part)
-        if progress is not None:
-            progress(sizes[shard])
-    return row.finished(merged, **options)
+    outcomes = told(engine.run(job, range(len(sizes))), progress, lambda shard, _: (sizes[shard],))
+    return row.finished(merged(outcomes, range(len(sizes)), resolve(row.merge or "")), **options)
+
+
+def socm_with(
+    engine: Engine | str | None,
+    folder: str | os.PathLike[str],
+    *,
+    against: str | os.PathLike[str] | None = None,
+    layer: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> SocmResult:
+    """`socm` of a finished store (with another, `against`), its pairs on an engine; `options` are those of `socm`.
+
+    Which pairs belong together is decided by the pairs alone, so that every engine gives the same bytes. The nearest
+    texts of `neighbours` are searched by the process that asks.
+    """
+    clouds = open_clouds(folder, layer=layer)
+    other = None if against is None else open_clouds(against, layer=layer)
+
+    def in_parts(selection: PairSelection, wanted: TallyOptions) -> PairTally:
+        pairs = selection.pairs if isinstance(selection, ListedPairs) else None
+        places = located(folder), None if against is None else located(against)
+        job, parts = PairsJob(*places, layer, wanted, pairs), range(selection.parts)
+        each = max(1, selection.count // len(parts))
+        tally: PairTally = merged(
+            told(as_engine(engine).run(job, parts), progress, lambda *_: (each,)), parts, PairTally.merge
+        )
+        return tally
+
+    return socm_in_parts(clouds, other, in_parts, **options)
+
+
+def worst_with(
+    engine: Engine | str | None,
+    folder: str | os.PathLike[str],
+    k: int = 100,
+    *,
+    layer: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    **formula: Any,
+) -> WorstPairs:
+    """`worst_pairs` of a finished store on an engine: blocks of texts are searched by workers."""
+    clouds = open_clouds(folder, layer=layer)
+    selection, chosen = AllPairs(clouds), SocmFormula(**formula)
+    if not 1 <= (k := whole_number(k, "worst")) <= selection.count:
+        raise InputError(f"worst: received k = {k}; allowed is 1 to {selection.count}, the number of pairs.")
+    job, parts = WorstJob(located(folder), layer, chosen, k), range(selection.parts)
+    each = max(1, selection.count // len(parts))
+    largest, evaluated = merged(
+        told(as_engine(engine).run(job, parts), progress, lambda *_: (each,)), parts, merge_worst
+    )
+    return worst_result(clouds, chosen, largest, evaluated)
+
+
+# -- parts that any process computes: each is told where the store lies and which pairs are its own -------------------
+
+
+@dataclass(frozen=True)
+class PairsJob:
+    """Tallies parts of a selection of pairs of a store, or of one with another; `pairs` is a list of them, or None."""
+
+    folder: str
+    against: str | None
+    layer: int | None
+    wanted: TallyOptions
+    pairs: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    def start(self) -> Callable[[int], PairTally]:
+        """Open the stores; the reduced texts of a list are kept from part to part."""
+        left = open_clouds(self.folder, layer=self.layer)
+        right = left if self.against is None else open_clouds(self.against, layer=self.layer)
+        selection = self._selection(left, right)
+        eps = self.wanted.formula.eps
+        return lambda part: tallied(selection, selection.part_distances(part, eps=eps), self.wanted)
+
+    def _selection(self, left: TokenClouds, right: TokenClouds) -> PairSelection:
+        if self.pairs is None:
+            return AllPairs(left) if left is right else CrossedPairs(left, right)
+        caches = reduced_caches(left, right, published=bool(self.wanted.formula.eps))
+        return ListedPairs(left, right, self.pairs, "", caches)
+
+
+@dataclass(frozen=True)
+class WorstJob:
+    """Searches the worst pairs of one block of texts of a store with another; parts are numbered as `AllPairs` does."""
+
+    folder: str
+    layer: int | None
+    formula: SocmFormula
+    top: int
+
+    def start(self) -> Callable[[int], tuple[Largest, int]]:
+        """Open the store."""
+        clouds = open_clouds(self.folder, layer=self.layer)
+        rows, columns = np.triu_indices(-(-len(clouds) // TILE_TEXTS))
+        return lambda part: self._searched(clouds, int(rows[part]) * TILE_TEXTS, int(columns[part]) * TILE_TEXTS)
+
+    def _searched(self, clouds: TokenClouds, row: int, column: int) -> tuple[Largest, int]:
+        left = clouds[row : row + TILE_TEXTS]
+        right = left if row == column else clouds[column : column + TILE_TEXTS]
+        if left is right and len(left) < 2:
+            return Largest(self.top), 0
+        search = WorstSearch(left, right, self.formula, self.top, lambda settled: None)
+        search.run()
+        i, j, *distances = search.largest.columns
+        largest = Largest(self.top)
+        largest.add(search.largest.values, i + row, j + column, *distances)
+        return largest, search.evaluated
+
+
+def merge_worst(first: tuple[Largest, int], second: tuple[Largest, int]) -> tuple[Largest, int]:
+    """The worst pairs of both, and how many were evaluated."""
+    largest, evaluated = first
+    if second[0].columns:
+        largest.add(second[0].values, *second[0].columns)
+    return largest, evaluated + second[1]
+
+
+# Metrics of a store that are cut otherwise than text by text.
+_OWN: dict[str, Callable[..., Result]] = {"socm": socm_with, "tokens": tokens_with}

@@ -1,13 +1,4 @@
-"""Is it better after the repair? Tasks with and without labels, their scores per query, and paired differences.
-
-| module       | what it knows                                                                            |
-|--------------|------------------------------------------------------------------------------------------|
-| `scores.py`  | `Evaluation` and `Difference`: a score with its interval, two of them compared           |
-| `tasks.py`   | retrieval, similarity, classification, clustering: from vectors to an `Evaluation`       |
-| `reading.py` | tasks from files with labels, from queries, and from texts alone                         |
-| `run.py`     | `evaluate(model, task)`, and a model as it pools: texts in a role to vectors             |
-| `trials.py`  | `Trial`: a task before and after something was done, and what the difference says        |
-"""
+"""Is it better after the repair? Tasks with and without labels, their scores per query, and paired differences."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,20 +79,12 @@ def _retrieval(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any
     )
 
 
-def _labelled(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any], kind: str) -> tuple[Any, ...]:
-    text, label = _named(source, columns, ("text", "label"), kind=kind)
-    texts: Texts = read_texts(source, column=text, label_column=label, **drawn)
-    return texts.texts, texts.labels, tuple(texts.report.notes())
-
-
-def _classification(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
-    texts, labels, notes = _labelled(source, columns, drawn, "classification")
-    return ClassificationTask(texts, labels, seed=drawn["seed"], notes=notes)
-
-
-def _clustering(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]) -> Task:
-    texts, labels, notes = _labelled(source, columns, drawn, "clustering")
-    return ClusteringTask(texts, labels, seed=drawn["seed"], notes=notes)
+def _labelled(
+    kind: type[ClassificationTask | ClusteringTask], source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]
+) -> Task:
+    text, label = _named(source, columns, ("text", "label"), kind=kind.name)
+    texts: Any = read_texts(source, column=text, label_column=label, **drawn)
+    return kind(texts.texts, texts.labels, seed=drawn["seed"], notes=tuple(texts.report.notes()))
 
 
 def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, kind: str) -> tuple[str, ...]:
@@ -116,8 +109,8 @@ def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, 
 KINDS: Mapping[str, Callable[[object, tuple[str, ...], Mapping[str, Any]], Task]] = {
     "sts": _similarity,
     "retrieval": _retrieval,
-    "classification": _classification,
-    "clustering": _clustering,
+    "classification": partial(_labelled, ClassificationTask),
+    "clustering": partial(_labelled, ClusteringTask),
 }
 
 

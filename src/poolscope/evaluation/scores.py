@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
 from poolscope.results import Result, bulk
@@ -66,6 +67,19 @@ class Evaluation(Result):
         """Task, score with its interval, number of units."""
         numbers = {"task": self.task, "metric": self.metric, "score": self.score, self.unit: len(self.observations)}
         return numbers if self.searched is None else {**numbers, "documents": self.searched}
+
+    def seen(self) -> tuple[str, ...]:
+        """The score, and how many units have all of it or nothing."""
+        told = f"The model scores {self.value:.3f} {self.metric} on {self.task}."
+        if self.statistic != "mean":
+            return (told,)
+        count, whole, none = len(self.scores), int((self.scores == 1).sum()), int((self.scores == 0).sum())
+        return (told, f"Of the {count:,} {self.unit}, {whole:,} score 1 and {none:,} score 0.")
+
+    def figure(self) -> Any:
+        """How the scores of the units are spread; an error for a metric that is no mean over units."""
+        title = f"{self.metric} of {self.task}, over {len(self.scores):,} {self.unit}"
+        return histogram_figure(self.scores, title=title, across=self.metric, along=self.unit)
 
     @property
     def value(self) -> float:
@@ -148,6 +162,18 @@ class Difference(Result):
     count: int
     changed: int
 
+    def meaning(self) -> str:
+        """What the difference allows to say, as the end of a sentence."""
+        if self.proves_gain or self.proves_loss:
+            return f"a {'gain' if self.proves_gain else 'loss'} beyond chance"
+        smallest, units = self.smallest_gain(), f"{self.count:,} {self.unit}"
+        seen = f"; the smallest gain {units} could have shown is {smallest:.3f}" if np.isfinite(smallest) else ""
+        return f"{self.shortage() or 'no difference that can be told from chance'}{seen}"
+
+    def seen(self) -> tuple[str, ...]:
+        """The difference and what it allows to say."""
+        return (f"The difference of {self.mean:+z.3f} {self.metric} is {self.meaning()}.",)
+
     @property
     def mean(self) -> float:
         """The difference itself; for a mean over units the mean of their differences."""
@@ -222,8 +248,10 @@ class Difference(Result):
         )
 
     def __str__(self) -> str:
-        interval = "no interval" if self.interval is None else f"[{self.interval.low:+.4f}, {self.interval.high:+.4f}]"
-        return f"{self.mean:+.4f} {interval}"
+        interval = (
+            "no interval" if self.interval is None else f"[{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]"
+        )
+        return f"{self.mean:+z.4f} {interval}"
 
 
 def compare_scores(

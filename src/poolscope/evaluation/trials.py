@@ -56,6 +56,10 @@ class Trial(Result):
             }
         return row
 
+    def seen(self) -> tuple[str, ...]:
+        """What came of it."""
+        return (self.sentence[:1].upper() + self.sentence[1:],)
+
     @property
     def evaluation(self) -> Evaluation:
         """The scores after; an error where nothing was tried."""
@@ -142,7 +146,7 @@ def compared(
     else:
         outcome = "changes nothing that can be told from chance"
     metric = before.metric
-    change = f"{difference.mean:+.3f} {metric} on {difference.count} {units or before.unit}"
+    change = f"{difference.mean:+z.3f} {metric} on {difference.count} {units or before.unit}"
     possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."

@@ -175,7 +175,7 @@ _ROWS = (
         measure="poolscope.metrics.scores:score_distribution",
         page="scores.md",
         part="poolscope.metrics.scores:scores_part",
-        merge="poolscope.numbers.draws:VectorDraw.merge",
+        merge="poolscope.numbers.streaming:VectorDraw.merge",
         finish="poolscope.metrics.scores:scores_finish",
     ),
     Metric(
@@ -203,7 +203,7 @@ _ROWS = (
         "norms",
         "How long are vectors, and which neighbours change with the distance?",
         needs="vectors",
-        measure="poolscope.metrics.norms:norms",
+        measure="poolscope.metrics.spectrum:norms",
         page="vectors.md",
     ),
     Metric(
@@ -217,11 +217,11 @@ _ROWS = (
         "windows",
         "What is lost when tokens are replaced by the means of adjacent windows?",
         needs="clouds",
-        measure="poolscope.metrics.windows.measure:windows",
+        measure="poolscope.metrics.windows:windows",
         page="windows.md",
-        part="poolscope.metrics.windows.measure:window_moments",
-        merge="poolscope.metrics.windows.measure:WindowMoments.merge",
-        finish="poolscope.metrics.windows.measure:finish_windows",
+        part="poolscope.metrics.windows:window_moments",
+        merge="poolscope.metrics.windows:WindowMoments.merge",
+        finish="poolscope.metrics.windows:finish_windows",
     ),
 )
 METRICS = {row.name: row for row in _ROWS}

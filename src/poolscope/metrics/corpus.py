@@ -12,15 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require
 from poolscope.metrics.length.bins import histogram_bins
-from poolscope.numbers.draws import marks_of
 from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
 from poolscope.numbers.moments import text_moments
-from poolscope.numbers.streaming import added
+from poolscope.numbers.streaming import added, marks_of
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
 

@@ -10,11 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, percentile_interval
-from poolscope.numbers.neighbours import APPROXIMATE_FROM, Neighbours, find_neighbours
-from poolscope.numbers.ranking import GaussianLike, drawn_units, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import (
+    APPROXIMATE_FROM,
+    GaussianLike,
+    Neighbours,
+    drawn_units,
+    find_neighbours,
+    nearest_neighbours,
+    unit_rows,
+)
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
 
@@ -202,7 +209,7 @@ def hubs(
         nearest_cosine=cosines[:, 0],
         duplicate_cosine=duplicate_cosine,
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
-        twins=() if texts is None else _twins(texts),
+        twins=() if texts is None else _groups(list(map(plain_text, texts)), np.arange(len(texts))),
         asked=None if of_queries is None else len(of_queries),
         recall=searched.recall,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
@@ -323,10 +330,6 @@ def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> t
     links = coo_array((np.ones(len(rows)), (rows, top[rows, columns])), shape=(len(top), len(top)))
     _, component = connected_components(links, directed=False)
     return _groups(component.tolist(), positions)
-
-
-def _twins(texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    return _groups([plain_text(text) for text in texts], np.arange(len(texts)))
 
 
 def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], ...]:

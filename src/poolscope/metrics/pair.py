@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style, translucent
+from poolscope.charts import COLOURS, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.metrics.socm.score import SocmPair, socm_pair
-from poolscope.numbers.bures.pair import same_dimension
+from poolscope.numbers.bures.distances import same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.results import Result, bulk, key, origin, provenance
 
@@ -68,6 +68,13 @@ class PairProjection(Result):
     def covariance_distance_over_trace(self) -> float:
         """BW²/(tr Σ₁ + tr Σ₂), the covariance distance in [0, 1] always; 0 for two clouds without spread."""
         return self.distances.bures / sum(self.traces) if sum(self.traces) > 0 else 0.0
+
+    shown_rows = 0
+    field_words: ClassVar[Mapping[str, str]] = {"kept": "share of the clouds that the plane shows"}
+
+    def seen(self) -> tuple[str, ...]:
+        """The distances in words, and how much of the clouds the picture shows."""
+        return (*self.distances.seen(), f"The picture shows {self.kept:.0%} of the clouds.")
 
     def headline(self) -> dict[str, Any]:
         """The distances, and how much of the clouds the plane shows."""

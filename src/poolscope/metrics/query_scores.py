@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
 from poolscope.metrics.scores import isotropic_quantile
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_estimate
@@ -63,6 +63,17 @@ class QueryScores(Result):
     def share(self) -> str:
         """The share of false hits in words, such as `1 %`."""
         return f"{self.false_hits * 100:g} %"
+
+    shown_rows = 0
+
+    def seen(self) -> tuple[str, ...]:
+        """What answers score beside other texts, and what a cut-off between them keeps."""
+        means = f"{self.relevant.known:.2f} with the texts that answer them and {self.wrong.known:.2f} with others"
+        kept = f"{self.recall.known:.0%} of the answers; {self.precision.known:.0%} of what passes is one"
+        return (
+            f"Queries score {means}, on average.",
+            f"A cut-off of {self.cut_off.known:.2f} lets {self.share} of the others pass and keeps {kept}.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin of the histogram: its edges, and how many pairs of both kinds score so."""

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
-from poolscope.charts.files import COLOURS, GREY, equal_bins, short_name, style
+from poolscope.charts import COLOURS, GREY, equal_bins, short_name, style
 from poolscope.errors import InputError, require, whole_number
-from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
+from poolscope.numbers.streaming import VectorDraw, marks_of
 from poolscope.results import Result, bulk, origin, provenance
+from poolscope.surface import as_array
 from poolscope.texts.records import is_missing
 
 # -- the cone ---------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ Index = NDArray[np.int64]
 
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"
+LEVEL = 0.95  # of the intervals that need no other
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ class Estimate:
             parts.append(f"(floor {self.floor:.3g})")
         return " ".join(parts)
 
+    def percent(self, *, interval: bool = True) -> str:
+        """The value in per cent, with the half of its interval; a dash where it is not defined.
+
+        >>> Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap")).percent()
+        '25.0% ±5.0%'
+        """
+        if self.value is None:
+            return "–"
+        around = self.interval if interval else None
+        return f"{self.value:.1%}" + ("" if around is None else f" ±{(around.high - around.low) / 2:.1%}")
+
     @property
     def known(self) -> float:
         """The value of an estimate that is always defined.
@@ -98,13 +110,13 @@ class Estimate:
         return Estimate(times(self.value), interval, times(self.floor), low_end, high_end)
 
 
-def corpus_interval(values: Array, *, level: float = 0.95, positive: bool = False) -> Interval | None:
+def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None:
     """Plain interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
     around = _around_positive if positive else _around
-    return around(float(values.mean()), error, len(values) - 1, level, CORPUS, "pairs as independent draws")
+    return around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws")
 
 
 def jackknife_interval(
@@ -113,7 +125,6 @@ def jackknife_interval(
     total: float,
     pairs: int,
     *,
-    level: float = 0.95,
     positive: bool = False,
 ) -> Interval | None:
     """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
@@ -129,12 +140,10 @@ def jackknife_interval(
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
     around = _around_positive if positive else _around
-    return around(total / pairs, np.sqrt(variance), smallest - 1, level, POPULATION, "jackknife over texts")
+    return around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts")
 
 
-def dyadic_interval(
-    values: Array, i: Index, j: Index, *, crossed: bool, level: float = 0.95, positive: bool = False
-) -> Interval | None:
+def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positive: bool = False) -> Interval | None:
     """Interval of the mean over some pairs, robust to dependence between pairs that share a text.
 
     Var = Σ_t D_t² − Σ_p D_p², up to (n − 1)/n: how far the mean moves when text t with all its pairs, or pair p alone,
@@ -156,7 +165,7 @@ def dyadic_interval(
     # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
     error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
     around = _around_positive if positive else _around
-    return around(float(values.mean()), error, texts - 1, level, POPULATION, "clustered by text (dyadic)")
+    return around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)")
 
 
 @dataclass(frozen=True)
@@ -168,9 +177,7 @@ class RegressionEstimate:
     explained: float
 
 
-def regression_estimate(
-    values: Array, covariates: Array, population_means: Array, *, level: float = 0.95
-) -> RegressionEstimate | None:
+def regression_estimate(values: Array, covariates: Array, population_means: Array) -> RegressionEstimate | None:
     """Correct the sample mean by what the covariates say about the pairs that were not drawn.
 
     values (m), covariates (m × p), population_means (p): the means of the covariates over all pairs. `explained` is the
@@ -198,11 +205,11 @@ def regression_estimate(
     total = float(deviations @ deviations)
     explained = 1 - float(residuals @ residuals) / total if total > 0 else 0.0
     estimate, freedom = float(weights @ values), m - len(sizes) - 1
-    interval = _around(estimate, error, freedom, level, CORPUS, "regression on covariates known for all pairs")
+    interval = _around(estimate, error, freedom, CORPUS, "regression on covariates known for all pairs")
     return RegressionEstimate(estimate, interval, explained)
 
 
-def regression_slopes(values: Array, covariates: Array, *, level: float = 0.95) -> tuple[list[Estimate], float]:
+def regression_slopes(values: Array, covariates: Array) -> tuple[list[Estimate], float]:
     """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
 
     values (n), covariates (n × p). Errors are HC3, as in `regression_estimate`. A slope has no value where a covariate
@@ -231,9 +238,7 @@ def regression_slopes(values: Array, covariates: Array, *, level: float = 0.95) 
     estimates = [
         Estimate(
             float(slope),
-            _around(
-                float(slope), float(error), count - number - 1, level, "the population of texts", "regression, HC3"
-            ),
+            _around(float(slope), float(error), count - number - 1, "the population of texts", "regression, HC3"),
         )
         for slope, error in zip(slopes[1:], errors[1:], strict=True)
     ]
@@ -346,7 +351,6 @@ def leave_one_out_interval(
     *,
     texts: int | None = None,
     size: int = 1,
-    level: float = 0.95,
     method: str = "jackknife over texts",
 ) -> Interval | None:
     """Interval of a statistic from its values without each text in turn, or without groups of `size` of `texts` texts.
@@ -363,7 +367,7 @@ def leave_one_out_interval(
         return None
     whole = count if texts is None else texts
     error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
-    return _around(value, error, count - 1, level, "the population of texts", method)
+    return _around(value, error, count - 1, "the population of texts", method)
 
 
 @dataclass
@@ -395,7 +399,7 @@ class RatioSums:
         mine, theirs = vars(self).values(), vars(other).values()
         return RatioSums(*(one + two for one, two in zip(mine, theirs, strict=True)))
 
-    def estimate(self, index: Any, *, floor: float | None = None, level: float = 0.95) -> Estimate:
+    def estimate(self, index: Any, *, floor: float | None = None) -> Estimate:
         """Σ top/Σ bottom at that place of the arrays; its interval is that of the linearised ratio over texts."""
         top, bottom = float(self.top[index]), float(self.bottom[index])
         if bottom <= 0:
@@ -408,13 +412,11 @@ class RatioSums:
         )
         rounding = 1e-13 * float(self.top_squares[index] + ratio**2 * self.bottom_squares[index])
         error = np.sqrt((squares if squares > rounding else 0.0) * self.texts / (self.texts - 1)) / bottom
-        interval = _around(
-            ratio, error, self.texts - 1, level, "the population of texts", "linearised ratio over texts"
-        )
+        interval = _around(ratio, error, self.texts - 1, "the population of texts", "linearised ratio over texts")
         return Estimate(ratio, interval, floor)
 
 
-def grouped_interval(value: float, without: Array, sizes: Array, *, level: float = 0.95) -> Interval | None:
+def grouped_interval(value: float, without: Array, sizes: Array) -> Interval | None:
     """Interval of a statistic from its values without each group of texts in turn; groups may differ in size.
 
     With n texts, group j of m_j of them and h_j = n/m_j, the pseudo-value of a group is h_j θ − (h_j − 1) θ_j, and the
@@ -436,7 +438,7 @@ def grouped_interval(value: float, without: Array, sizes: Array, *, level: float
     pseudo = times * value - (times - 1) * without
     centre = count * value - float(((1 - shares) * without).sum())
     error = np.sqrt(float(((pseudo - centre) ** 2 / (times - 1)).mean()))
-    return _around(value, error, count - 1, level, "the population of texts", f"jackknife over {count} groups of texts")
+    return _around(value, error, count - 1, "the population of texts", f"jackknife over {count} groups of texts")
 
 
 def mean_estimate(values: Array) -> Estimate:
@@ -455,30 +457,30 @@ def bootstrap_estimate(values: Array, *, unit: str = "queries") -> Estimate:
     return Estimate(float(values.mean()), bootstrap_interval(values, unit=unit))
 
 
-def share_estimate(values: Array, *, level: float = 0.95, unit: str = "queries") -> Estimate:
+def share_estimate(values: Array, *, unit: str = "queries") -> Estimate:
     """Mean of values in [0, 1], one a unit (found or not), with the interval of Wilson; no value for none.
 
     >>> print(share_estimate(np.ones(3)), share_estimate(np.array([1.0, 0.0] * 50)))
     1.000 [0.4385, 1.0000] 0.500 [0.4038, 0.5962]
     """
-    return share_of(float(values.sum()), len(values), level=level, unit=unit)
+    return share_of(float(values.sum()), len(values), unit=unit)
 
 
-def share_of(number: float, count: int, *, level: float = 0.95, unit: str = "queries") -> Estimate:
+def share_of(number: float, count: int, *, unit: str = "queries") -> Estimate:
     """The share of `number` among `count` units with the interval of Wilson; no value for none.
 
     It stays within 0 and 1, and of few units that were all found it says that others may not be.
     """
     if not count:
         return Estimate(None)
-    share, z = number / count, float(special.ndtri((1 + level) / 2))
+    share, z = number / count, float(special.ndtri((1 + LEVEL) / 2))
     centre = (share + z * z / (2 * count)) / (1 + z * z / count)
     reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
     ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
-    return Estimate(share, Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", "Wilson"))
+    return Estimate(share, Interval(float(ends[0]), float(ends[1]), LEVEL, f"the population of {unit}", "Wilson"))
 
 
-def difference_of_means(left: Array, right: Array, *, level: float = 0.95, unit: str = "texts") -> Estimate:
+def difference_of_means(left: Array, right: Array, *, unit: str = "texts") -> Estimate:
     """Mean of one group minus that of another, with the interval of Welch; no value for groups of fewer than two."""
     if len(left) < 2 or len(right) < 2:
         return Estimate(None)
@@ -488,7 +490,7 @@ def difference_of_means(left: Array, right: Array, *, level: float = 0.95, unit:
         return Estimate(value)
     freedom = squares.sum() ** 2 / (squares**2 / [len(left) - 1, len(right) - 1]).sum()
     error = np.sqrt(squares.sum())
-    return Estimate(value, _around(value, error, freedom, level, f"the population of {unit}", "Welch"))
+    return Estimate(value, _around(value, error, freedom, f"the population of {unit}", "Welch"))
 
 
 def with_floor(estimate: Estimate, chance: Array) -> Estimate:
@@ -499,14 +501,14 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
     return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
 
 
-def _around(centre: float, error: float, freedom: float, level: float, answers: str, method: str) -> Interval:
-    reach = float(special.stdtrit(freedom, (1 + level) / 2)) * float(error)
-    return Interval(centre - reach, centre + reach, level, answers, method)
+def _around(centre: float, error: float, freedom: float, answers: str, method: str) -> Interval:
+    reach = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error)
+    return Interval(centre - reach, centre + reach, LEVEL, answers, method)
 
 
-def _around_positive(centre: float, error: float, freedom: int, level: float, answers: str, method: str) -> Interval:
+def _around_positive(centre: float, error: float, freedom: int, answers: str, method: str) -> Interval:
     """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
     if not centre > 0:
-        return _around(centre, error, freedom, level, answers, method)
-    reach = np.exp(float(special.stdtrit(freedom, (1 + level) / 2)) * float(error) / centre)
-    return Interval(float(centre / reach), float(centre * reach), level, answers, f"{method}, on the log scale")
+        return _around(centre, error, freedom, answers, method)
+    reach = np.exp(float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error) / centre)
+    return Interval(float(centre / reach), float(centre * reach), LEVEL, answers, f"{method}, on the log scale")

@@ -1,24 +1,21 @@
-"""Moments of groups of vectors from one pass: updates that merge, in any order, over any number of pieces.
+"""Moments and draws that merge: from any number of pieces, in any order, what one pass over the whole gives.
 
-For each group: the count n, the mean μ, the scatter Σ‖x − μ‖² and the squares Σ‖x‖². Two sets of moments of one group
-merge exactly (Chan, Golub and LeVeque 1983): with δ = μ_b − μ_a,
-
-    μ = μ_a + δ n_b/n,    scatter = scatter_a + scatter_b + ‖δ‖² n_a n_b/n.
-
-Within a piece the scatter is taken around the mean of the piece, never as a difference of two large sums, so an offset
-common to all vectors costs no more digits than it costs the vectors themselves. All sums are float64.
+Vectors are counted in groups (`GroupedMoments`). A draw keeps the texts with the smallest marks; a mark is a number
+that hangs on the name (or content) of a text alone and is as good as drawn at random. A text among the smallest marks
+of the whole is among those of every part, so the draws of parts merge to exactly the draw of the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import DegenerateCloudError
+from poolscope.errors import DegenerateCloudError, InputError
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -309,3 +306,63 @@ def added(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     total = longer.copy()
     total[: len(shorter)] += shorter
     return total
+
+
+def mark_of(content: bytes) -> int:
+    """The mark of a text: 63 bits of its digest.
+
+    >>> mark_of(b"A man bites a dog.") == mark_of(b"A man bites a dog.") != mark_of(b"A dog bites a man.")
+    True
+    """
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 1
+
+
+def marks_of(ids: Iterable[str]) -> Index:
+    """The marks of texts by their ids."""
+    return np.array([mark_of(name.encode("utf-8", "surrogatepass")) for name in ids], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorDraw:
+    """At most `size` texts, those with the smallest marks, in rising order of these: vectors, lengths and positions.
+
+    >>> marks = np.array([5, 1, 9])
+    >>> draw = VectorDraw.of(np.eye(3), marks, size=2, lengths=np.array([7, 8, 9]))
+    >>> draw.positions.tolist(), draw.lengths.tolist()
+    ([1, 0], [8, 7])
+    """
+
+    size: int
+    marks: Index
+    positions: Index
+    vectors: NDArray[Any]
+    lengths: Index
+
+    @classmethod
+    def of(
+        cls, vectors: NDArray[Any], marks: Index, *, size: int, lengths: Index | None = None, start: int = 0
+    ) -> VectorDraw:
+        """The draw of some texts; `start` is the position of the first of them in the corpus."""
+        kept = _smallest(marks, size)
+        counts = np.zeros(len(marks), dtype=np.int64) if lengths is None else lengths
+        return cls(size, marks[kept], start + kept, np.asarray(vectors[kept]), counts[kept])
+
+    def merge(self, other: VectorDraw) -> VectorDraw:
+        """The draw of the texts of both."""
+        shapes = [draw.vectors.shape[1] for draw in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise InputError(f"received parts of dimension {shapes[0]} and {shapes[1]}; all must be of one model.")
+        marks = np.concatenate([self.marks, other.marks])
+        kept = _smallest(marks, self.size)
+        columns = ("positions", "vectors", "lengths")
+        joined = [np.concatenate([getattr(self, name), getattr(other, name)])[kept] for name in columns]
+        return VectorDraw(self.size, marks[kept], *joined)
+
+    def __len__(self) -> int:
+        return len(self.marks)
+
+
+def _smallest(marks: Index, size: int) -> Index:
+    """Positions of the smallest marks, rising."""
+    few = np.argpartition(marks, size)[:size] if len(marks) > size else np.arange(len(marks))
+    return np.asarray(few[np.argsort(marks[few], kind="stable")])

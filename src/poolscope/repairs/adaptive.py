@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import check_fields
+from poolscope.charts import dots_figure
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders import as_encoder
@@ -27,10 +27,11 @@ from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.files import atomic_path
+from poolscope.numbers.moments import Spans, window_scatters
 from poolscope.numbers.pooling import MeanPooling, Pooling, SecondOrderPooling
 from poolscope.numbers.ranking import rank_scores, unit_rows
-from poolscope.numbers.windows import Spans, window_scatters
 from poolscope.results import Result, cells, origin, provenance
+from poolscope.surface import check_fields
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -219,6 +220,20 @@ class StorageComparison(Result):
     queries: int
     ways: tuple[StoredWay, ...] = field(repr=False)
     provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """Whether any way finds more than one mean a text."""
+        better = [way.name for way in self.ways if way.gain is not None and way.gain.proves_gain]
+        found = (
+            f"{' and '.join(better)} {'finds' if len(better) == 1 else 'find'} more" if better else "no way finds more"
+        )
+        return (f"In the storage of {self.budget:g} vectors a text, {found} than one mean beyond chance.",)
+
+    def figure(self) -> Any:
+        """What each way gains over one mean a text, with the paired intervals."""
+        gains = {way.name: way.gain.change for way in self.ways if way.gain is not None}
+        title = f"What {self.budget:g} vectors a text gain over one mean"
+        return dots_figure(gains, title=title, across="gain over one mean", reference=0.0)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a way."""

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.arguments import check_fields
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder
@@ -34,6 +33,7 @@ from poolscope.repairs.readings import READINGS, Reading
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
+from poolscope.surface import check_fields
 
 Vectors = NDArray[np.float32]
 Layers = Mapping[int, TokenClouds]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError, refuse_renamed, require, whole_number

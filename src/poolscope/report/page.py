@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope import __version__
-from poolscope.charts.files import COLOURS
+from poolscope.charts import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
 from poolscope.lines import paragraphs
@@ -246,7 +246,15 @@ def _template() -> Any:
         lstrip_blocks=True,
         finalize=lambda value: readable(value) if type(value) is str else value,
     )
+    environment.filters["whole_options"] = _whole_options
     return environment.from_string(_asset("template.html"))
+
+
+def _whole_options(sentence: str) -> Any:
+    """A sentence in which no line ends inside an option of the command line, at its hyphens."""
+    markupsafe = require("markupsafe", "report")
+    safe = str(markupsafe.escape(readable(sentence)))
+    return markupsafe.Markup(re.sub(r"--[a-z][a-z-]*", r'<span class="option">\g<0></span>', safe))
 
 
 def _asset(name: str) -> str:

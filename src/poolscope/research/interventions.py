@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, style
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
@@ -230,6 +230,27 @@ class InterveneResult(Result):
         """How many interventions, texts and queries."""
         return {"interventions": len(self.effects), "texts": self.texts, "queries": self.queries}
 
+    def seen(self) -> tuple[str, ...]:
+        """What holds before any intervention, what none of them can change, and which changes most."""
+        most = max(self.effects, key=lambda effect: abs(effect.socm.after - effect.socm.before))
+        lines = [
+            f"SOCM is {most.socm.before:.4f} over all pairs of {self.socm_texts:,} documents as they are; {most.name} "
+            f"changes it most, to {most.socm.after:.4f}, while every mean is kept."
+        ]
+        if (baseline := self.baseline) is not None:
+            quality, gain, metric = baseline.quality, baseline.second_order, f"nDCG@{baseline.k}"
+            lines += [
+                f"Ranking by the cosine of the means gives {metric} {quality.value:.4f} {quality.interval or ''} "
+                f"(at random {quality.floor:.4f}); no intervention can change it.",
+                f"Ranking by W₂ of mean and covariance gives {gain.after:.4f}, {gain.difference.value:+z.4f} "
+                f"{gain.difference.interval or ''} against the means.",
+            ]
+        shift = max(effect.mean_shift for effect in self.effects)
+        lines.append(f"The largest change of a mean vector is {shift:.1e} of its norm, which is rounding.")
+        if self.without_spread:
+            lines.append(f"{self.without_spread:,} texts have no spread (a single token) and stay as they are.")
+        return tuple(lines)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row an intervention: before, after and difference of SOCM, d_Σ, trace and quality by ranking."""
         return [_flat(effect) for effect in self.effects]
@@ -278,7 +299,7 @@ def _points(changes: Mapping[str, Change], label: str, colour: str) -> Any:
         marker={"color": colour, "size": 9},
         error_x=error_bars(differences, colour),
         customdata=[[change.before, change.after] for change in changes.values()],
-        hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+.4f})<extra>" + label + "</extra>",
+        hovertemplate="%{y}: %{customdata[0]:.4f} → %{customdata[1]:.4f} (%{x:+z.4f})<extra>" + label + "</extra>",
     )
 
 

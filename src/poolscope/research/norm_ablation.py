@@ -14,11 +14,13 @@ from itertools import product
 from typing import Any
 
 from poolscope.capture.norms import QUERY_KEY, NormLayout, norm_layout
+from poolscope.charts import curves_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.measure import MIN_COUNT, token_statistics
 from poolscope.metrics.tokens.result import TokenStatistics
+from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, origin, plain, transient
 
 
@@ -70,6 +72,23 @@ class NormAblation(Result):
     def headline(self) -> dict[str, Any]:
         """The model, the layout of its norms, and how many replacements."""
         return {"model": self.norms.model, "layout": self.norms.layout, "replacements": len(self.replacements)}
+
+    def _shares(self) -> dict[str, dict[int, Estimate]]:
+        """By replacement and layer, the share of the squared length that is a direction of all tokens."""
+        shares: dict[str, dict[int, Estimate]] = {}
+        for row in self.layers:
+            shares.setdefault(row["replacement"], {})[row["layer"]] = Estimate(row["mean_share"])
+        return shares
+
+    def seen(self) -> tuple[str, ...]:
+        """What the norms do to the direction that all tokens share, in the last layer."""
+        last = [f"{share[max(share)].known:.0%} ({name})" for name, share in self._shares().items()]
+        return (f"In the last layer a direction of all tokens holds of their squared length: {', '.join(last)}.",)
+
+    def figure(self) -> Any:
+        """The direction that all tokens share, layer by layer, a line a replacement."""
+        title = "How much of the tokens one direction holds, with other norms"
+        return curves_figure(self._shares(), title=title, across="layer", along="share of the squared length")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a replacement and layer."""

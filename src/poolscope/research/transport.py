@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
+from poolscope.charts import COLOURS, GREY, error_bars, short_name, style
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number
@@ -71,6 +71,16 @@ class TransportResult(Result):
         """What two moments see in the last layer, and of how much."""
         last = self.layers[-1]
         return {"texts": self.texts, "pairs": self.pairs, "layer": last.layer, "two_moments": last.two_moments}
+
+    def seen(self) -> tuple[str, ...]:
+        """What means and two moments see of the exact distance, in the last layer."""
+        last = self.layers[-1]
+        if last.means.value is None or last.two_moments.value is None:
+            return ()
+        return (
+            f"Of the exact distance between the tokens of two texts, the means see {last.means.value:.0%}, and means "
+            f"and covariances together {last.two_moments.value:.0%}.",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer: mean distances over the pairs, and the shares with their intervals."""

@@ -28,9 +28,8 @@ from poolscope.encoders.capabilities import (
     vocabulary_of,
     with_options,
 )
-from poolscope.encoders.finishing import finish
 from poolscope.encoders.inputs import TokenInputs
-from poolscope.encoders.pooling import TextPooling, modules_after
+from poolscope.encoders.pooling import TextPooling, finish, modules_after
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError, ModelError
 from poolscope.numbers.moments import mean

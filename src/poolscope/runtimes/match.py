@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts import dots_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import nearest_neighbours
 from poolscope.results import Result, bulk, cells, origin
+from poolscope.runtimes.asking import Form, check_directions, read_form, row_cosines
 from poolscope.runtimes.causes import DECLARED, Cause, Reference
-from poolscope.runtimes.received import Form, check_directions, read_form, row_cosines
 
 Array = NDArray[np.float64]
 
@@ -140,6 +141,17 @@ class RuntimeMatch(Result):
         """The cosine with the model as declared, and what explains best."""
         best = self.best or self.own
         return {"model": self.model, "texts": self.texts, "cosine": self.own.cosine, "best": best.name}
+
+    def seen(self) -> tuple[str, ...]:
+        """How near the vectors are to the model, and what explains them better."""
+        told = f"The vectors have a mean cosine of {self.own.mean:.4f} with those of {self.model} as it declares itself"
+        best = self.best
+        return (f"{told}." if best is None else f"{told}; {best.name} gives {best.mean:.4f}.",)
+
+    def figure(self) -> Any:
+        """The cosine under every cause that has an interval, the model as declared first."""
+        rows = {test.name: test.cosine for test in (self.own, *self.others[:_WITH_INTERVAL])}
+        return dots_figure(rows, title="What would explain the vectors", across="cosine with them", reference=1.0)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a cause, the model as declared first."""

@@ -2,18 +2,24 @@
 
 An entry is a store named by the digest of its identity (model, options, layers, texts). Together the entries
 may take 10 GB, or what POOLSCOPE_CACHE_GB says; beyond that, those that were used longest ago are removed.
-An entry holds the texts, so that only its owner may read it.
-A cache must not stand in the way: where it cannot be used, there is a warning and the work is done without.
+An entry holds the texts, so that only its owner may read it. A cache must not stand in the way: where it cannot be
+used, there is a warning and the work is done without.
+
+Beside them stand the answers of a server to a run that was stopped, which goes on where it was. They are removed as
+soon as all are there: a server has no revision, so nothing would tell when its model changes. Before a run goes on, one
+text is asked again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
 import re
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,46 +27,54 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.clouds import TokenClouds
+from poolscope.digests import digest_of
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.endpoint import VectorSource
+from poolscope.encoders.http import EndpointError
 from poolscope.encoders.reports import unknown_notes
-from poolscope.errors import InputError, StoreError
-from poolscope.files import user_cache_folder
-from poolscope.interrupts import keep
-from poolscope.locks import folder_lock
+from poolscope.errors import InputError, PoolscopeError, StoreError
+from poolscope.files import atomic_path, folder_lock, keep, refuse_special, user_cache_folder
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
 from poolscope.texts import Texts
 
+Array = NDArray[np.float32]
+
 _LOG = logging.getLogger(__name__)
 LIMIT_GB = 10.0
 _ENTRY = re.compile("[0-9a-f]{40}")
+# Answers that are older are asked again: nobody knows what a server runs the day after.
+_OLDEST = 24 * 3600.0
+_SAME = 1 - 1e-4
+_DIGEST = len(digest_of(b""))
 
 
 def cached_store(
     encoder: TokenEncoder,
     texts: Texts,
     *,
-    layers: Sequence[int] | None = None,
-    options: EncoderOptions | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     write: Callable[..., Store] = encode_to_store,
-    **kept: Any,
+    **choices: Any,
 ) -> Store | None:
     """The entry of these texts in the cache, written if it is not there; None where that cannot be, with a warning.
 
-    `write` is what encodes, by default in this process; `kept` are choices of `encode_to_store`, such as `keep`.
+    `write` is what encodes, by default in this process; the choices are those of `describe`.
     """
     if encoder.card.revision is None:
         return None
-    wanted = describe(encoder.card, texts, options=options, layers=layers, **kept)
+    wanted = describe(encoder.card, texts, **choices)
     folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
     limit = cache_limit()  # asked before the work is done, not after: it may be refused
     try:
         _remove_unusable(folder, wanted)
         _keep_private(folder)
-        store = write(encoder, texts, folder, options=options, layers=layers, progress=progress, **kept)
+        store = write(encoder, texts, folder, progress=progress, **choices)
         if store.reused < len(store):
             _keep_private(folder)
         _note_use(store, limit)
@@ -72,28 +86,10 @@ def cached_store(
 
 
 @overload
-def cached_clouds(
-    encoder: TokenEncoder,
-    texts: Texts,
-    *,
-    layers: None = None,
-    options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    enabled: bool = True,
-    progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
-) -> TokenClouds: ...
+def cached_clouds(encoder: TokenEncoder, texts: Texts, *, layers: None = None, **options: Any) -> TokenClouds: ...
 @overload
 def cached_clouds(
-    encoder: TokenEncoder,
-    texts: Texts,
-    *,
-    layers: Sequence[int],
-    options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    enabled: bool = True,
-    progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
+    encoder: TokenEncoder, texts: Texts, *, layers: Sequence[int], **options: Any
 ) -> dict[int, TokenClouds]: ...
 def cached_clouds(
     encoder: TokenEncoder,
@@ -101,21 +97,20 @@ def cached_clouds(
     *,
     layers: Sequence[int] | None = None,
     options: EncoderOptions | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
-    write: Callable[..., Store] = encode_to_store,
+    **where: Any,
 ) -> TokenClouds | dict[int, TokenClouds]:
     """Clouds from the cache where they are in it, otherwise encoded and put there; by layer if `layers` is given.
 
-    With the cache or without, the texts are encoded in the same pieces: the vectors agree to the last bit. A
-    model without a revision is never cached, since nothing would tell when it changes.
+    With the cache or without, the texts are encoded in the same pieces: the vectors agree to the last bit. A model
+    without a revision is never cached, since nothing would tell when it changes. `where`: options of `cached_store`.
     """
     unlabelled = replace(texts, labels=None)  # labels change no cloud: they shall not cause a second encoding
     wanted = describe(encoder.card, unlabelled, options=options, layers=layers)
     clouds = None
-    choices: dict[str, Any] = {"layers": layers, "options": options, "cache_dir": cache_dir, "progress": progress}
-    store = cached_store(encoder, unlabelled, write=write, **choices) if enabled else None
+    choices: dict[str, Any] = {"layers": layers, "options": options, "progress": progress, **where}
+    store = cached_store(encoder, unlabelled, **choices) if enabled else None
     if store is not None:
         try:
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}
@@ -165,7 +160,7 @@ def trim_cache(folder: Path, *, limit: int, keep: Path | None = None) -> list[Pa
     none of them away. `keep` and entries that another process is writing, or another user owns, stay.
     """
     entries = sorted((_last_use(path), path) for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
-    sizes = {path: sum(_size(file) for file in path.rglob("*")) for _, path in entries}
+    sizes = {path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in entries}
     total, removed = sum(sizes.values()), []
     for _, path in entries:
         if total <= limit:
@@ -227,9 +222,108 @@ def _last_use(folder: Path) -> float:
     return (path if path.exists() else folder).stat().st_mtime
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=3)
+
+
+def server_vectors(
+    source: VectorSource, texts: Sequence[str], *, keep: bool = True, progress: Progress | None = None
+) -> Array:
+    """The vectors of texts in their order (texts × d); with `keep`, a run that is stopped can be taken up again."""
+    source, texts = source.resolved(), list(texts)
+    batches = [texts[start : start + source.batch] for start in range(0, len(texts), source.batch)]
+    folder = _folder(source, texts) if keep else None
+    answers = {} if folder is None else _kept(folder, source, batches)
+    if answers:
+        done = sum(len(batches[k]) for k in answers)
+        _LOG.warning(
+            "%s: %s of %s texts were answered before; the run goes on", source.name, f"{done:,}", f"{len(texts):,}"
+        )
+        if progress is not None:
+            progress(done, 1)
+    missing = [k for k in range(len(batches)) if k not in answers]
+    try:
+        for place, table in source.requests([batches[k] for k in missing], progress=progress):
+            answers[missing[place]] = table
+            _check_dimension(source, answers, missing[place])
+            if folder is not None:
+                _write(folder, missing[place], table)
+    except EndpointError as error:
+        done = sum(len(batches[k]) for k in answers)
+        again = f" {done:,} of {len(texts):,} texts are answered and kept; run this again to go on." if folder else ""
+        raise EndpointError(f"{error}{again}") from None
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return np.concatenate([answers[k] for k in range(len(batches))])
+
+
+def _check_dimension(source: VectorSource, answers: dict[int, Array], newest: int) -> None:
+    sizes = {table.shape[1] for table in answers.values()}
+    if len(sizes) > 1:
+        del answers[newest]
+        raise EndpointError(
+            f"{source.name}: gave vectors of the dimensions {', '.join(map(str, sorted(sizes)))}; needed: one. Check "
+            f"that one model answers at this address."
+        )
+
+
+def _folder(source: VectorSource, texts: Sequence[str]) -> Path | None:
+    """Where the answers to these texts are kept, readable by the owner alone; None where there is no such place."""
+    identity = json.dumps({name: value for name, value in source.to_dict().items() if name != "concurrency"})
+    digest = hashlib.sha256(identity.encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    folder = cache_folder() / "answers" / digest.hexdigest()[:40]
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError:
+        return None
+    _remove_old(folder.parent)
+    return folder
+
+
+def _remove_old(place: Path) -> None:
+    """Remove the answers of runs that nobody took up again."""
+    for folder in place.iterdir():
+        newest = max((path.stat().st_mtime for path in folder.glob("*.npy")), default=None)
+        if newest is not None and time.time() - newest > _OLDEST:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(folder: Path, number: int, table: Array) -> None:
+    """Write one answer, with its digest behind it: a byte that changed on the disk is no answer of the server."""
+    content = io.BytesIO()
+    np.save(content, table, allow_pickle=False)
+    with atomic_path(folder / f"{number:08d}.npy") as temporary, temporary.open("wb") as stream:
+        temporary.chmod(0o600)
+        stream.write(content.getvalue() + digest_of(content.getvalue()).encode())
+
+
+def _kept(folder: Path, source: VectorSource, batches: Sequence[Sequence[str]]) -> dict[int, Array]:
+    """Answers of an earlier run that fit, if the server still gives the same; damaged ones are asked again."""
+    answers: dict[int, Array] = {}
+    for number, batch in enumerate(batches):
+        path = folder / f"{number:08d}.npy"
+        try:
+            refuse_special(path)
+            content = path.read_bytes()
+            if digest_of(content[:-_DIGEST]).encode() != content[-_DIGEST:]:
+                continue
+            table = np.load(io.BytesIO(content), allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            continue
+        if table.ndim == 2 and len(table) == len(batch) and np.isfinite(table).all():
+            answers[number] = table
+    if not answers:
+        return {}
+    first = min(answers)
+    try:
+        now = source.send(batches[first][:1])[0]
+    except PoolscopeError:
+        return answers  # the run itself will say what is wrong
+    before = answers[first][0]
+    same = now.shape == before.shape and now @ before >= _SAME * np.linalg.norm(now) * np.linalg.norm(before)
+    if not same:
+        _LOG.warning("%s: gives other vectors than before; all texts are asked again", source.name)
+    return answers if same else {}

@@ -31,8 +31,8 @@ from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import as_path, current_file, refuse_special, text_of, write_json
-from poolscope.numbers.draws import marks_of
 from poolscope.numbers.moments import text_moments
+from poolscope.numbers.streaming import marks_of
 from poolscope.stores.remote import Remote, is_remote, located, open_remote
 
 FORMAT = "poolscope store 1"
@@ -54,7 +54,7 @@ class Manifest:
 
     `keep` is what is stored: the tokens of all texts, or one vector a text, which is the mean of the tokens with their
     spread (moments) or what the model pools (vectors). Then `sample` says of which texts the tokens are stored too:
-    how many, and the largest mark (`poolscope.numbers.draws`) that an id among them has.
+    how many, and the largest mark (`poolscope.numbers.streaming`) that an id among them has.
     """
 
     model: Mapping[str, Any]

@@ -26,10 +26,17 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
-from poolscope.files import finish_replacing, is_replacing, remove_leftovers, replace_files
-from poolscope.interrupts import keeping
-from poolscope.locks import StoreBusyError, folder_lock, writing
-from poolscope.numbers.draws import marks_of
+from poolscope.files import (
+    StoreBusyError,
+    finish_replacing,
+    folder_lock,
+    is_replacing,
+    keeping,
+    remove_leftovers,
+    replace_files,
+    writing,
+)
+from poolscope.numbers.streaming import marks_of
 from poolscope.stores.objects import begin_remote, finish_remote, write_labels
 from poolscope.stores.remote import is_remote, located, open_remote
 from poolscope.stores.store import (
@@ -64,40 +71,23 @@ def encode_to_store(
     texts: Texts,
     folder: str | os.PathLike[str],
     *,
-    options: EncoderOptions | None = None,
-    layers: Sequence[int] | None = None,
-    shard_texts: int | None = None,
-    keep: str = "tokens",
-    keep_tokens: int = 0,
     part: tuple[int, int] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
+    **choices: Any,
 ) -> Store:
     """Encode the texts into a store, going on where an earlier run of the same call stopped.
 
     A finished store of the same model, options, layers and texts is returned as it is, without encoding; one
     of others is refused with the differences, or replaced if `overwrite`: in one step, when the new one is whole, and
-    until then the old one stands. `shard_texts` is the largest number of texts in a shard (4,096; fewer where the
-    texts are long, to bound memory). `progress` is called first with the texts that are stored already and 0 tokens,
-    then after every batch.
+    until then the old one stands. The `choices` are those of `describe`. `progress` is called first with the texts that
+    are stored already and 0 tokens, then after every batch.
 
-    `keep`: "tokens", or one vector a text: "moments" (the mean of the tokens and their spread) or "vectors" (as the
-    model pools); then the tokens of `keep_tokens` texts are kept too, drawn by their ids. `part` (k, n) does the k-th
-    of n parts of the shards, counted from 1, so that n processes or machines write one store; the one that comes last
-    finishes it. Several that do the same part, or all, share the shards out among them.
+    `part` (k, n) does the k-th of n parts of the shards, counted from 1, so that n processes or machines write one
+    store; the one that comes last finishes it. Several that do the same part, or all, share the shards out among them.
     """
-    kept: dict[str, Any] = {"keep": keep, "keep_tokens": keep_tokens}
-    begun = begin_store(
-        encoder.card,
-        texts,
-        folder,
-        options=options,
-        layers=layers,
-        shard_texts=shard_texts,
-        overwrite=overwrite,
-        wait=0.0 if part is None else _WAIT,
-        **kept,
-    )
+    wait = 0.0 if part is None else _WAIT
+    begun = begin_store(encoder.card, texts, folder, overwrite=overwrite, wait=wait, **choices)
     if begun.reused == len(begun):
         return begun
     with keeping(lambda: _kept(begun)):
@@ -110,13 +100,9 @@ def begin_store(
     texts: Texts,
     folder: str | os.PathLike[str],
     *,
-    options: EncoderOptions | None = None,
-    layers: Sequence[int] | None = None,
-    shard_texts: int | None = None,
-    keep: str = "tokens",
-    keep_tokens: int = 0,
     overwrite: bool = False,
     wait: float = 0.0,
+    **choices: Any,
 ) -> Store:
     """The store that these choices ask for, ready to be written: its manifest, with the shards, and its labels.
 
@@ -124,13 +110,10 @@ def begin_store(
     already, `reused` is the number of its texts. One that will replace another is made in a hidden folder inside it, to
     which `finish_store` gives its place.
     """
-    wanted = describe(
-        card, texts, options=options, layers=layers, shard_texts=shard_texts, keep=keep, keep_tokens=keep_tokens
-    )
+    wanted, explicit = describe(card, texts, **choices), choices.get("shard_texts") is not None
     if is_remote(folder):
-        return begin_remote(open_remote(located(folder)), wanted, texts, explicit_shards=shard_texts is not None)
+        return begin_remote(open_remote(located(folder)), wanted, texts, explicit_shards=explicit)
     target = Path(folder)
-    explicit = shard_texts is not None
     stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
     if stored is not None and stored.complete and not is_replacing(target):
         store = Store(target, stored)
@@ -217,7 +200,12 @@ def describe(
     keep: str = "tokens",
     keep_tokens: int = 0,
 ) -> Manifest:
-    """The manifest of the store that these choices ask for, with the places where the texts are cut."""
+    """The manifest of the store that these choices ask for, with the places where the texts are cut.
+
+    `shard_texts` is the largest number of texts in a shard (4,096; fewer where the texts are long, to bound memory).
+    `keep`: "tokens", or one vector a text: "moments" (the mean of the tokens and their spread) or "vectors" (as the
+    model pools); then the tokens of `keep_tokens` texts are kept too, drawn by their ids.
+    """
     if not len(texts):
         raise InputError(f"{texts.source}: received no texts; at least one is needed.")
     check_layers(layers, card.layers, name=card.name)

@@ -3,11 +3,10 @@
 | module       | what it knows                                                                           |
 |--------------|-----------------------------------------------------------------------------------------|
 | `records.py` | `Texts`, `Pairs`, `ReadReport`: what was read, and what was noticed on the way          |
-| `plain.py`   | lines and folders of plain text                                                         |
+| `plain.py`   | files as they are read: lines and folders of plain text, bounds for what is packed      |
 | `tables.py`  | what a table is: CSV, JSON lines, Parquet, Arrow, Feather, data frames and data sets    |
-| `sources.py` | the one door to every table; data sets of the Hugging Face hub                          |
+| `sources.py` | the one door to every table; data sets of the hub; folders of BEIR and mteb             |
 | `corpus.py`  | the built-in corpus                                                                     |
-| `benchmarks.py` | folders of BEIR and mteb: corpus, queries, qrels                                    |
 | `queries.py` | `read_queries`: queries and the ids of the texts that answer them                       |
 | `reading.py` | `read_texts`, `as_texts`, `read_pairs`, `read_index_pairs`                              |
 """

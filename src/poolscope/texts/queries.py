@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
-from poolscope.texts.benchmarks import Benchmark, open_benchmark
+from poolscope.errors import InputError, shorten
 from poolscope.texts.corpus import heading_pairs
 from poolscope.texts.groups import CHUNK_IDS
-from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shorten, shows_nothing
-from poolscope.texts.sources import open_table
+from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shows_nothing
+from poolscope.texts.sources import Benchmark, open_benchmark, open_table
 from poolscope.texts.tables import Table, is_table, memory_table
 
 # Names of columns, the most telling first.
@@ -201,7 +200,7 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
     """
     if isinstance(source, Queries):
         return source
-    _refuse_other_columns(columns)
+    _refuse_other_columns(() if columns is None else columns)
     if isinstance(source, str) and source == MANUALS:
         return _gathered(_pair_rows(heading_pairs()), source)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(part, Mapping) for part in source):
@@ -212,8 +211,7 @@ def read_queries(source: Any, *, columns: Sequence[str] = (), encoding: str | No
         return _gathered(rows, "memory")
     if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
         names = dict.fromkeys(name for row in source for name in row)
-        rows_of = {name: [row.get(name) for row in source] for name in names}
-        source = rows_of
+        source = {name: [row.get(name) for row in source] for name in names}
     benchmark = open_benchmark(source, encoding=encoding) if isinstance(source, str | os.PathLike) else None
     if benchmark is not None:
         return _gathered(_judged_rows(*_parts(benchmark)), benchmark.name)
@@ -248,10 +246,8 @@ def _table_rows(table: Table, columns: Sequence[str]) -> Iterator[_Row]:
 
 
 def _refuse_other_columns(columns: Any) -> None:
-    if columns is None:
-        return
-    names = columns if isinstance(columns, Sequence) and not isinstance(columns, str | bytes) else None
-    if names is None or not all(isinstance(name, str) for name in names):
+    names: Sequence[Any] = columns if isinstance(columns, Sequence) and not isinstance(columns, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in names):
         raise InputError(
             f"queries: received the columns {shorten(columns)}; needed: a list of the names of two or three columns, "
             f"those of the query, of the ids and, third, of the grade."
@@ -467,8 +463,7 @@ def _gathered(rows: Iterable[_Row], source: str) -> Queries:
         counts.add(row, scrub(row.query), source)
     relevant = {key: grade for key, grade in counts.judged.items() if grade > 0}
     counts.refused = len(counts.judged) - len(relevant)
-    asked = dict.fromkeys(query for query, _ in relevant)
-    positions = {query: position for position, query in enumerate(asked)}
+    asked = {query: position for position, query in enumerate(dict.fromkeys(query for query, _ in relevant))}
     if not asked:
         raise InputError(
             f"{source}: received {len(counts.texts):,} queries, none of which names a relevant text; at least one "
@@ -477,7 +472,7 @@ def _gathered(rows: Iterable[_Row], source: str) -> Queries:
     return Queries(
         ids=tuple(counts.texts[query] for query in asked),
         texts=tuple(asked),
-        query=np.array([positions[query] for query, _ in relevant], dtype=np.int64),
+        query=np.array([asked[query] for query, _ in relevant], dtype=np.int64),
         named=tuple(text for _, text in relevant),
         grade=np.array(list(relevant.values()), dtype=np.float64),
         source=source,
@@ -495,12 +490,11 @@ def id_column_for(source: Any, queries: Queries) -> str | None:
     if not isinstance(source, str | os.PathLike) and not is_table(source):
         return None
     try:
-        table = open_table(source)
-        named = set(queries.named)
+        table, named = open_table(source), set(queries.named)
         for column in (*CHUNK_IDS, *_DOCUMENT_IDS):
             values = [] if column not in table.kinds else [str(row[0]) for row in table.rows([column])]
             if not named.isdisjoint(values) and (column in CHUNK_IDS or len(set(values)) == len(values)):
                 return column
     except InputError:  # a folder, lines of text, a pipe: the names of their texts are their own
-        return None
+        pass
     return None

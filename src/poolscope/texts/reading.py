@@ -16,24 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, refuse_arguments
-from poolscope.texts.benchmarks import Benchmark, open_benchmark
+from poolscope.errors import InputError, refuse_arguments, shorten
 from poolscope.texts.corpus import docstrings, heading_pairs, manuals, summary_body_pairs
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
-from poolscope.texts.records import (
-    BUILTIN,
-    MANUALS,
-    PairRow,
-    Pairs,
-    Tally,
-    Texts,
-    draw,
-    is_missing,
-    scrub,
-    share,
-    shorten,
+from poolscope.texts.records import BUILTIN, MANUALS, PairRow, Pairs, Tally, Texts, draw, is_missing, scrub, share
+from poolscope.texts.sources import (
+    Benchmark,
+    exists,
+    is_pattern,
+    matching_files,
+    open_benchmark,
+    open_table,
+    refuse_no_name,
+    table_files,
 )
-from poolscope.texts.sources import exists, is_pattern, matching_files, open_table, refuse_no_name, table_files
 from poolscope.texts.tables import Table, documents_table, is_documents, is_table, values
 
 WELL_KNOWN = ("text", "content", "body", "sentence", "passage", "document")
@@ -122,12 +118,11 @@ def read_texts(
 
     """
     refuse_arguments("read_texts", renamed, sample="limit")
-    named = [name for name in (column, id_column, label_column) if name is not None]
     wanted = _wanted(keep)
     if isinstance(source, str) and source.startswith("builtin:"):
         source = _builtin(source)
     if isinstance(source, Texts):
-        _refuse_columns(named, source.source)
+        _refuse_columns(source.source, column, id_column, label_column)
         return source if limit is None else source.sample(limit, seed, keep=wanted)
     if is_documents(source):
         table = documents_table(source)  # type: ignore[arg-type]
@@ -165,7 +160,7 @@ def open_feed(
     plain = _plain_feed(source, encoding)
     if plain is None:
         return _table_feed(open_table(source, encoding=encoding), column, id_column, label_column)
-    _refuse_columns([name for name in (column, id_column, label_column) if name is not None], plain.name)
+    _refuse_columns(plain.name, column, id_column, label_column)
     return plain
 
 
@@ -226,11 +221,12 @@ def _builtin(name: str) -> Texts:
     return corpora[name]()
 
 
-def _refuse_columns(named: Sequence[str], name: str) -> None:
-    if named:
-        raise InputError(
-            f"{name}: received the column name '{named[0]}', but this source has no columns. Leave it out."
-        )
+def _refuse_columns(source: str, *columns: str | None) -> None:
+    for name in columns:
+        if name is not None:
+            raise InputError(
+                f"{source}: received the column name '{name}', but this source has no columns. Leave it out."
+            )
 
 
 def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
@@ -246,8 +242,7 @@ def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
         files = matching_files(source) if is_pattern(source) else [path] * exists(path)
         if files and all(kind_of_file(file) == ".txt" for file in files):
             return Feed(path.name, _numbered(chain.from_iterable(lines(file, encoding) for file in files)))
-        return None
-    if is_table(source):
+    if isinstance(source, str | os.PathLike) or is_table(source):
         return None
     _refuse_no_texts(source)
     return Feed("memory", _numbered(values(source) if hasattr(source, "to_pylist") else source))
@@ -272,9 +267,9 @@ def _benchmark_feed(benchmark: Benchmark) -> Feed:
 
 
 def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> Feed:
-    for name, option in ((column, "--column"), (id_column, "--id-column"), (label_column, "--label-column")):
-        if name is not None:
-            table.require(name, option)
+    table.require(column, "--column")
+    table.require(id_column, "--id-column")
+    table.require(label_column, "--label-column")
     text_column = column or _guess_column(table, {id_column, label_column})
     columns = [name for name in dict.fromkeys((text_column, id_column, label_column)) if name is not None]
 
@@ -395,18 +390,15 @@ def read_pairs(
     table = open_table(source, encoding=encoding)
     table.require(query_column, "--query-column")
     table.require(document_column, "--document-column")
-    columns = [query_column, document_column]
-    if label_column is not None:
-        table.require(label_column, "--label-column")
-        columns.append(label_column)
+    table.require(label_column, "--label-column")
+    columns = [query_column, document_column, *([] if label_column is None else [label_column])]
     if len(set(columns)) != len(columns):
         raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
     tally = Tally(table.name)
     admitted = _admit_pairs(table, columns, tally)
     kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report()
-    if len(kept) < report.kept:
-        report = replace(report, selected=len(kept))
+    report = report if len(kept) == report.kept else replace(report, selected=len(kept))
     return share(kept, source=table.name, labelled=label_column is not None, report=report)
 
 
@@ -461,10 +453,7 @@ class _Places:
     def __init__(self, ids: Sequence[str]) -> None:
         self._count = len(ids)
         self._places: dict[str, int] = {}
-        self._shared: set[str] = set()
-        for position, id_ in enumerate(ids):
-            if self._places.setdefault(id_, position) != position:
-                self._shared.add(id_)
+        self._shared = {id_ for k, id_ in enumerate(ids) if self._places.setdefault(id_, k) != k}
 
     def find(self, value: Any, place: str) -> int:
         """The position of the text of this id; a whole number stands for its digits."""

@@ -16,8 +16,17 @@ import pyarrow.parquet as pq
 
 from poolscope.errors import InputError, reading
 from poolscope.files import refuse_special
-from poolscope.texts.packed import Room, decoded_size, parquet_batches, refuse_packed_arrow
-from poolscope.texts.plain import decode, kind_of_file, lines, open_text, readable
+from poolscope.texts.plain import (
+    Room,
+    decode,
+    decoded_size,
+    kind_of_file,
+    lines,
+    open_text,
+    parquet_batches,
+    readable,
+    refuse_packed_arrow,
+)
 from poolscope.texts.records import is_missing, shorten
 
 Kind = Literal["missing", "integer", "number", "other", "text"]
@@ -38,9 +47,9 @@ class Table:
     kinds: Mapping[str, Kind]
     rows: Callable[[Sequence[str]], Iterator[tuple[Any, ...]]]
 
-    def require(self, column: str, option: str) -> None:
-        """Raise an error that lists the columns unless this one is there."""
-        if column not in self.kinds:
+    def require(self, column: str | None, option: str) -> None:
+        """Raise an error that lists the columns unless this one, if one was named, is there."""
+        if column is not None and column not in self.kinds:
             raise InputError(
                 f"{self.name}: there is no column '{column}'; the columns are {self.listing()}. "
                 f"Name one of them with {option} NAME."

@@ -13,11 +13,12 @@ from scipy import stats
 import zoo
 from layers_by_hand import REFERENCE, bert_layers, by_hand, llama_layers
 from poolscope import encode, socm
+from poolscope.clouds.file import say_without_digests
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.layers.anatomy import LayerSums, centred_attention, cloud_moments, contraction, squared_norms
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import QUANTITIES
-from poolscope.numbers.singular import largest_singular_values
+from poolscope.numbers.cosines import largest_singular_values
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
 
 
@@ -239,9 +240,9 @@ def test_largest_singular_values_are_those_of_a_decomposition(kind, n, dtype):
 
 @pytest.mark.parametrize("rank", [0, 1, 3])
 def test_matrices_of_low_rank_need_no_decomposition(rank, monkeypatch):
-    from poolscope.numbers import singular
+    from poolscope.numbers import cosines
 
-    monkeypatch.setattr(singular, "_full", None)
+    monkeypatch.setattr(cosines, "_full", None)
     random = np.random.default_rng(0)
     M = (random.standard_normal((2, 80, rank)) @ random.standard_normal((2, rank, 80))).astype(np.float32)
     exact = np.linalg.norm(M.astype(float), ord=2, axis=(1, 2))
@@ -249,9 +250,9 @@ def test_matrices_of_low_rank_need_no_decomposition(rank, monkeypatch):
 
 
 def test_matrices_that_do_not_converge_are_decomposed(monkeypatch):
-    from poolscope.numbers import singular
+    from poolscope.numbers import cosines
 
-    monkeypatch.setattr(singular, "_MOST_STEPS", 8)
+    monkeypatch.setattr(cosines, "_MOST_STEPS", 8)
     M = np.random.default_rng(0).standard_normal((3, 200, 200))
     np.testing.assert_allclose(largest_singular_values(M), np.linalg.norm(M, ord=2, axis=(1, 2)), rtol=1e-10)
 
@@ -328,3 +329,9 @@ def test_no_bound_from_lambda_alone_holds_for_every_text():
         slacks.append(found["slack"][0, 0])
     assert slacks[0] > slacks[1] > slacks[2]
     assert slacks[2] < 0.01
+
+
+def test_files_of_its_own_have_digests(caplog):
+    say_without_digests.cache_clear()
+    layers(zoo.family("BERT"), TEXTS, socm_texts=3)
+    assert "digests" not in caplog.text

@@ -8,8 +8,7 @@ import pytest
 import zoo
 from poolscope import layers
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.anatomy import cloud_moments, cloud_numbers
-from poolscope.metrics.layers.sinks import sink_states, sinks, without_first
+from poolscope.metrics.layers.anatomy import cloud_moments, cloud_numbers, sink_states, sinks, without_first
 from poolscope.numbers.moments import concentration_ratio, within_text_cosine
 from tiny_models import TEXTS
 

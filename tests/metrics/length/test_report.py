@@ -11,7 +11,6 @@ import pytest
 from length_data import word_model, word_texts
 from poolscope import as_encoder, read_pairs
 from poolscope.errors import InputError
-from poolscope.metrics.length.figure import probes_figure
 from poolscope.metrics.length.report import LengthReport, length_report
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result
@@ -157,7 +156,7 @@ def test_the_other_figures_show_their_results(report):
     assert "averages, chunks in place" in nulls.layout.annotations[0].text
     assert "dotted: the limit, 64" in nulls.layout.xaxis.title.text
     assert [shape.x0 for shape in nulls.layout.shapes] == [64, 64]
-    assert len(curves(probes_figure(*report.probes))) == 4
+    assert sum(len(curves(probe.figure())) for probe in report.probes) == 4
     retrieval = report.retrieval.figure()
     assert list(curves(retrieval)[-1].y) == [row.ratio.value for row in report.retrieval.bins]
     position = curves(report.position.figure())
@@ -181,7 +180,7 @@ def test_the_sheet_holds_what_there_is(report):
     )
     assert len(curves(blind.figure())) == 1
     with pytest.raises(InputError, match="without anything to draw"):
-        probes_figure()
+        dataclasses.replace(report.mechanism, bins=()).figure()
 
 
 def test_an_encoder_may_be_passed_as_it_is():

@@ -14,7 +14,7 @@ from poolscope.auditing.questions import position
 from poolscope.auditing.run import audit
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
-from poolscope.metrics.length.labels import labels_by_length
+from poolscope.metrics.length.bins import labels_by_length
 from poolscope.metrics.length.search import _Filler, position_probe, retrieval_by_length
 from poolscope.numbers.ranking import unit_rows
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from poolscope.metrics.tokens import moments as token_moments
 from poolscope.metrics.tokens.moments import SampledText, TextSample
-from poolscope.numbers.draws import mark_of
+from poolscope.numbers.streaming import mark_of
 
 
 def text(mark: int, tokens: int, *, copies: int = 1) -> SampledText:

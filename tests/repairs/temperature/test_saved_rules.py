@@ -12,7 +12,7 @@ import transformers
 import zoo
 from attention_by_hand import matrix
 from poolscope import as_encoder, encode, tempscale
-from poolscope.encoders.temperature import current_role
+from poolscope.encoders.capabilities import current_role
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import RetrievalTask, evaluate
 from poolscope.numbers.ranking import unit_rows

@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.queries import Mistakes
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, cloud_trial, decided_by
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
+from poolscope.evaluation import Trial
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import SocmResult, pairs_figure
 from poolscope.metrics.socm.score import trace_scores
-from poolscope.numbers.carriers import carriers, pair_carriers
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
+from poolscope.numbers.items import carriers, pair_carriers
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
 
@@ -154,7 +154,7 @@ def judge(
         head = f"There {'is' if len(alike) == 1 else 'are'} {pairs} of {of}, too few to say what averages hide of such"
     else:
         few = f" ({len(alike)} pairs)" if len(alike) < _FEW_ALIKE else ""
-        head = f"Averages do not see up to {estimate.value:.0%} of the difference between {of}{few}"
+        head = f"Averages miss up to {estimate.value:.0%} of the difference between {of}{few}"
     wins = "and using it wins nothing here: " if judged.level == "ok" and estimate.value is not None else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
     return Verdict(judged.level, sentence, estimate.value, estimate.interval, estimate.floor, basis=judged.basis)

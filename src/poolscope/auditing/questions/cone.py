@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, unchecked
+from poolscope.auditing.searches import decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.auditing.trials import Trial, decided_by
-from poolscope.evaluation import compare_scores
+from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.auditing.charts import standings, standings_figure
+from poolscope.auditing.pages import standings, standings_figure
 from poolscope.auditing.question import KINDS, NOT_APPLICABLE, QUESTIONS, Action, Answer, Question, TableView
 from poolscope.auditing.subject import Subject
 from poolscope.verdicts import LEVELS, Basis, Verdict, worst_level
@@ -154,8 +154,8 @@ def _unproven(first: Answer, answers: Sequence[Answer]) -> str:
     gain, interval = numbers["smaller_chunks_gain"], numbers.get("smaller_chunks_gain_interval")
     if interval is not None and interval.low > 0:
         return ""
-    ends = "" if interval is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
-    return f"; that shorter chunks help is not shown: halving them changes nDCG@10 by {gain:+.3f}{ends}"
+    ends = "" if interval is None else f" [{interval.low:+z.3f}, {interval.high:+z.3f}]"
+    return f"; that shorter chunks help is not shown: halving them changes nDCG@10 by {gain:+z.3f}{ends}"
 
 
 def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Action, str, str]:

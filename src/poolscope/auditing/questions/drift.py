@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.changepoint import ChangePoint, change_point
 from poolscope.numbers.intervals import Estimate, share_estimate
+from poolscope.numbers.items import ChangePoint, change_point
 from poolscope.runtimes import RuntimeMatch, match_runtime
 from poolscope.verdicts import Verdict
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.queries import QueryTask
 from poolscope.auditing.question import (
     Action,
     Answer,
@@ -21,11 +20,12 @@ from poolscope.auditing.question import (
     Threshold,
     unchecked,
 )
+from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
-from poolscope.numbers.carriers import carriers
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
+from poolscope.numbers.items import carriers
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:

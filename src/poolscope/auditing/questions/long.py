@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
-from poolscope.auditing.trials import Trial, chunk_trial, judged_by, temperature_trial
+from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
+from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
-from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
-from poolscope.metrics.length.labels import LengthLabels
+from poolscope.metrics.length.bins import LONG, QUANTILE_BINS, LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
@@ -127,10 +127,10 @@ def judge_labels(result: LengthLabels, thresholds: Thresholds) -> Verdict:
     if interval is not None and interval.low > 0:
         sentence = f"Labels of long texts are easier to tell: {words}."
     else:
-        ends = "" if interval is None else f" [{interval.low:+.2f}, {interval.high:+.2f}]"
+        ends = "" if interval is None else f" [{interval.low:+z.2f}, {interval.high:+z.2f}]"
         sentence = (
             f"Whether labels of long or of short texts are easier to tell cannot be said: {words}, difference "
-            f"{value:+.2f}{ends}."
+            f"{value:+z.2f}{ends}."
         )
     told = interval is not None and interval.low > -thresholds["labels_watch"]
     return Verdict("ok" if told else "unchecked", sentence, value, interval, 0.0, notes)
@@ -216,10 +216,10 @@ def _size(
     """
     rise, certain = result.rise(slope), result.rise(interval.low)
     if interval.high < 0:
-        words = f"they look less so ({slope:+.3f} per doubling)"
+        words = f"they look less so ({slope:+z.3f} per doubling)"
         return "ok", f"Long texts do not look more alike than short ones; {words}."
     if interval.low <= 0 or slope <= highest:
-        measured = f"slope {slope:+.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
+        measured = f"slope {slope:+z.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
         if thresholds.within_chance("length", rise, result.rise(interval.high)).level == "ok":
             return "ok", f"Long texts are not shown to look more alike than short ones ({measured})."
         room = f"up to {result.rise(interval.high):.2g} standard deviations of the cosine"
@@ -257,7 +257,7 @@ def _against_averaging(nulls: LengthNulls) -> tuple[bool, str]:
     ]
     lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
     measured = " and ".join(
-        f"{row.excess.value:+.3f} {row.excess.interval} in chunks of {row.tokens // row.chunks}" for row in rows
+        f"{row.excess.value:+z.3f} {row.excess.interval} in chunks of {row.tokens // row.chunks}" for row in rows
     )
     measured = f"whole minus averaged {measured}, at {last.tokens} tokens"
     if lowest > 0:
@@ -287,11 +287,11 @@ def _evidence(result: LengthProfile) -> tuple[str, ...]:
         return result.notes
     first, last = shown[0], shown[-1]
     return (
-        f"Mean pairwise cosine {first.cosine.value:.3f} at {first.label} {result.unit}, {last.cosine.value:.3f} at "
-        f"{last.label}; lengths shuffled: {last.cosine.floor:.3f}. Shuffled lengths give slopes of up to "
-        f"{result.slope.floor_high or 0.0:.3f} per doubling.",
-        f"Mean distance from the centre {first.distance.value:.3f} and {last.distance.value:.3f}; lengths shuffled: "
-        f"{last.distance.floor:.3f}.",
+        f"The mean pairwise cosine is {first.cosine.value:.3f} at {first.label} {result.unit} and "
+        f"{last.cosine.value:.3f} at {last.label}; with the lengths shuffled it is {last.cosine.floor:.3f}. Shuffled "
+        f"lengths give slopes of up to {result.slope.floor_high or 0.0:.3f} per doubling.",
+        f"The mean distance from the centre goes from {first.distance.value:.3f} to {last.distance.value:.3f}; with "
+        f"the lengths shuffled it is {last.distance.floor:.3f}.",
         *result.notes,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.metrics.norms import Norms, norms
+from poolscope.metrics.spectrum import Norms, norms
 from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.charts import bars_figure
+from poolscope.auditing.pages import bars_figure
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.base import EncoderOptions, resolve_prompt

@@ -18,7 +18,7 @@ from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from poolscope.auditing.queries import QueryTask
+    from poolscope.auditing.searches import QueryTask
     from poolscope.auditing.subject import Subject
     from poolscope.auditing.thresholds import Thresholds
 
@@ -120,16 +120,16 @@ def _sentence(result: PositionProbe, worst: SegmentRow, loss: float) -> str:
     if change.interval is not None and change.interval.high < 0:
         return (
             f"An answer at the {where} of {document} is {loss:.0%} less similar to its query than at the {first} "
-            f"(cosine {change.value:+.3f} {change.interval})."
+            f"(cosine {change.value:+z.3f} {change.interval})."
         )
     if change.interval is not None and change.interval.low > 0:
         return (
             f"An answer is nowhere less similar to its query than at the {first} of {document} (at the {where}, "
-            f"cosine {change.value:+.3f} {change.interval})."
+            f"cosine {change.value:+z.3f} {change.interval})."
         )
     return (
         f"Answers at the {where} and at the {first} of {document} cannot be told apart by their similarity "
-        f"(cosine {change.value:+.3f}{'' if change.interval is None else f' {change.interval}'})."
+        f"(cosine {change.value:+z.3f}{'' if change.interval is None else f' {change.interval}'})."
     )
 
 

@@ -9,7 +9,7 @@ from poolscope.auditing.question import Action, Answer, Gauge, Number, Question,
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
-from poolscope.metrics.recall import SearchRecall, search_recall, trial_indexes
+from poolscope.metrics.neighbourhood import SearchRecall, search_recall, trial_indexes
 from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 

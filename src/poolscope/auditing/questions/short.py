@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.queries import query_pieces
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
-from poolscope.auditing.trials import Pieces, cut_pieces
+from poolscope.auditing.searches import Pieces, cut_pieces, query_pieces
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict

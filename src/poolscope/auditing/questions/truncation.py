@@ -23,11 +23,11 @@ from poolscope.auditing.question import (
 )
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
-from poolscope.numbers.carriers import Carriers, carriers
 from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
+from poolscope.numbers.items import Carriers, carriers
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ length collapse by Zhou et al. (ACL 2025).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
+from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
@@ -32,14 +32,15 @@ from poolscope.metrics.layers.anatomy import (
     centred_attention,
     cloud_numbers,
     contraction,
+    sink_states,
     squared_norms,
+    without_first,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
-from poolscope.metrics.layers.sinks import sink_states, without_first
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs
-from poolscope.numbers.singular import largest_singular_values
+from poolscope.numbers.cosines import largest_singular_values
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 
@@ -238,7 +239,8 @@ class BatchTally:
         """The moments of every piece; and r and C without the first token of each text, which may be a sink."""
         known = {id(layer.H): before, id(layer.X): after}
         at = np.s_[self._batch.positions, layer.number - 1]
-        for letter, tensor in _pieces(layer):
+        tensors = (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X)
+        for letter, tensor in zip("HUBZYX", tensors, strict=True):
             if id(tensor) not in known:  # U is often H, and Z the output of W_O
                 rows = token_rows(tensor, self._batch.mask)
                 known[id(tensor)] = cloud_numbers(rows, self._offsets, directions=False)
@@ -270,10 +272,6 @@ class BatchTally:
             )
 
 
-def _pieces(layer: LayerCapture) -> Iterator[tuple[str, Any]]:
-    yield from zip("HUBZYX", (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X), strict=True)
-
-
 def _offsets(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
 
@@ -297,7 +295,7 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, DigestedFile] = {}
         self._written: dict[int, list[int]] = {}
         self._lock = Lock()
 
@@ -320,8 +318,8 @@ class StateClouds:
         table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
         with self._lock:  # batches come from several threads
             if state not in self._writers:
-                self._writers[state], self._written[state] = pa.ipc.new_file(self._path(state), table.schema), []
-            self._writers[state].write_table(table)
+                self._writers[state], self._written[state] = DigestedFile(self._path(state), table.schema), []
+            self._writers[state].write(table)
             self._written[state] += positions[drawn].tolist()
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:

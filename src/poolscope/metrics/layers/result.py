@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style, translucent
+from poolscope.charts import COLOURS, GREY, short_name, style, translucent
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance
@@ -160,6 +160,8 @@ class LayersResult(Result):
     truncated: NDArray[np.int64] = bulk(required=True)
     values: Mapping[str, Array] = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
+
+    shown_rows = 0
 
     def seen(self) -> tuple[str, ...]:
         """What the numbers say, in plain words: how the tokens of a text move together, and where most."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
-    from poolscope.metrics.length.labels import LengthLabels
+    from poolscope.metrics.length.bins import LengthLabels, LengthPart
     from poolscope.metrics.length.mechanism import LengthMechanism
     from poolscope.metrics.length.probes import LengthNulls, LengthProbe
     from poolscope.metrics.length.profile import LengthProfile
@@ -50,65 +50,10 @@ class Panel:
     reference: float | None = None
 
 
-def length_figure(profile: LengthProfile) -> Any:
-    """The profile by bin: cosine, distance from the centre, norm, effective rank and neighbours; grey is chance."""
-    title = f"Length profile · {profile.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled"
-    return _figure(title, _profile_panels(profile))
-
-
-def mechanism_figure(mechanism: LengthMechanism) -> Any:
-    """σₐ beside its bound, ‖PA‖²/(n − 1), deviations of the tokens, and plain averages of input embeddings by bin."""
-    return _figure("What the last layer does, by length", _mechanism_panels(mechanism))
-
-
-def nulls_figure(nulls: LengthNulls) -> Any:
-    """Whole documents beside averages of their chunks, and one chunk at other positions."""
-    title = f"Null models · {short_name(nulls.model)} · the same {nulls.documents} documents"
-    return _figure(title, _null_panels(nulls))
-
-
-def probes_figure(*probes: LengthProbe) -> Any:
-    """One panel a probe: cosine as the length doubles."""
-    return _figure("Probes: only the length changes", _probe_panels(probes))
-
-
-def retrieval_figure(retrieval: LengthRetrieval) -> Any:
-    """Quality by the length of the relevant document, and the share of each bin among the first places."""
-    title = f"Who wins · {retrieval.queries:,} queries, {retrieval.documents:,} documents"
-    return _figure(title, _retrieval_panels(retrieval))
-
-
-def position_figure(probe: PositionProbe) -> Any:
-    """Cosine and rank of a relevant segment by its place in a long document."""
-    title = f"A segment of {probe.segment} tokens within {probe.tokens} · {probe.queries} queries"
-    return _figure(title, _position_panels(probe))
-
-
-def shift_figure(shift: SemanticShift) -> Any:
-    """Texts of as many sentences and one length, by how they were put together: their shift and how alike they are."""
-    return _figure(f"Texts of {shift.sentences} sentences: only the change of subject differs", _shift_panels(shift))
-
-
-def labels_figure(labels: LengthLabels) -> Any:
-    """Accuracy and entropy of a logistic regression by bin."""
-    return _figure(f"{labels.labels} labels · {labels.texts:,} texts", _label_panels(labels))
-
-
-def length_sheet(report: LengthReport) -> Any:
-    """Everything that a report holds, on one sheet."""
-    parts: list[tuple[Any, Callable[[Any], list[Panel]]]] = [
-        (report.profile, _profile_panels),
-        (report.mechanism, _mechanism_panels),
-        (report.nulls, _null_panels),
-        (report.probes, _probe_panels),
-        (report.shift, _shift_panels),
-        (report.retrieval, _retrieval_panels),
-        (report.position, _position_panels),
-        (report.labels, _label_panels),
-    ]
-    panels = [panel for part, draw in parts if part for panel in draw(part)]
-    name = "" if report.model is None else f" · {short_name(report.model['name'])}"
-    return _figure(f"Length{name} · {report.profile.texts:,} texts · bars: 95 % intervals · grey: chance", panels)
+def length_figure(part: LengthPart) -> Any:
+    """The panels of one part of a report on length, or of the whole report on one sheet."""
+    panels, title = _PARTS[type(part).__name__]
+    return _figure(title(part), panels(part))
 
 
 # -- panels -------------------------------------------------------------------------------------------------------
@@ -173,16 +118,13 @@ def _null_panels(nulls: LengthNulls) -> list[Panel]:
     return panels
 
 
-def _probe_panels(probes: Sequence[LengthProbe]) -> list[Panel]:
-    panels = []
-    for probe in probes:
-        tokens = [row.tokens for row in probe.steps]
-        series = [Series("measured", tokens, [row.cosine for row in probe.steps])]
-        averaged = [row.averaged for row in probe.steps if row.averaged is not None]
-        if averaged:
-            series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
-        panels.append(Panel(probe.meaning, _TOKENS, "mean pairwise cosine", series, log=True))
-    return panels
+def _probe_panels(probe: LengthProbe) -> list[Panel]:
+    tokens = [row.tokens for row in probe.steps]
+    series = [Series("measured", tokens, [row.cosine for row in probe.steps])]
+    averaged = [row.averaged for row in probe.steps if row.averaged is not None]
+    if averaged:
+        series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
+    return [Panel(probe.meaning, _TOKENS, "mean pairwise cosine", series, log=True)]
 
 
 def _shift_panels(shift: SemanticShift) -> list[Panel]:
@@ -241,6 +183,50 @@ def _label_panels(labels: LengthLabels) -> list[Panel]:
     ]
 
 
+def _sheet_panels(report: LengthReport) -> list[Panel]:
+    """Everything that a report holds."""
+    measured = [report.profile, report.mechanism, report.nulls, *report.probes, report.shift]
+    parts: list[LengthPart | None] = [*measured, report.retrieval, report.position, report.labels]
+    return [panel for part in parts if part is not None for panel in _PARTS[type(part).__name__][0](part)]
+
+
+# The panels of each part, and the title of their figure.
+_PARTS: dict[str, tuple[Callable[[Any], list[Panel]], Callable[[Any], str]]] = {
+    "LengthProfile": (
+        _profile_panels,
+        lambda part: f"Length profile · {part.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled",
+    ),
+    "LengthMechanism": (_mechanism_panels, lambda part: "What the last layer does, by length"),
+    "LengthNulls": (
+        _null_panels,
+        lambda part: f"Null models · {short_name(part.model)} · the same {part.documents} documents",
+    ),
+    "LengthProbe": (_probe_panels, lambda part: "Probes: only the length changes"),
+    "SemanticShift": (
+        _shift_panels,
+        lambda part: f"Texts of {part.sentences} sentences: only the change of subject differs",
+    ),
+    "LengthRetrieval": (
+        _retrieval_panels,
+        lambda part: f"Who wins · {part.queries:,} queries, {part.documents:,} documents",
+    ),
+    "PositionProbe": (
+        _position_panels,
+        lambda part: f"A segment of {part.segment} tokens within {part.tokens} · {part.queries} queries",
+    ),
+    "LengthLabels": (_label_panels, lambda part: f"{part.labels} labels · {part.texts:,} texts"),
+    "LengthReport": (
+        _sheet_panels,
+        lambda part: (
+            " · ".join(
+                ["Length", *([short_name(part.model["name"])] if part.model else []), f"{part.profile.texts:,} texts"]
+            )
+            + " · bars: 95 % intervals · grey: chance"
+        ),
+    ),
+}
+
+
 # -- drawing ------------------------------------------------------------------------------------------------------
 
 
@@ -285,10 +271,11 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
         figure.add_trace(_trace(series), row, column)
     if panel.reference is not None:
         figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
-    axis: dict[str, Any] = {}
+    places: list[Any] = [x for series in panel.series for x in series.x]
+    axis: dict[str, Any] = {"categoryorder": "array", "categoryarray": list(dict.fromkeys(map(str, places)))}
     across = panel.across
     if panel.log:
-        places = sorted({float(x) for series in panel.series for x in series.x})
+        places = sorted({float(x) for x in places})
         axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
         if panel.limit is not None and places[-1] > panel.limit:
             figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from poolscope.capture import LayerCapture, OpenModel, TextBatch, weights_to_numpy
+from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
@@ -22,13 +22,11 @@ from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.bins import table_rows
+from poolscope.metrics.length.bins import LengthPart, table_rows
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
-from poolscope.numbers.cosines import grouped_cosines
+from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.singular import largest_singular_values
-from poolscope.results import Result
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -254,7 +252,7 @@ class MechanismRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthMechanism(Result):
+class LengthMechanism(LengthPart):
     """The mechanism by bin, and the slope of the cosine for averages of input embeddings beside that of the model."""
 
     bins: tuple[MechanismRow, ...]
@@ -266,19 +264,22 @@ class LengthMechanism(Result):
         """One row a bin: value, low and high of everything."""
         return table_rows(self.bins)
 
+    def seen(self) -> tuple[str, ...]:
+        """What was measured, in words."""
+        return self.sentences()
+
     def derived(self) -> dict[str, Any]:
         """What was measured, in words."""
         return {"sentences": list(self.sentences())}
 
-    def figure(self) -> Any:
-        """σₐ beside its bound, what attention leaves, deviations of the tokens, and averages of input embeddings."""
-        from poolscope.metrics.length.figure import mechanism_figure
-
-        return mechanism_figure(self)
-
     def sentences(self) -> tuple[str, ...]:
         """What was measured, in words."""
         words = []
+        if self.words_slope.value is not None and self.model_slope.value is not None:
+            words.append(
+                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+z.3f} per "
+                f"doubling, the model's vectors {self.model_slope.value:+z.3f}."
+            )
         seen = [row for row in self.bins if row.sigma_a.value is not None]
         if len(seen) > 1:
             first, last = seen[0], seen[-1]
@@ -291,11 +292,6 @@ class LengthMechanism(Result):
                 f"The published bound of σₐ fails for {fails:.0%} of texts × heads."
                 if fails > 0
                 else "The published bound of σₐ holds for every text and head."
-            )
-        if self.words_slope.value is not None and self.model_slope.value is not None:
-            words.append(
-                f"Plain averages of the input word embeddings have the slope {self.words_slope.value:+.3f} per "
-                f"doubling, the model's vectors {self.model_slope.value:+.3f}."
             )
         return (*words, *self.notes)
 

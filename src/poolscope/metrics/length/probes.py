@@ -21,11 +21,10 @@ import numpy as np
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import table_rows
+from poolscope.metrics.length.bins import LengthPart, table_rows
 from poolscope.numbers.cosines import PairCosine, pair_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result
 from poolscope.texts.records import draw
 
 DOCUMENTS = 64
@@ -72,7 +71,7 @@ class PositionRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthNulls(Result):
+class LengthNulls(LengthPart):
     """Both null models on the same documents; `positions` is None for a model without absolute positions.
 
     `limit` is the limit in force, at which this run cuts its texts. `explained` is the share of the rise from one chunk
@@ -140,6 +139,10 @@ class LengthNulls(Result):
             )
         return (*words, *self.notes)
 
+    def seen(self) -> tuple[str, ...]:
+        """What the null models say."""
+        return self.sentences()
+
     def derived(self) -> dict[str, Any]:
         """What averaging explains."""
         return {"explained": self.explained, "explained_placed": self.explained_placed}
@@ -147,12 +150,6 @@ class LengthNulls(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a total length."""
         return table_rows(self.averaging)
-
-    def figure(self) -> Any:
-        """Whole documents beside averages of their chunks, and one chunk at other positions."""
-        from poolscope.metrics.length.figure import nulls_figure
-
-        return nulls_figure(self)
 
 
 def _percent(share: float) -> str:
@@ -337,7 +334,7 @@ class ProbeRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthProbe(Result):
+class LengthProbe(LengthPart):
     """One probe: its steps of length, and the slope of the cosine per doubling of the length (interval over texts).
 
     `texts` is how many inputs there are of each length; the slope has no interval for the repeated words, a single
@@ -357,18 +354,16 @@ class LengthProbe(Result):
         interval = "" if self.slope.interval is None else f" {self.slope.interval}"
         return (
             f"{self.meaning}: cosine {first.cosine.value:.3f} at {first.tokens:.0f} tokens, {last.cosine.value:.3f} at "
-            f"{last.tokens:.0f}, {self.slope.value:+.3f}{interval} per doubling."
+            f"{last.tokens:.0f}, {self.slope.value:+z.3f}{interval} per doubling."
         )
+
+    def seen(self) -> tuple[str, ...]:
+        """The probe in words."""
+        return (self.sentence(),)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a length."""
         return table_rows(self.steps)
-
-    def figure(self) -> Any:
-        """Cosine as the length doubles."""
-        from poolscope.metrics.length.figure import probes_figure
-
-        return probes_figure(self)
 
 
 def truncation_probe(
@@ -390,7 +385,8 @@ def truncation_probe(
             f"max_length: received a limit of {_longest(inputs)} tokens; that is too short to cut texts at two "
             f"lengths: {2 * SHORTEST} or more are needed. Raise the limit."
         )
-    cuts = [cut for cut in _doubling(SHORTEST, _longest(inputs)) if _reach(rows, cut - inputs.added) >= MIN_TEXTS]
+    own = np.array([len(row) for row in rows]) + inputs.added
+    cuts = [cut for cut in _doubling(SHORTEST, _longest(inputs)) if (own >= cut).sum() >= MIN_TEXTS]
     if len(cuts) < 2:
         raise InputError(
             f"texts: fewer than {MIN_TEXTS} have {2 * SHORTEST} tokens or more, so that there is nothing to cut. Give "
@@ -485,10 +481,6 @@ def _doubling(first: int, most: int) -> list[int]:
 
 def _longest(inputs: TokenInputs) -> int:
     return min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS)
-
-
-def _reach(rows: Sequence[Ids], tokens: int) -> int:
-    return sum(len(row) >= tokens for row in rows)
 
 
 def _cosine(vectors: Any) -> PairCosine:

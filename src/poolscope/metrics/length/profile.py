@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins, table_rows
 from poolscope.numbers.cosines import (
     Array,
     Index,
@@ -32,7 +31,8 @@ from poolscope.numbers.cosines import (
 )
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.results import Result, bulk, origin, plain, provenance
+from poolscope.results import bulk, origin, plain, provenance
+from poolscope.surface import as_array
 
 SHUFFLES = 200
 NEIGHBOURS = 10
@@ -65,7 +65,7 @@ class BinProfile:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthProfile(Result):
+class LengthProfile(LengthPart):
     """Do long texts look alike? Statistics by length bin, and the slope per doubling.
 
     `slope`: change of the mean pairwise cosine per doubling of the length, the least-squares line through the bins
@@ -105,11 +105,11 @@ class LengthProfile(Result):
         more = "more" if self.slope.value > 0 else "less"
         return (
             f"Texts look {more} alike the longer they are: the mean cosine of two changes by "
-            f"{self.slope.value:+.3f} per doubling.",
+            f"{self.slope.value:+z.3f} per doubling.",
         )
 
     def __repr__(self) -> str:
-        slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+.4f} per doubling"
+        slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+z.4f} per doubling"
         return f"LengthProfile({self.texts:,} texts in {len(self.bins)} bins, {slope})"
 
     def rise(self, slope: float) -> float:
@@ -121,12 +121,6 @@ class LengthProfile(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin: the value, interval (low, high) and floor of every statistic."""
         return table_rows(self.bins)
-
-    def figure(self) -> Any:
-        """Cosine, distance from the centre, norm, effective rank and neighbours by bin; grey is chance."""
-        from poolscope.metrics.length.figure import length_figure
-
-        return length_figure(self)
 
 
 def length_profile(
@@ -228,7 +222,7 @@ def _of_many(
 ) -> LengthProfile:
     """The profile from sums over all texts and a draw of them; the bins are those of `length_bins`."""
     from poolscope.metrics.length.streamed import profile_finish, sums_of
-    from poolscope.numbers.draws import marks_of
+    from poolscope.numbers.streaming import marks_of
 
     marks = marks_of(map(str, range(len(lengths))))
     sums = sums_of(vectors, lengths, marks, bins=bins.edges, most=MOST_TEXTS)

@@ -14,8 +14,7 @@ from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.bins import MIN_TEXTS
-from poolscope.metrics.length.labels import LengthLabels, labels_by_length
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (
     LengthNulls,
@@ -29,14 +28,13 @@ from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
 from poolscope.numbers.pooling import pool
-from poolscope.results import Result
 from poolscope.texts import Pairs
 
 _Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True, repr=False)
-class LengthReport(Result):
+class LengthReport(LengthPart):
     """The parts that were measured; None for those that were not, with the reason in `notes`.
 
     `model` is what the model declares, `texts_truncated` how many texts were cut at its limit.
@@ -58,6 +56,22 @@ class LengthReport(Result):
         parts = ("mechanism", "nulls", "probes", "shift", "retrieval", "position", "labels")
         return f"LengthReport({', '.join([repr(self.profile), *(name for name in parts if getattr(self, name))])})"
 
+    def headline(self) -> dict[str, Any]:
+        """That of the profile."""
+        return self.profile.headline()
+
+    def told(self) -> list[tuple[str, str]]:
+        """The numbers of the profile."""
+        return self.profile.told()
+
+    def seen(self) -> tuple[str, ...]:
+        """The profile in words, then what each further part adds."""
+        parts: list[str] = [] if self.nulls is None else list(self.nulls.sentences()[:2])
+        parts += [] if self.shift is None else [self.shift.sentence()]
+        for part in (self.retrieval, self.position, self.labels):
+            parts += [] if part is None else part.seen()
+        return (*self.profile.seen(), *parts)
+
     @property
     def encoded_tokens(self) -> int:
         """Tokens that the probes and null models had encoded on top of the texts themselves."""
@@ -76,12 +90,6 @@ class LengthReport(Result):
     def rows(self) -> list[dict[str, Any]]:
         """The profile, one row a bin."""
         return self.profile.rows()
-
-    def figure(self) -> Any:
-        """Everything that was measured, on one sheet."""
-        from poolscope.metrics.length.figure import length_sheet
-
-        return length_sheet(self)
 
 
 def length_report(

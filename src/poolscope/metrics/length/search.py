@@ -19,7 +19,7 @@ from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import MIN_TEXTS, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, length_bins, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
     bootstrap_estimate,
@@ -29,7 +29,6 @@ from poolscope.numbers.intervals import (
     with_floor,
 )
 from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
-from poolscope.results import Result
 from poolscope.texts import Pairs
 
 SHUFFLES = 200
@@ -67,7 +66,7 @@ class RetrievalRow:
 
 
 @dataclass(frozen=True, repr=False)
-class LengthRetrieval(Result):
+class LengthRetrieval(LengthPart):
     """Retrieval by document length; `shortest` and `longest` are the fifths of the documents, rows like the bins.
 
     `hit_gap` is the hit rate of the queries whose answer is in the shortest fifth minus that of the longest. `unjudged`
@@ -85,6 +84,24 @@ class LengthRetrieval(Result):
     notes: tuple[str, ...]
     unjudged: str = ""
 
+    def seen(self) -> tuple[str, ...]:
+        """Who crowds the first places, and whose answers are found."""
+        told = []
+        if self.unjudged:
+            told.append(f"Whether short or long documents win cannot be judged here: {self.unjudged}.")
+        elif self.shortest.ratio.value is not None and self.longest.ratio.value is not None:
+            told.append(
+                f"Among the first {self.k} wrong answers the shortest fifth of the documents stands "
+                f"{self.shortest.ratio.value:.2f} times as often as its number explains, the longest fifth "
+                f"{self.longest.ratio.value:.2f} times."
+            )
+        if self.shortest.hit.value is not None and self.longest.hit.value is not None:
+            told.append(
+                f"An answer in the shortest fifth is among the first {self.k} for {self.shortest.hit.value:.0%} of its "
+                f"queries, one in the longest fifth for {self.longest.hit.value:.0%}."
+            )
+        return tuple(told)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin, then the shortest and the longest fifth."""
         fifths = [
@@ -92,12 +109,6 @@ class LengthRetrieval(Result):
             for name, row in (("shortest", self.shortest), ("longest", self.longest))
         ]
         return table_rows([*self.bins, *fifths])
-
-    def figure(self) -> Any:
-        """Quality by the length of the relevant document, and the share of each bin among the first places."""
-        from poolscope.metrics.length.figure import retrieval_figure
-
-        return retrieval_figure(self)
 
 
 def retrieval_by_length(
@@ -282,7 +293,7 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, repr=False)
-class PositionProbe(Result):
+class PositionProbe(LengthPart):
     """A relevant segment of `segment` tokens within documents of `tokens` tokens, otherwise filled with other texts.
 
     The rank is among the same documents without any segment, one for every query; those that hold a document that is
@@ -297,15 +308,19 @@ class PositionProbe(Result):
     places: tuple[SegmentRow, ...]
     encoded_tokens: int
 
+    def seen(self) -> tuple[str, ...]:
+        """What becomes of an answer on its way from the start of a document to its end."""
+        first, last = self.places[0], self.places[-1]
+        cosines = f"{first.similarity.value:.3f} with its query at the start and {last.similarity.value:.3f} at the end"
+        ranks = f"{first.rank.value:.1f} to {last.rank.value:.1f} of {self.among:.0f}"
+        return (
+            f"An answer within a document of {self.tokens} tokens has a cosine of {cosines}; its mean rank goes from "
+            f"{ranks}.",
+        )
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a place."""
         return table_rows(self.places)
-
-    def figure(self) -> Any:
-        """Cosine and rank of the segment by its place."""
-        from poolscope.metrics.length.figure import position_figure
-
-        return position_figure(self)
 
 
 def position_probe(

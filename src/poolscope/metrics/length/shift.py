@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.chunks.splitting import BLANK_LINE, SENTENCE, find_units
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import table_rows
+from poolscope.metrics.length.bins import LengthPart, table_rows
 from poolscope.numbers.cosines import pair_cosine
 from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result, bulk
+from poolscope.results import bulk
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class MadeTexts:
 
 
 @dataclass(frozen=True, repr=False)
-class SemanticShift(Result):
+class SemanticShift(LengthPart):
     """How much texts change their subject, and what that and their length have to do with how alike they are.
 
     `local` (L), `dispersion` (D) and `shift` (L·D) are means over texts. `by_length` and `by_shift` are slopes of one
@@ -126,17 +126,17 @@ class SemanticShift(Result):
             f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
         )
 
+    def seen(self) -> tuple[str, ...]:
+        """What the regression and the experiment say."""
+        return (self.sentence(), *self.sentences_made())
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a way of putting texts together."""
         return table_rows(self.made)
 
     def figure(self) -> Any:
-        """Shift and likeness of the texts that were made."""
-        if not self.made:
-            return super().figure()
-        from poolscope.metrics.length.figure import shift_figure
-
-        return shift_figure(self)
+        """Shift and likeness of the texts that were made; an error where none were."""
+        return super().figure() if self.made else super(LengthPart, self).figure()
 
 
 def _above_zero(slope: Estimate) -> bool:
@@ -144,7 +144,7 @@ def _above_zero(slope: Estimate) -> bool:
 
 
 def _signed(slope: Estimate) -> str:
-    return "undefined" if slope.value is None else f"{slope.value:+.4f} {slope.interval or ''}".rstrip()
+    return "undefined" if slope.value is None else f"{slope.value:+z.4f} {slope.interval or ''}".rstrip()
 
 
 def sentences_of(text: str) -> list[str]:

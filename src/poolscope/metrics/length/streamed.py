@@ -7,7 +7,7 @@ is measured on a draw of the texts, which is the same however they were cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,10 +31,9 @@ from poolscope.metrics.length.profile import (
     profile_origin,
 )
 from poolscope.numbers.cosines import Array, Index, cosine_deviation, mean_cosines
-from poolscope.numbers.draws import VectorDraw, marks_of
 from poolscope.numbers.intervals import Estimate, grouped_interval, with_floor
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import added
+from poolscope.numbers.streaming import VectorDraw, added, marks_of
 
 _WIDTH = 50.0  # all bins of the default are unions of bins of this width
 _GROUPS = 50  # of texts, by their marks: left out in turn
@@ -128,7 +127,8 @@ def sums_of(
     counts = np.bincount(cells, minlength=shape[0] * _GROUPS).astype(np.float64)
     logs = np.bincount(cells, np.log2(np.maximum(lengths, 1)), len(counts)).astype(np.float64)
     sums, norms = np.zeros((len(counts), vectors.shape[1])), np.zeros(len(lengths))
-    for rows in _blocks(len(lengths)):
+    for block in range(0, len(lengths), _ROWS):
+        rows = np.s_[block : block + _ROWS]
         order = np.argsort(cells[rows], kind="stable")
         here = cells[rows][order]
         unit = unit_rows(vectors[rows], f"vectors from position {start + rows.start}")
@@ -295,10 +295,6 @@ def _places(lengths: Index, edges: tuple[float, ...] | None) -> Index:
             f"{lengths.max()}. Widen the first or the last."
         )
     return np.minimum(np.searchsorted(edges, lengths, side="right") - 1, len(edges) - 2)
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    return (slice(start, min(start + _ROWS, count)) for start in range(0, count, _ROWS))
 
 
 def _gathered(values: Array, target: Index, count: int) -> Array:

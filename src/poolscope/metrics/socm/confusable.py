@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import as_array
+from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
@@ -20,6 +20,7 @@ from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimat
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, origin, provenance, transient
+from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
 
 Array = NDArray[np.float64]
@@ -99,6 +100,17 @@ class Confusion(Result):
     def __repr__(self) -> str:
         return f"Confusion({self.count:,} pairs, {len(self):,} measured, hidden share {self.share})"
 
+    def headline(self) -> dict[str, Any]:
+        """How many pairs of how many texts, from which cosine on, and what is hidden."""
+        cut_off = {} if self.cut_off is None else {"cut_off": self.cut_off}
+        return {"texts": self.texts, "count": self.count, **cut_off, "share": self.share}
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "count": "pairs that look alike",
+        "cut_off": "from the cosine",
+        "share": "hidden share",
+    }
+
     @property
     def pairs(self) -> Index:
         """The positions of the texts of the pairs that were measured (m × 2)."""
@@ -117,6 +129,22 @@ class Confusion(Result):
         if not self.enough or self.share.value is None:
             return (f"{alike} That is too few to say what averages hide.",)
         return (f"{alike} Averages miss up to {self.share.value:.0%} of what their tokens differ in.",)
+
+    def figure(self) -> Any:
+        """The cosine of each pair, and the share of its difference that the means do not see."""
+        go = require("plotly.graph_objects", "report")
+        points = go.Scatter(
+            x=self.cosine,
+            y=self.hidden,
+            mode="markers",
+            marker={"color": COLOURS[0], "size": 5, "opacity": 0.5},
+            hovertemplate="cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>",
+            showlegend=False,
+        )
+        figure = style(go.Figure(points), title="What averages hide of pairs that look alike", width=860, height=440)
+        figure.update_xaxes(title_text="cosine of the means")
+        figure.update_yaxes(title_text="share that the means do not see", tickformat=".0%")
+        return figure
 
     def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
         """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""

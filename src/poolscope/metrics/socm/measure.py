@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from poolscope.arguments import as_array
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
@@ -24,11 +23,13 @@ from poolscope.metrics.socm.selection import (
     CrossedPairs,
     ListedPairs,
     PairSelection,
+    PairTally,
+    TallyOptions,
     listed,
     nearest,
     sampled,
+    tallied,
 )
-from poolscope.metrics.socm.tally import PairTally, TallyOptions, tallied
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
@@ -39,6 +40,7 @@ from poolscope.numbers.intervals import (
 )
 from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
 from poolscope.results import provenance, with_provenance
+from poolscope.surface import as_array
 
 Array = NDArray[np.float64]
 Corpus = tuple[TokenClouds, TextMoments]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, style
+from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
@@ -348,9 +348,28 @@ class WorstPairs(Result):
     count: int
     provenance: Mapping[str, Any] = origin()
 
+    def seen(self) -> tuple[str, ...]:
+        """The worst pair in words, and how many were evaluated."""
+        sure = f"{self.evaluated:,} of {self.count:,} pairs had to be evaluated to be sure of them."
+        if not self.pairs:
+            return (sure,)
+        worst = self.pairs[0]
+        return (
+            f"SOCM is highest for {worst.id_i} and {worst.id_j} ({worst.socm:.2f}): their means are "
+            f"{worst.mean_distance:.2f} apart and their token clouds {worst.covariance_distance:.2f}.",
+            sure,
+        )
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair, the worst first."""
         return [plain(pair) for pair in self.pairs]
+
+    def figure(self) -> Any:
+        """d_μ against d_Σ of the pairs: high and left is what averaging hides."""
+        sides = [
+            np.array([getattr(pair, name) for pair in self.pairs]) for name in ("mean_distance", "covariance_distance")
+        ]
+        return _plane({f"the {len(self.pairs):,} worst": (sides[0], sides[1])})
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------
@@ -362,15 +381,23 @@ _MOST_POINTS = 1500  # of one colour: a page with more gets slow
 
 def pairs_figure(results: Mapping[str, SocmResult]) -> Any:
     """d_μ against d_Σ of the pairs that were looked at, thinned, one colour a name."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
-    for number, (name, result) in enumerate(results.items()):
+    sides = {}
+    for name, result in results.items():
         pairs = result.listed()
         shown = pairs.take(np.random.default_rng(0).permutation(len(pairs))[:_MOST_POINTS])
+        sides[name] = (shown.mean_distance, shown.covariance_distance)
+    return _plane(sides)
+
+
+def _plane(sides: Mapping[str, tuple[Array, Array]]) -> Any:
+    """Both distances of pairs, one colour a name."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for number, (name, (means, covariances)) in enumerate(sides.items()):
         figure.add_trace(
             go.Scatter(
-                x=shown.mean_distance,
-                y=shown.covariance_distance,
+                x=means,
+                y=covariances,
                 mode="markers",
                 name=name,
                 marker={"color": COLOURS[number % len(COLOURS)], "size": 5, "opacity": 0.5},

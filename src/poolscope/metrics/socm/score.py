@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.arguments import check_fields
 from poolscope.errors import InputError
-from poolscope.numbers.bures.pair import nuclear_norm, same_dimension
+from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.results import Result, key, origin, provenance
+from poolscope.surface import check_fields
 
 Array = NDArray[np.float64]
 
@@ -74,6 +74,13 @@ class SocmPair(Result):
     socm: float
     bures: float
     provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """The distances in words."""
+        return (
+            f"The means are {self.mean_distance:.2f} apart (d_μ) and the token clouds {self.covariance_distance:.2f} "
+            f"(d_Σ); SOCM is high where the means agree while the clouds differ, and is {self.socm:.2f} here.",
+        )
 
     @property
     def squared_wasserstein(self) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, short_name, style
+from poolscope.charts import COLOURS, GREY, error_bars, short_name, style
 from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:

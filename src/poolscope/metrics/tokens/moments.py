@@ -5,10 +5,8 @@ special tokens have negative keys and are groups of their own whatever the other
 kept; the tokens of all others are one further group, the pool. A kept group holds *all* tokens of its key, from the
 first on: a group that was ever put into the pool stays there. The counts of all keys are kept in any case.
 
-Beside the moments stands a sample of the texts that is the same however the stream is cut, ordered or merged. Every
-text has a mark: a number that hangs on its content alone and is as good as drawn at random. Kept, with their token
-vectors, are the texts with the smallest marks, up to a number of texts or of tokens. A text among the smallest marks of
-the whole is among those of every part, so parts merge to exactly the sample of the whole.
+Beside the moments stands a sample of the texts, with their token vectors: those with the smallest marks (see
+`numbers/streaming.py`), up to a number of texts or of tokens, so that parts merge to exactly the sample of the whole.
 """
 
 from __future__ import annotations
@@ -276,7 +274,12 @@ class TokenMoments:
         A type keeps a group of its own where neither side has put it into its pool. Shards that shall keep the same
         types share `allowed`, or are large enough in `max_types` to keep all.
         """
-        _check_sources(self.source, other.source)
+        if different := source_differences(self.source, other.source):
+            raise InputError(
+                "cannot merge moments of different sources:\n  "
+                + "\n  ".join(different)
+                + "\nMeasure both with the same model, options and grouping."
+            )
         if self.layers and other.layers and self.layers.keys() != other.layers.keys():
             raise InputError(
                 f"cannot merge moments of the layers {sorted(self.layers)} with those of {sorted(other.layers)}; both "
@@ -328,26 +331,8 @@ def _renumbered(moments: TokenMoments, names: Mapping[int, str]) -> TokenMoments
     order = np.argsort(keys)
     table = KeyTable(keys[order], moments.table.counts[order], moments.table.slots[order])
     renamed = {new.get(key, key): name for key, name in moments.names.items()}
-    return TokenMoments(
-        moments.source,
-        moments.max_types,
-        table=table,
-        layers=moments.layers,
-        names=renamed,
-        sample=moments.sample.renumbered(new),
-        texts=moments.texts,
-        truncated_texts=moments.truncated_texts,
-        truncated_tokens=moments.truncated_tokens,
-    )
-
-
-def _check_sources(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-    if different := source_differences(first, second):
-        raise InputError(
-            "cannot merge moments of different sources:\n  "
-            + "\n  ".join(different)
-            + "\nMeasure both with the same model, options and grouping."
-        )
+    sample = moments.sample.renumbered(new)
+    return replace(moments, table=table, names=renamed, sample=sample, allowed=None, digest="")
 
 
 def source_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

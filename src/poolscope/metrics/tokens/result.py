@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.metrics.tokens.moments import TokenMoments, save_state
-from poolscope.numbers.correlation import MIN_ITEMS, Correlation
 from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.items import MIN_ITEMS, Correlation
 from poolscope.numbers.streaming import Decomposition
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
 

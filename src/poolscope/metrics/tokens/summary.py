@@ -26,8 +26,8 @@ from poolscope.metrics.tokens.result import (
     TokenStatistics,
     corpus_numbers,
 )
-from poolscope.numbers.correlation import ItemBootstrap, variation
 from poolscope.numbers.intervals import Interval
+from poolscope.numbers.items import ItemBootstrap, variation
 from poolscope.numbers.streaming import Array, DirectionSum, GroupedMoments, Grouping, Index, measure, row_squares
 from poolscope.results import provenance
 

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from poolscope.clouds import TokenClouds
 from poolscope.numbers.bures import native
-from poolscope.numbers.bures.distances import Array, Distances, Index, grid_distances, listed_distances
+from poolscope.numbers.bures.distances import Array, Distances, Index, grid_distances, listed_distances, refined
 from poolscope.numbers.bures.factors import (
     Panel,
     ReducedCache,
@@ -36,7 +36,6 @@ from poolscope.numbers.bures.factors import (
     shared_direction,
 )
 from poolscope.numbers.bures.native import LANES
-from poolscope.numbers.bures.pair import refined
 
 # A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
 # The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolscope.encoders.temperature import in_role
+from poolscope.encoders.capabilities import in_role
 from poolscope.errors import require
 from poolscope.repairs.temperature.tempscale import apply_saved
 

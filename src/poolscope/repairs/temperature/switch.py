@@ -31,8 +31,8 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from poolscope.capture.trace import attention_tap
-from poolscope.encoders.temperature import STATE, current_role
+from poolscope.capture.sites import attention_tap
+from poolscope.encoders.capabilities import STATE, current_role
 from poolscope.errors import ModelError, PoolscopeError
 from poolscope.repairs.temperature.rules import Constant, TemperatureRule
 

@@ -21,8 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.capture.sites import close
-from poolscope.encoders.capabilities import attention_of, has_attention, is_encoder
-from poolscope.encoders.temperature import CONFIG_KEY, active_rule, current_role, in_role
+from poolscope.encoders.capabilities import (
+    CONFIG_KEY,
+    active_rule,
+    attention_of,
+    current_role,
+    has_attention,
+    in_role,
+    is_encoder,
+)
 from poolscope.encoders.transformers import check_reads_texts
 from poolscope.errors import InputError, ModelError, require
 from poolscope.files import atomic_folder

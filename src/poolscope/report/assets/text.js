@@ -68,15 +68,19 @@ window.poolscope = {};
     return shown;
   }
 
+  // What is nearer to zero than this is rounding, and written 0.
+  const TINY = 1e-9;
+
   // Digits after the point, so that three digits or so are seen of a number of this size.
   function digitsOf(size) {
-    return size >= 1000 ? 0 : size >= 1 ? 2 : size > 0 ? Math.min(3 - Math.floor(Math.log10(size)) - 1, 8) : 3;
+    if (size < TINY) return 0;
+    return size >= 1000 ? 0 : size >= 1 ? 2 : Math.min(3 - Math.floor(Math.log10(size)) - 1, 8);
   }
 
   function number(value, digits = null) {
     if (value === null) return "–";
     const after = digits !== null ? digits : Number.isInteger(value) ? 0 : digitsOf(Math.abs(value));
-    return value
+    return (Math.abs(value) < TINY ? 0 : value)
       .toLocaleString("en-US", { minimumFractionDigits: after, maximumFractionDigits: after })
       .replace("-", "−");
   }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -432,7 +433,7 @@ def join(metrics: ModelRecords, scores: ModelRecords) -> Joined:
 def _partner(record: ModelRecord, others: ModelRecords) -> ModelRecord | None:
     """The one record of the other source that is this model; None if there is none."""
     names = _names(record)
-    for same in (_equal, _equal_last_part):
+    for same in (operator.eq, _equal_last_part):
         matches = [other for other in others.records if any(same(a, b) for a in names for b in _names(other))]
         if len(matches) > 1:
             raise InputError(
@@ -455,10 +456,6 @@ def normal_name(name: str) -> str:
     'intfloat/e5-base-v2'
     """
     return name.strip().rstrip("/").replace("__", "/", 1).lower()
-
-
-def _equal(a: str, b: str) -> bool:
-    return a == b
 
 
 def _equal_last_part(a: str, b: str) -> bool:

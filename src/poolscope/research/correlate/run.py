@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
-from poolscope.numbers.correlation import MIN_ITEMS, ItemBootstrap, is_constant
+from poolscope.numbers.items import MIN_ITEMS, ItemBootstrap, is_constant
 from poolscope.research.correlate.model_records import (
     TRAITS,
     Joined,

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from poolscope.charts.files import COLOURS, short_name, style
+from poolscope.charts import COLOURS, short_name, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.correlation import weighted_correlations
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import weighted_correlations
 from poolscope.results import Result, key, origin
 
 Array = NDArray[np.float64]
@@ -135,6 +135,10 @@ class CorrelationStudy(Result):
         """How many models, metrics and scores."""
         metrics, scores = ({getattr(row, part) for row in self.correlations} for part in ("metric", "score"))
         return {"models": len(self.models), "metrics": len(metrics), "scores": len(scores)}
+
+    def seen(self) -> tuple[str, ...]:
+        """The strongest correlation, no stronger than its numbers."""
+        return tuple(row.sentence() for row in _strongest(self.correlations)[:1])
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a metric and score: the three coefficients with intervals and p-values, partials, families."""

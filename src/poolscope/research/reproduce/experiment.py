@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from poolscope.charts.files import save_figure
+from poolscope.charts import save_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError
@@ -125,6 +125,11 @@ class Reproduction(Result):
     def headline(self) -> dict[str, Any]:
         """Where, and how much of it was measured."""
         return {"output": self.output, "measured": self.measured, "runs": len(self.runs)}
+
+    def seen(self) -> tuple[str, ...]:
+        """How much was measured, and where it stands."""
+        runs = f"{self.measured:,} of {len(self.runs):,} runs"
+        return (f"{runs} were measured; tables, figures and a README stand in {self.output}.",)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a model and set."""
@@ -244,7 +249,7 @@ class ReproductionFolder:
         ]
         if self.notes:
             lines += ["## What to know", "", *(f"- {note}" for note in self.notes), ""]
-        lines += ["## Files", "", *(f"- {_code(self.files[key])}: {key}" for key in self.files), ""]
+        lines += ["## Files", "", *(f"- `{'`, `'.join(files)}`: {key}" for key, files in self.files.items()), ""]
         lines += ["## Again", "", "```", command, "```", ""]
         lines += ["## Versions", "", *(f"- {name} {version}" for name, version in versions().items()), ""]
         (self._work / "README.md").write_text("\n".join(lines), encoding="utf-8")
@@ -289,10 +294,6 @@ def _one_status(run: Mapping[str, Any]) -> dict[str, Any]:
     """Status and reason in one cell, at the end."""
     others = {name: value for name, value in run.items() if name not in ("status", "reason")}
     return {**others, "status": run["status"] if not run.get("reason") else f"{run['status']}: {run['reason']}"}
-
-
-def _code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _cell(value: Any) -> str:

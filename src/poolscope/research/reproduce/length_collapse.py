@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.auditing.length_verdicts import length_verdicts
-from poolscope.charts.files import COLOURS, GREY, style
+from poolscope.auditing.judges import length_verdicts
+from poolscope.charts import COLOURS, GREY, style
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import require

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from poolscope.charts.files import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, short_name, style
 from poolscope.encoders.base import TokenEncoder
 from poolscope.errors import require
 from poolscope.metrics.layers.measure import layers

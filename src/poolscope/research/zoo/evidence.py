@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +22,8 @@ from poolscope.auditing.result import Audit
 from poolscope.digests import check_seal
 from poolscope.errors import InputError
 from poolscope.files import text_of
-from poolscope.numbers.correlation import is_constant
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import is_constant
 from poolscope.research.correlate.study import PValue, correlation_p, ranks
 from poolscope.research.reproduce.experiment import MEASURED, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of
@@ -180,6 +181,14 @@ class Evidence(Result):
         """How many claims, tests and corpora."""
         return {"claims": len(CLAIMS), "tests": len(self.tests), "corpora": len(self.corpora)}
 
+    def seen(self) -> tuple[str, ...]:
+        """How the tests came out."""
+        counts = ", ".join(
+            f"{count} {reading}" for reading, count in Counter(row.reading for row in self.tests).items()
+        )
+        corpora = f"{len(self.corpora)} {'corpus' if len(self.corpora) == 1 else 'corpora'}"
+        return (f"{len(self.tests)} tests of {len(CLAIMS)} claims on {corpora}: {counts}.",)
+
     def rows(self) -> list[dict[str, Any]]:
         """One row a test and corpus."""
         return [
@@ -222,7 +231,7 @@ class Evidence(Result):
                 "watch, repair": ", ".join("–" if at is None else f"{at:g}" for at in (row.watch, row.repair)),
                 "smallest, median, largest": _spread(row.values),
                 "levels": _counts(row.levels),
-                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+.2f} (p {row.p})",
+                "ρ with nDCG@10": "" if row.quality.value is None else f"{row.quality.value:+z.2f} (p {row.p})",
             }
             for row in self.thresholds
         )
@@ -230,7 +239,7 @@ class Evidence(Result):
 
     def figure(self, claim: str = "quality") -> Any:
         """The figure of one claim: points of the models, a panel a test."""
-        from poolscope.research.zoo.figures import claim_figure
+        from poolscope.research.zoo.pages import claim_figure
 
         return claim_figure(self, claim)
 
@@ -421,7 +430,7 @@ def _side(number: Mapping[str, Any], than: float) -> str:
 
 def _seen(row: TestRow) -> str:
     if row.p is not None and row.estimate is not None:
-        return f"{row.estimate.value:+.2f}, p = {row.p}"
+        return f"{row.estimate.value:+z.2f}, p = {row.p}"
     if row.estimate is not None and row.estimate.value is not None:
         interval = row.estimate.interval
         reach = "" if interval is None else f" [{interval.low:+.3g}, {interval.high:+.3g}]"

@@ -19,8 +19,8 @@ from poolscope.metrics.length.probes import length_nulls
 from poolscope.metrics.length.profile import length_profile
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.numbers.correlation import ItemBootstrap
 from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.items import ItemBootstrap
 from poolscope.numbers.moments import text_moments
 from poolscope.repairs.temperature.rules import PUBLISHED_TAU
 from poolscope.repairs.temperature.tempscale import tempscale

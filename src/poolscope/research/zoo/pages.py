@@ -1,20 +1,28 @@
-"""The folder of the evidence, and its tables in pages of documentation."""
+"""The folder of the evidence, its tables in pages of documentation, and the figure of a claim."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from poolscope.charts.files import save_figure
+from poolscope.charts import COLOURS, GREY, error_bars, save_figure, style
 from poolscope.digests import sealed
-from poolscope.errors import InputError
+from poolscope.errors import InputError, require
 from poolscope.files import atomic_path, check_folder, replaced_files, write_json
-from poolscope.research.reproduce.experiment import attempt
-from poolscope.research.zoo.evidence import CLAIMS, Evidence
+from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.research.reproduce.experiment import MEASURED, attempt
+from poolscope.research.zoo.evidence import CLAIMS, Claim, Evidence, Together
+from poolscope.research.zoo.numbers import COLUMNS, value_of
+from poolscope.research.zoo.run import Zoo
 
 MARKDOWN, JSON, TABLE = "evidence.md", "evidence.json", "evidence.csv"
 _MARKED = re.compile(r"(<!-- begin (?P<name>[^>]+?) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
+_PANEL, _MARGINS = (360, 330), (120, 150)
+_LOGARITHMIC = ("concentration", "socm", "socm_eps")
+_BACKBONES = ("socm", "socm_trace", "concentration")
 
 
 def parts(evidence: Evidence) -> dict[str, str]:
@@ -64,3 +72,94 @@ def put_into_pages(evidence: Evidence, folder: str | os.PathLike[str]) -> list[P
                 path.write_text(new, encoding="utf-8")
             changed.append(page)
     return changed
+
+
+def claim_figure(evidence: Evidence, key: str) -> Any:
+    """The models in the numbers of a claim: a panel a test, a point a model, a colour a corpus."""
+    claim = next((claim for claim in CLAIMS if claim.key == key), None)
+    if claim is None:
+        raise InputError(f"claim: received {key!r}; allowed: {', '.join(claim.key for claim in CLAIMS)}.")
+    panels = [panel for panel in _panels(claim) if any(_has(zoo, panel) for zoo in evidence.zoos)]
+    if not panels:
+        raise InputError(f"claim: received {key!r}, of which these zoos hold no number. Measure more models.")
+    models = list(dict.fromkeys(name for zoo in evidence.zoos for name in _measured(zoo)))
+    figure = require("plotly.subplots", "report").make_subplots(
+        rows=1, cols=len(panels), horizontal_spacing=0.4 / len(panels)
+    )
+    for column, panel in enumerate(panels, start=1):
+        for number, zoo in enumerate(evidence.zoos):
+            draw = _add_scatter if isinstance(panel, Together) else _add_dots
+            figure.add_trace(draw(zoo, panel, COLOURS[number % len(COLOURS)], legend=column == 1), 1, column)
+        _name_axes(figure, panel, column, models)
+    width = len(panels) * _PANEL[0] + _MARGINS[0]
+    return style(figure, title=f"{claim.title} · bars: 95 % intervals", width=width, height=_PANEL[1] + _MARGINS[1])
+
+
+def _panels(claim: Claim) -> list[Any]:
+    """Pairs of numbers, or single ones by name."""
+    tests = [test if isinstance(test, Together) else test.number for test in claim.tests]
+    return tests or list(_BACKBONES)
+
+
+def _has(zoo: Zoo, panel: Any) -> bool:
+    names = [panel] if isinstance(panel, str) else [panel.number, panel.other]
+    return any(all(value_of(numbers, name) is not None for name in names) for numbers in _measured(zoo).values())
+
+
+def _measured(zoo: Zoo) -> dict[str, Mapping[str, Any]]:
+    return {run["model"]: run["numbers"] for run in zoo.runs if run["status"] == MEASURED}
+
+
+def _estimate(number: Mapping[str, Any] | None) -> Estimate:
+    interval = (number or {}).get("interval")
+    return Estimate((number or {}).get("value"), None if interval is None else Interval(**interval))
+
+
+def _add_scatter(zoo: Zoo, panel: Together, colour: str, *, legend: bool) -> Any:
+    points = {
+        name: numbers
+        for name, numbers in _measured(zoo).items()
+        if value_of(numbers, panel.number) is not None and value_of(numbers, panel.other) is not None
+    }
+    sides = [[_estimate(numbers[name]) for numbers in points.values()] for name in (panel.number, panel.other)]
+    return require("plotly.graph_objects", "report").Scatter(
+        x=[estimate.value for estimate in sides[0]],
+        y=[estimate.value for estimate in sides[1]],
+        error_x=error_bars(sides[0], colour),
+        error_y=error_bars(sides[1], colour),
+        mode="markers+text",
+        text=list(points),
+        textposition="top center",
+        textfont={"size": 9, "color": colour},
+        **_look(zoo, colour, legend),
+    )
+
+
+def _add_dots(zoo: Zoo, panel: str, colour: str, *, legend: bool) -> Any:
+    points = {name: _estimate(numbers.get(panel)) for name, numbers in _measured(zoo).items()}
+    known = {name: estimate for name, estimate in points.items() if estimate.value is not None}
+    return require("plotly.graph_objects", "report").Scatter(
+        x=[estimate.value for estimate in known.values()],
+        y=list(known),
+        error_x=error_bars(list(known.values()), colour),
+        mode="markers",
+        **_look(zoo, colour, legend),
+    )
+
+
+def _look(zoo: Zoo, colour: str, legend: bool) -> dict[str, Any]:
+    name = str(zoo.corpus["source"])
+    return {"name": name, "legendgroup": name, "showlegend": legend, "marker": {"size": 8, "color": colour}}
+
+
+def _name_axes(figure: Any, panel: Any, column: int, models: list[str]) -> None:
+    if isinstance(panel, str):
+        figure.update_xaxes(title_text=COLUMNS[panel], row=1, col=column)
+        names = {"type": "category", "categoryarray": models, "categoryorder": "array", "automargin": True}
+        figure.update_yaxes(range=[-0.5, len(models) - 0.5], **names, row=1, col=column)
+        if panel not in _BACKBONES:
+            figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=column)
+        return
+    for axis, name in ((figure.update_xaxes, panel.number), (figure.update_yaxes, panel.other)):
+        kind = {"type": "log"} if name in _LOGARITHMIC else {}
+        axis(title_text=COLUMNS[name], row=1, col=column, **kind)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.auditing.compare import compare
-from poolscope.auditing.compare_page import overview, section
+from poolscope.auditing.pages import comparison_overview, section
 from poolscope.auditing.run import audit
 from poolscope.digests import check_seal, sealed
 from poolscope.encoders import as_encoder
@@ -69,6 +69,10 @@ class Zoo(Result):
     def headline(self) -> dict[str, Any]:
         """How many models, and how many could be measured."""
         return {"models": len(self.runs), "measured": self.measured, "texts": self.corpus["texts"]}
+
+    def seen(self) -> tuple[str, ...]:
+        """How many models were measured, and on what."""
+        return (f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts.",)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a model: numbers flat, their intervals as `…_low` and `…_high`, levels as `level_…`."""
@@ -447,15 +451,14 @@ def _page(result: Zoo, run: _Run) -> str:
     sections = [_table_section(result)]
     if len(names) > 1:
         comparison = compare(*(run.place(name) / AUDIT for name in names))
-        sections += [overview(comparison), *(section(comparison, key) for key in comparison.keys)]
+        sections += [comparison_overview(comparison), *(section(comparison, key) for key in comparison.keys)]
     about = f"{result.corpus['texts']:,} texts of {result.corpus['source']}"
     return render_page(
-        f"{result.measured} model{_s(result.measured)} on one corpus", about, sections, provenance=result.provenance
+        f"{result.measured} model{'s' * (result.measured != 1)} on one corpus",
+        about,
+        sections,
+        provenance=result.provenance,
     )
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
 
 
 def _table_section(result: Zoo) -> ReportSection:

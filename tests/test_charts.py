@@ -7,11 +7,12 @@ import re
 import shutil
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 import zoo
-from poolscope.auditing.charts import Standing, standings_figure
-from poolscope.charts import files
+from poolscope import charts
+from poolscope.auditing.pages import Standing, standings_figure
 from poolscope.errors import InputError, MissingExtraError
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import (
@@ -22,6 +23,7 @@ from poolscope.metrics.layers.result import (
 )
 from poolscope.metrics.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
+from poolscope.views import sketch
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -178,7 +180,7 @@ def test_the_pair_figure_says_what_it_shows():
 
 def test_a_page_needs_nothing_else(bert, tmp_path):
     path = tmp_path / "figure.html"
-    files.save_figure(layers_figure(bert), path)
+    charts.save_figure(layers_figure(bert), path)
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert not re.search(r"<(script|link)[^>]*(src|href)=", page)
@@ -188,7 +190,7 @@ def test_a_page_needs_nothing_else(bert, tmp_path):
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="pictures need Chrome or Chromium")
 def test_a_picture(tmp_path):
     pair = project_pair([[1, 1], [1, -1]], [[1, 2], [1, -2], [1, 0]])
-    files.save_figure(pair_figure(pair), tmp_path / "pair.png", scale=1)
+    charts.save_figure(pair_figure(pair), tmp_path / "pair.png", scale=1)
     content = (tmp_path / "pair.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (860, 760)
@@ -196,7 +198,7 @@ def test_a_picture(tmp_path):
 
 def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"'\.jpg'; allowed: \.html"):
-        files.save_figure(None, tmp_path / "figure.jpg")
+        charts.save_figure(None, tmp_path / "figure.jpg")
 
     class NoBrowser:
         def to_image(self, **options):
@@ -205,15 +207,15 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
     old = tmp_path / "figure.png"
     old.write_bytes(b"old")
     with pytest.raises(MissingExtraError, match=r"apt install chromium.*BROWSER_PATH.*figure\.html"):
-        files.save_figure(NoBrowser(), old)
+        charts.save_figure(NoBrowser(), old)
     assert old.read_bytes() == b"old"
 
     def missing(module, extra):
         raise MissingExtraError(f"{module} of {extra}")
 
-    monkeypatch.setattr(files, "require", missing)
+    monkeypatch.setattr(charts, "require", missing)
     with pytest.raises(MissingExtraError, match="kaleido of report"):
-        files.save_figure(NoBrowser(), old)
+        charts.save_figure(NoBrowser(), old)
 
 
 def test_numbers_stand_between_their_floor_and_their_thresholds():
@@ -234,3 +236,28 @@ def test_numbers_stand_between_their_floor_and_their_thresholds():
     assert traces["repair"].marker.symbol[0] == "triangle-right"  # beyond the scale, and not drawn as if it were on it
     assert traces["repair"].customdata[0][0] == 5.0
     assert list(figure.layout.yaxis.categoryarray) == ["3. c", "2. b", "1. a"]
+
+
+# -- small drawings for notebooks -----------------------------------------------------------------------------------
+
+
+def test_a_drawing_stacks_bars_as_the_figure_does():
+    bars = [go.Bar(x=["a", "b"], y=[10, 2], name="one"), go.Bar(x=["a", "b"], y=[0, 8], name="other")]
+    drawn = sketch(go.Figure(bars, {"barmode": "stack"}))
+    heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)" fill', drawn)]
+    one, low, _, high = heights[-4:]
+    assert low + high == pytest.approx(one, abs=0.3)  # 2 + 8 is as high as 10
+    assert "other" in drawn  # in the legend
+
+
+def test_a_drawing_keeps_marks_within_its_axes_and_bars_of_intervals():
+    points = go.Scatter(x=[1, 10], y=[0.5, 0.7], error_y={"type": "data", "array": [0.1, 0.2]}, mode="markers")
+    figure = go.Figure(points)
+    figure.update_xaxes(type="log", tickvals=[0.001, 1, 10, 1e6], ticktext=["far", "one", "ten", "farther"])
+    figure.add_hline(0.6)
+    drawn = sketch(figure)
+    assert "one" in drawn
+    assert "far" not in drawn
+    (intervals,) = re.findall(r'<path d="(M[^"h]*V[^"]*)" stroke="#0072B2" fill="none"', drawn)
+    assert intervals.count("V") == 2
+    assert sketch(go.Figure(go.Scatter(x=[], y=[]))) != drawn

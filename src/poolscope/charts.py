@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
@@ -143,3 +144,64 @@ def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
     half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
     middle = (low + high) / 2
     return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
+
+
+def dots_figure(
+    rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None, colour: str = COLOURS[0]
+) -> Any:
+    """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
+    go = require("plotly.graph_objects", "report")
+    known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}
+    if not known:
+        raise InputError("received nothing that has a value; there is nothing to draw.")
+    figure = go.Figure(
+        go.Scatter(
+            x=[estimate.value for estimate in known.values()],
+            y=list(known),
+            mode="markers",
+            marker={"color": colour, "size": 9},
+            error_x=error_bars(list(known.values()), colour),
+            hovertemplate="%{y}: %{x:.4g}<extra></extra>",
+            showlegend=False,
+        )
+    )
+    if reference is not None:
+        figure.add_vline(reference, line={"color": GREY, "dash": "dash"})
+    figure = style(figure, title=title, width=860, height=190 + 30 * len(known))
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    figure.update_xaxes(title_text=across)
+    return figure
+
+
+def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, across: str, along: str) -> Any:
+    """One line a name over places such as layers, with the intervals of its points."""
+    go = require("plotly.graph_objects", "report")
+    figure = go.Figure()
+    for number, (name, points) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        figure.add_trace(
+            go.Scatter(
+                x=list(points),
+                y=[estimate.value for estimate in points.values()],
+                mode="lines+markers",
+                name=name,
+                line={"color": colour, "width": 2.5},
+                error_y=error_bars(list(points.values()), colour),
+                hovertemplate=f"%{{x}}: %{{y:.4g}}<extra>{name}</extra>",
+            )
+        )
+    figure = style(figure, title=title, width=860, height=420)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along)
+    return figure
+
+
+def histogram_figure(values: ArrayLike, *, title: str, across: str, along: str, bins: int = 30) -> Any:
+    """How often values occur, in bars of equal width."""
+    go = require("plotly.graph_objects", "report")
+    counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=bins)
+    figure = go.Figure(go.Bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, marker={"color": COLOURS[0]}, showlegend=False))
+    figure = style(figure, title=title, width=860, height=380)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along)
+    return figure

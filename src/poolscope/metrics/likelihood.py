@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts.files import COLOURS, GREY, error_bars, style
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
@@ -63,6 +63,15 @@ class ContextLikelihood(Result):
     forms: tuple[str, ...] = field(repr=False)
     values: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """What the context gives, and what windows keep of it."""
+        gain = f"{self.gain.known:.2f} nats a token" if self.gain.value is not None else "nothing that is known"
+        told = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
+        if self.ratios and self.ratios[0].kept.value is not None:
+            first = self.ratios[0]
+            told.append(f"Means of {first.ratio} tokens in its place keep {first.kept.known:.0%} of that.")
+        return tuple(told)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a ratio."""

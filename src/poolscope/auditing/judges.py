@@ -1,4 +1,4 @@
-"""`check_runtime`: does a server give the vectors of the model that it is said to run?"""
+"""Judges of the audit for what is measured by itself: a report of length, and what a runtime gives."""
 
 from __future__ import annotations
 
@@ -9,17 +9,69 @@ from typing import Any
 
 import numpy as np
 
+from poolscope.auditing.questions import long, position, short
 from poolscope.auditing.questions.pooling import explain
 from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import Progress, as_encoder, pooling_report
-from poolscope.encoders.objects import as_vector_source
+from poolscope.encoders.endpoint import as_vector_source
 from poolscope.errors import InputError
+from poolscope.metrics.length.profile import LengthProfile
+from poolscope.metrics.length.report import LengthReport
 from poolscope.results import Result, origin, provenance
 from poolscope.runtimes.asking import Asked, Declared, ask, compare_declarations, probe_texts
 from poolscope.runtimes.causes import Reference
 from poolscope.runtimes.match import RuntimeMatch, match_runtime
 from poolscope.texts import as_texts
 from poolscope.verdicts import Verdict
+
+
+def length_verdicts(
+    result: LengthReport | LengthProfile, thresholds: Mapping[str, Any] | None = None
+) -> dict[str, Verdict]:
+    """The verdict on every part of a length report, by the same judges as the audit's.
+
+    Parameters
+    ----------
+    result
+        What `length_report` or `length_profile` measured.
+    thresholds
+        Thresholds of the audit that shall differ from their defaults, by name.
+
+    Returns
+    -------
+    dict of str to Verdict
+        `length` (do long texts look alike?) and, where they were measured, `search` (do short documents win?),
+        `position` (is an answer at the end still found?) and `labels`. Each has a level, a sentence and its evidence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from poolscope import length_profile
+    >>> random = np.random.default_rng(0)
+    >>> lengths = random.integers(10, 200, size=400)
+    >>> noise = random.standard_normal((400, 8))
+    >>> length_verdicts(length_profile(noise, lengths))["length"].level
+    'ok'
+    >>> alike = length_profile(noise + np.log2(lengths)[:, None] - 3, lengths)
+    >>> length_verdicts(alike)["length"].level, length_verdicts(alike, {"length_watch": 9})["length"].level
+    ('watch', 'ok')
+
+    """
+    limits = Thresholds(thresholds)
+    report = result if isinstance(result, LengthReport) else LengthReport(result)
+    verdicts = {
+        "length": long.judge(report.profile, limits, nulls=report.nulls, probes=report.probes, shift=report.shift)
+    }
+    if report.retrieval is not None:
+        verdicts["search"] = short.judge(report.retrieval, limits)
+    if report.position is not None:
+        verdicts["position"] = position.judge(report.position, limits)
+    if report.labels is not None:
+        verdicts["labels"] = long.judge_labels(report.labels, limits)
+    return verdicts
+
+
+# -- a runtime --------------------------------------------------------------------------------------------------------
 
 # Texts of the user that are sent beside the probes.
 MOST_TEXTS = 64
@@ -48,6 +100,14 @@ class RuntimeCheck(Result):
     def headline(self) -> dict[str, Any]:
         """The level, the cosine, and what explains best."""
         return {"level": self.verdict.level, **self.match.headline()}
+
+    def seen(self) -> tuple[str, ...]:
+        """The judgement, and what to do about it."""
+        return (self.verdict.sentence, *(() if self.verdict.level == "ok" else (f"{self.step} ({self.cost}).",)))
+
+    def figure(self) -> Any:
+        """The cosine under every cause."""
+        return self.match.figure()
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a cause, the model as declared first."""
@@ -151,10 +211,10 @@ def _settings(endpoint: Any, model: str | None) -> dict[str, Any]:
 def _probes(texts: Any, prompts: list[str]) -> list[str]:
     """The built-in probes, and up to 64 of the user's own texts, drawn evenly."""
     listed = [] if texts is None else list(as_texts(texts))
-    for position, text in enumerate(listed):
+    for number, text in enumerate(listed):
         if not isinstance(text, str):
             raise InputError(
-                f"texts: entry {position} is of type {type(text).__name__}; allowed: strings. Pass the texts."
+                f"texts: entry {number} is of type {type(text).__name__}; allowed: strings. Pass the texts."
             )
     own = [text for text in listed if text.strip()]
     drawn = [own[k] for k in np.linspace(0, len(own) - 1, min(len(own), MOST_TEXTS)).astype(int)] if own else []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations, pairwise
 from numbers import Real
@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.windows.result import WindowRatio, WindowsResult, WorstWindow
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
-from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.windows import (
+from poolscope.numbers.moments import (
     Spans,
     exchangeable_share,
     second_order_loss,
@@ -28,16 +27,133 @@ from poolscope.numbers.windows import (
     window_bounds,
     window_scatters,
 )
-from poolscope.results import provenance
+from poolscope.numbers.ranking import unit_rows
+from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
 DOCUMENTS = 40  # texts between whose windows distances are taken
 _DOCUMENT_TOKENS = 1024  # of each of these, from its beginning
+_WINDOWS = 12  # of each of them, at most: they make 66 pairs
 _WORST = 5  # windows of each ratio that are shown
 # What is summed over texts, in this order.
 _PLAIN, _SECOND, _ADAPTIVE, _SHUFFLED, _EXPECTED, _WITHOUT_FIRST = range(6)
+
+
+@dataclass(frozen=True)
+class WindowRatio:
+    """Windows of `ratio` tokens, each kept as its mean.
+
+    `lost` is the share of the variance of a text that lies inside its windows; its floor is what windows of tokens in
+    random order lose on average, and `shuffled` what they lost in one random order. `without_first` is `lost` when the
+    first token of every text is left out, which in a decoder may be a sink. `second_order` and `adaptive` are the share
+    that is lost by other windows of the same storage, and `saved_…` how much less that is.
+
+    `within_socm` and `within_collapse` are SOCM and the share of pairs from `collapse_at` on among windows of one text;
+    `nearest_…` those of a window with the nearest window of another text. Their floors are the same for windows of the
+    tokens of each text in random order. No value where texts are too short to have two windows of two tokens.
+    """
+
+    ratio: int
+    windows: float
+    lost: Estimate
+    shuffled: float | None
+    without_first: Estimate
+    second_order: Estimate
+    adaptive: Estimate
+    saved_second_order: Estimate
+    saved_adaptive: Estimate
+    within_socm: Estimate
+    within_collapse: Estimate
+    nearest_socm: Estimate
+    nearest_collapse: Estimate
+
+
+@dataclass(frozen=True)
+class WorstWindow:
+    """A window that loses much: tokens `start` to `stop` of the text `id`, and their words where they are known.
+
+    `times` is its spread over the mean spread of all texts.
+    """
+
+    ratio: int
+    id: str
+    start: int
+    stop: int
+    times: float
+    text: str | None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class WindowsResult(Result):
+    """What is lost when the tokens of texts are replaced by the means of adjacent windows.
+
+    `largest_ratio` is the largest measured ratio up to which the whole interval of `lost` stays within `loss_limit`;
+    None if there is none. `single` counts texts of one token, which have nothing to lose. `first_share` is the part of
+    the variance that is gone without the first token of every text: near 0, or nearly all of it where that is a sink.
+    `documents` texts were drawn for the distances between windows.
+    """
+
+    texts: int
+    tokens: int
+    single: int
+    loss_limit: float
+    largest_ratio: int | None
+    first_share: Estimate
+    collapse_at: float = field(repr=False)
+    documents: int = field(repr=False)
+    ratios: tuple[WindowRatio, ...] = field(repr=False)
+    worst: tuple[WorstWindow, ...] = field(repr=False)
+    provenance: Mapping[str, Any] = origin()
+
+    def at(self, ratio: int) -> WindowRatio:
+        """The numbers of one ratio."""
+        return next(row for row in self.ratios if row.ratio == ratio)
+
+    def seen(self) -> tuple[str, ...]:
+        """What the shortest windows lose, the longest that lose little, and what to know of the first token."""
+        first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
+        lost = f"Means of {first.ratio} neighbouring tokens lose {first.lost.percent()} of the variance of a text"
+        lost += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
+        largest = f"the longest that lose {limit} or less are of {self.largest_ratio}"
+        told = [f"{lost}{largest if self.largest_ratio else f'none of those measured loses {limit} or less'}."]
+        if (self.first_share.value or 0) > 0.5:
+            without = ", ".join(f"{row.without_first.percent()} at {row.ratio}" for row in self.ratios)
+            told.append(
+                f"The first token of a text makes {self.first_share.known:.0%} of the variance (a sink) and decides "
+                f"that. Without it windows lose {without}."
+            )
+        if self.single:
+            told.append(f"{self.single:,} texts have a single token, which loses nothing.")
+        return tuple(told)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a ratio, every estimate with its interval and its floor."""
+        return [cells(vars(row)) for row in self.ratios]
+
+    def figure(self) -> Any:
+        """The share of variance that is lost by ratio, for every kind of window, beside random order."""
+        go = require("plotly.graph_objects", "report")
+        figure = go.Figure()
+        ratios = [row.ratio for row in self.ratios]
+        names = ("lost", "without_first", "second_order", "adaptive")
+        words = ("windows", "without the first token", "mean and first direction", "cut where the vectors change")
+        for name, word, colour in zip(names, words, COLOURS, strict=False):
+            estimates = [getattr(row, name) for row in self.ratios]
+            values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
+            figure.add_scatter(x=ratios, y=values, error_y=bars, name=word, line={"color": colour, "width": 2.5})
+        floors = [row.lost.floor for row in self.ratios]
+        line = {"color": GREY, "dash": "dash"}
+        figure.add_scatter(x=ratios, y=floors, name="tokens in random order", line=line)
+        figure = style(figure, title="What windows lose of the variance of a text", width=860, height=440)
+        figure.update_xaxes(
+            title_text="tokens a window", type="log", tickvals=ratios, ticktext=[str(k) for k in ratios]
+        )
+        figure.update_yaxes(title_text="share of the variance lost", tickformat=".0%", range=[0, 1.02])
+        return figure
 
 
 @dataclass(frozen=True)
@@ -72,7 +188,7 @@ class WindowMoments:
     texts: int
     tokens: int
     single: int
-    windows: NDArray[np.int64]
+    windows: Index
     lost: RatioSums
     saved: RatioSums
     first: RatioSums
@@ -87,20 +203,16 @@ class WindowMoments:
                 f"windows: received parts of ratios {self.ratios} and {other.ratios}, seeds {self.seed} and "
                 f"{other.seed}; all must have the same. Measure the parts anew."
             )
+        added = {name: getattr(self, name) + getattr(other, name) for name in ("texts", "tokens", "single", "windows")}
+        merged = {name: getattr(self, name).merge(getattr(other, name)) for name in ("lost", "saved", "first")}
         clouds = [*self.provenance["clouds"], *other.provenance["clouds"]]
-        return WindowMoments(
-            self.ratios,
-            self.seed,
-            self.texts + other.texts,
-            self.tokens + other.tokens,
-            self.single + other.single,
-            self.windows + other.windows,
-            self.lost.merge(other.lost),
-            self.saved.merge(other.saved),
-            self.first.merge(other.first),
-            tuple(_largest([*mine, *theirs]) for mine, theirs in zip(self.worst, other.worst, strict=True)),
-            _drawn([*self.documents, *other.documents]),
-            {**self.provenance, "clouds": clouds},
+        return replace(
+            self,
+            **added,
+            **merged,
+            worst=tuple(_largest([*mine, *theirs]) for mine, theirs in zip(self.worst, other.worst, strict=True)),
+            documents=_drawn([*self.documents, *other.documents]),
+            provenance={**self.provenance, "clouds": clouds},
         )
 
 
@@ -296,7 +408,7 @@ def _upper(estimate: Estimate) -> float:
     return estimate.known if estimate.interval is None else estimate.interval.high
 
 
-def _row(moments: WindowMoments, column: int, between: Between) -> WindowRatio:
+def _row(moments: WindowMoments, column: int, between: Mapping[str, Estimate]) -> WindowRatio:
     lost, saved = moments.lost, moments.saved
     return WindowRatio(
         ratio=moments.ratios[column],
@@ -308,48 +420,32 @@ def _row(moments: WindowMoments, column: int, between: Between) -> WindowRatio:
         adaptive=lost.estimate((_ADAPTIVE, column)),
         saved_second_order=saved.estimate((0, column)),
         saved_adaptive=saved.estimate((1, column)),
-        within_socm=between.within_socm,
-        within_collapse=between.within_collapse,
-        nearest_socm=between.nearest_socm,
-        nearest_collapse=between.nearest_collapse,
+        **between,
     )
 
 
-# -- distances between windows ----------------------------------------------------------------------------------------
-
-# Distances between windows: do the means of windows agree while their tokens differ?
-
-Index = NDArray[np.int64]
-
-_WINDOWS = 12  # of a text, at most: they make 66 pairs
+# -- distances between windows: do their means agree while their tokens differ? ---------------------------------------
 
 
-@dataclass(frozen=True)
-class Between:
-    """SOCM and the share of collapsed pairs, among windows of one text and with the nearest window of another."""
+def between_windows(
+    documents: Sequence[NDArray[Any]], ratio: int, *, collapse_at: float, seed: int
+) -> dict[str, Estimate]:
+    """SOCM and the share of collapsed pairs, among windows of one text and with the nearest window of another.
 
-    within_socm: Estimate
-    within_collapse: Estimate
-    nearest_socm: Estimate
-    nearest_collapse: Estimate
-
-
-def between_windows(documents: Sequence[NDArray[Any]], ratio: int, *, collapse_at: float, seed: int = 0) -> Between:
-    """Distances between windows of `ratio` tokens; the floors are those of the tokens of each text in random order.
-
-    A window needs two tokens. Of a text with more than a dozen windows a dozen are drawn. Intervals are over texts.
+    The floors are those of the tokens of each text in random order. A window needs two tokens. Of a text with more than
+    a dozen windows a dozen are drawn. Intervals are over texts.
     """
     random = np.random.default_rng(seed)
     kept = [_kept(len(tokens), ratio, random) for tokens in documents]
     mixed = [tokens[random.permutation(len(tokens))] for tokens in documents]
     measured, chance = (_Pairs.of(texts, kept, ratio) for texts in (documents, mixed))
-    estimates = []
+    estimates = {}
     for name in ("within", "nearest"):
-        for share in (False, True):
-            one, other = (_values(getattr(pairs, name), collapse_at if share else None) for pairs in (measured, chance))
+        for kind, limit in (("socm", None), ("collapse", collapse_at)):
+            one, other = (_values(getattr(pairs, name), limit) for pairs in (measured, chance))
             floor = float(other[0].mean()) if len(other[0]) else None
-            estimates.append(_estimate(*one, floor=floor))
-    return Between(*estimates)
+            estimates[f"{name}_{kind}"] = _estimate(*one, floor=floor)
+    return estimates
 
 
 def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
@@ -357,9 +453,6 @@ def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
     sizes = np.diff(window_bounds(tokens, ratio))
     whole = np.flatnonzero(sizes > 1)
     return np.sort(random.choice(whole, _WINDOWS, replace=False)) if len(whole) > _WINDOWS else whole
-
-
-Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from poolscope import TokenClouds, windows
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.windows.measure import finish_windows, window_moments
+from poolscope.metrics.windows import finish_windows, window_moments
 
 
 def corpus(texts=6, tokens=24, dimension=10, seed=0, **columns):
