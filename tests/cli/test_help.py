@@ -44,6 +44,9 @@ def test_an_earlier_name_of_an_option_says_the_present_one(command, old, new):
 
 def test_unknown_commands_are_refused():
     assert invoke("no-such-command").exit_code == 2
+    near = invoke("audt")
+    assert near.exit_code == 2
+    assert "Did you mean 'audit'?" in near.output
 
 
 @pytest.mark.parametrize("name", commands())

@@ -185,7 +185,7 @@ class Audit(Result):
 
     def figure(self) -> Any:
         """Where the numbers of the answers stand between their floors and thresholds, all on one scale."""
-        from poolscope.auditing.charts import standings, standings_figure
+        from poolscope.auditing.pages import standings, standings_figure
 
         rows = standings(self.answers, self.thresholds)
         return standings_figure(rows) if rows else super().figure()

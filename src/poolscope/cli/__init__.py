@@ -6,6 +6,7 @@ there is something to parse: `poolscope --help` and `--version` are answered fro
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,13 +106,16 @@ def main() -> None:
     try:
         match sys.argv[1:]:
             case ["--help" | "-h"]:
-                print(help_page((*COMMANDS, *extension_rows()), PURPOSE))
+                print(help_page((*COMMANDS, *extension_rows()), PURPOSE), flush=True)
             case ["--version"]:
-                print(version_lines())
+                print(version_lines(), flush=True)
             case _:
                 from poolscope.cli.application import run
 
                 run()
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except PoolscopeError as error:
         print(_lines(f"poolscope: {error}"), file=sys.stderr)
         sys.exit(FAILED)

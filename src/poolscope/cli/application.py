@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -78,6 +79,13 @@ class Commands(TyperGroup):
         if row.name == "research":
             return typer.main.get_command(research_group)
         return _built(row)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the first word; an unknown one is refused with the name that is nearest."""
+        names = [row.name for row in (*self.rows, *self.extensions())]
+        if args[0] not in names and (near := get_close_matches(args[0], names, n=1)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The page of the table; no command is imported for it."""
