@@ -37,10 +37,10 @@ STAGES = {
 MORE = {
     "encoders": ["base", "capabilities", "door"],
     "connectors": ["base", "collection"],
-    "numbers": ["moments", "intervals", "pooling", "ranking", "neighbours", "draws", "correlation", "streaming"],
+    "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "items", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],
-    "engines": ["base", "work", "pairs", "texts"],
+    "engines": ["base", "work", "texts"],
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [
