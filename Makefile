@@ -108,12 +108,13 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 SECONDS ?= 600
 SEED ?= 1
 fuzz: $(VENV)/.test-ready  ## damaged files of every kind: read, or refused in one line
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing.py --seconds $(SECONDS) --seed $(SEED) --only '$(ONLY)'
+	PYTHONPATH=src:tests OMP_NUM_THREADS=1 $(BIN)/python tests/fuzzing.py --seconds $(SECONDS) --seed $(SEED) --only '$(ONLY)'
 
-soak: fuzz  ## the same, then writers that are killed, disks that are full, and other examples
-	for round in 1 2 3 4 5 6 7 8 9 10; do \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_replacing.py tests/stores/test_store_writer.py || exit 1; done
-	HYPOTHESIS_PROFILE=anew OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $$(grep -l hypothesis -r tests --include='test_*.py')
+# SECONDS for each of the first two; then what `make test` has of it, with other examples (some minutes).
+soak: fuzz  ## the same, then writers that are killed, interrupted or out of room; hostile folders, other examples
+	PYTHONPATH=src:tests OMP_NUM_THREADS=1 $(BIN)/python tests/soaking.py --seconds $(SECONDS) --seed $(SEED)
+	HYPOTHESIS_PROFILE=anew OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_replacing.py tests/stores/test_store_writer.py \
+	  tests/encoders/test_folders.py $$(grep -l hypothesis -r tests --include='test_*.py')
 
 # The kernel as a program, on inputs and results written by the numpy route.
 build/kernel-inputs: tools/kernel_inputs.py $(KERNEL) | $(VENV)/.test-ready

@@ -23,8 +23,8 @@ from unittest import mock
 import torch
 
 from poolscope import as_encoder, read_texts
-from poolscope.auditing.progress import Watch
 from poolscope.auditing.run import audit
+from poolscope.auditing.screen import Watch
 from poolscope.encoders.torch_backend import TorchBackend
 
 TARGET_TEXTS = 1000

@@ -51,6 +51,8 @@ def test_write_json_refuses_nan_and_keeps_the_old_file(tmp_path):
 def test_user_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert user_cache_folder() == tmp_path / "cache" / "poolscope"
+    user_cache_folder().chmod(0o755)  # as earlier versions left it
+    assert user_cache_folder().stat().st_mode & 0o777 == 0o700
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert user_cache_folder() == tmp_path / ".cache" / "poolscope"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from poolscope import Audit, TokenClouds, audit
 from poolscope.errors import OutputError
 from poolscope.files import LOCK, atomic_folder, atomic_path, current_file, replaced_files
 from poolscope.stores.store import Store
+from soaking import Writer, attacked, soak, what_is_wrong, writers
 from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
@@ -33,6 +35,27 @@ def test_the_matrix_notices_a_writer_that_is_not_careful(tmp_path):
     seen = []
     matrix(careless, lambda _: (seen.append(old.exists()), old.write_text("old")))
     assert False in seen
+
+
+def test_a_writer_attacked_at_any_moment_loses_nothing():
+    quick = [writer for writer in writers() if writer.name != "audit"]  # which the matrix below has
+    verdicts = soak(lambda: iter(range(2)), quick, say=lambda line: None)
+    assert verdicts.counts.total() == 24
+    assert not verdicts.wrong
+
+
+@pytest.mark.parametrize("attack", ["kill", "interrupt"])
+def test_attacks_notice_a_writer_that_is_not_careful(tmp_path, attack):
+    def careless(folder):
+        (folder / "file").write_text("half")
+        time.sleep(60)
+
+    old, new = {"file": b"old"}, {"file": b"new"}
+    (tmp_path / "file").write_text("old")
+    attacked(lambda: careless(tmp_path), attack, 1.0, 0)
+    assert "neither the old nor the new" in what_is_wrong(
+        Writer("careless", careless, careless, contents), tmp_path, [old, new], new, attack
+    )
 
 
 def test_files_are_replaced_in_one_step_wherever_the_writer_dies(tmp_path):

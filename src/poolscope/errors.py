@@ -67,11 +67,46 @@ def reading(
         yield
     except (PoolscopeError, FileNotFoundError):
         raise
+    except PermissionError as error:
+        raise not_permitted(path, error, kind=kind) from error
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise kind(
             f"{path}: damaged, or not {is_not} ({type(error).__name__}{': ' if reason else ''}{reason}). {remedy}"
         ) from error
+
+
+def not_permitted(
+    path: object, error: OSError | None = None, *, kind: type[PoolscopeError] = InputError
+) -> PoolscopeError:
+    """The error of a file or folder that is there and may not be read."""
+    reason = (error and error.strerror) or "Permission denied"
+    return kind(f"{path}: it cannot be read ({reason}). Give yourself the right to read it, or name another.")
+
+
+class PanicError(RuntimeError):
+    """What a library written in Rust says as it gives up."""
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """A panic of a library written in Rust as an ordinary error; else it would end everything, as Ctrl-C does."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(str(error)) from error
+
+
+def in_one_line(error: BaseException) -> str:
+    r"""The kind and the words of an error of others, which may have many lines.
+
+    >>> in_one_line(ValueError("one\n  two"))
+    'ValueError: one two'
+    """
+    words = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}{': ' if words else ''}{words}"
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -339,10 +339,18 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def user_cache_folder() -> Path:
-    """The folder for what poolscope can make again: the usual place of the platform, as platformdirs knows it."""
+    """The folder for what poolscope can make again: the usual place of the platform, as platformdirs knows it.
+
+    It holds texts and names of models, so that nobody but its owner may look into it.
+    """
     import platformdirs
 
-    return platformdirs.user_cache_path("poolscope", appauthor=False)
+    folder = platformdirs.user_cache_path("poolscope", appauthor=False)
+    with suppress(OSError):  # a place that cannot be written is for its user to find out
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    return folder
 
 
 class StoreBusyError(StoreError):

@@ -7,9 +7,9 @@ import pytest
 from command_line import run
 from engine_data import corpus, write_vectors
 from poolscope import audit
-from poolscope.auditing import material, progress
+from poolscope.auditing import material, screen
 from poolscope.auditing.material import is_planned, make_plan
-from poolscope.auditing.progress import Watch
+from poolscope.auditing.screen import Watch
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.stores.writer import encode_to_store
@@ -117,7 +117,7 @@ def test_the_command_says_the_plan_and_takes_an_engine(model, small, tmp_path, c
 
 
 def test_a_log_says_how_far_encoding_is(capsys):
-    watch = progress.PlanOnly(every=0.0)
+    watch = screen.PlanOnly(every=0.0)
     watch.begin("model", 100, 1000)
     watch.encoded(40, 0)  # of an earlier run
     assert capsys.readouterr().err == ""

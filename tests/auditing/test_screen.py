@@ -9,10 +9,9 @@ import pytest
 from rich.console import Console
 
 from poolscope import audit
-from poolscope.auditing.progress import ENCODING, OPENING, Bar, Pace, Watch, duration
 from poolscope.auditing.question import QUESTIONS, Action, Answer
 from poolscope.auditing.result import Audit
-from poolscope.auditing.screen import HEADINGS, as_text, ordered
+from poolscope.auditing.screen import ENCODING, HEADINGS, OPENING, Bar, Pace, Watch, as_text, duration, ordered
 from poolscope.lines import short, wrapped
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Verdict
@@ -118,7 +117,7 @@ def paces(monkeypatch, tmp_path):
 def clock(monkeypatch):
     """Seconds that pass when the test says so."""
     now = [100.0]
-    monkeypatch.setattr("poolscope.auditing.progress.time", types.SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("poolscope.auditing.screen.time", types.SimpleNamespace(perf_counter=lambda: now[0]))
     return now
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from connector_data import DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees, exact_neighbours
 from poolscope import audit, read_index
-from poolscope.connectors.base import ConnectionFailedError
+from poolscope.connectors import postgres
+from poolscope.connectors.base import ConnectionFailedError, Fields
 from poolscope.errors import InputError
 
 psycopg = pytest.importorskip("psycopg")
@@ -37,6 +38,10 @@ def address():
         connection.execute("CREATE INDEX ON chunks USING hnsw (embedding vector_l2_ops)")
         connection.execute("CREATE TABLE holes AS SELECT * FROM chunks WHERE id <= 40")
         connection.execute("UPDATE holes SET embedding = NULL WHERE id <= 3")
+        connection.execute(
+            "CREATE VIEW seen AS SELECT id, CASE WHEN id > 2 THEN body END AS body, embedding FROM chunks"
+        )
+        connection.execute("CREATE VIEW wrong AS SELECT body, embedding, 1 / (id - 30) AS id FROM chunks")
     yield uri
     server.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
@@ -71,6 +76,25 @@ def test_rows_without_a_vector_are_the_answer_of_the_audit(address):
     assert found.numbers["rows_no_vector"] == 3
     assert found["rows"].verdict.level == "repair"
     assert found["rows"].tables["broken_rows"]["id"].to_pylist() == ["1", "2", "3"]
+
+
+def test_a_view_and_rows_without_a_text(address):
+    held = read_index(with_table(address, "seen"))
+    held.close()
+    assert len(held) == len(IDS) - 2
+    assert any("2 of" in note and "have no text" in note for note in held.notes)
+
+
+def test_rows_that_cannot_be_made_and_a_connection_that_is_cut(address):
+    with pytest.raises(ConnectionFailedError, match=r"DivisionByZero.*Check its rows"):
+        read_index(with_table(address, "wrong"))
+    connector = postgres.open_postgres(with_table(address, "chunks"), Fields())
+    batches = connector.batches(5)
+    next(batches)
+    with psycopg.connect(address, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+    with pytest.raises(ConnectionFailedError, match="connection broke; nothing was kept"):
+        list(batches)
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,32 @@ def test_batches_stay_within_the_budget(lengths, budget, padding):
         assert batch.ids.size <= budget or len(group) == 1
         assert (batch.ids[~batch.mask] == -5).all()
         assert padding or batch.mask.all()
-    if budget >= sum(lengths) * max(lengths):
-        assert len(groups) == (1 if padding else len(set(lengths)))
+    assert len(plan) == len(groups)
 
 
 def test_equal_lengths_keep_their_order_and_long_texts_come_first():
-    plan = BatchPlan(tokens_of([3, 5, 3, 5, 1]), budget=10)
+    plan = BatchPlan(tokens_of([3, 5, 3, 5, 1]), budget=64)
     assert [group.tolist() for group in plan.groups()] == [[1, 3], [0, 2, 4]]
+    plan = BatchPlan(tokens_of([3, 5, 3, 5, 1]), budget=16)  # a batch costs less than the padding of the last text
+    assert [group.tolist() for group in plan.groups()] == [[1, 3], [0, 2], [4]]
+
+
+@settings(deadline=None, max_examples=40)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=7), budget=st.integers(1, 200))
+def test_no_other_cut_pads_less(lengths, budget):
+    ordered = sorted(lengths, reverse=True)
+
+    def cost(sizes):
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        if any(size > 1 and size * ordered[start] > budget for start, size in zip(starts, sizes, strict=True)):
+            return np.inf
+        return sum(size * ordered[start] + budget // 16 for start, size in zip(starts, sizes, strict=True))
+
+    def ways(count):
+        return [[]] if count == 0 else [[k, *rest] for k in range(1, count + 1) for rest in ways(count - k)]
+
+    found = [len(group) for group in BatchPlan(tokens_of(lengths), budget).groups()]
+    assert cost(found) == min(map(cost, ways(len(lengths))))
 
 
 def test_skipped_tokens_are_seen_but_not_kept():

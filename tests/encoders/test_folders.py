@@ -169,3 +169,41 @@ def test_layers_that_config_json_leaves_out_are_named(folder):
     write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 1})
     with pytest.warns(UserWarning, match=r"16 weights of layers that the file holds are not used"):
         as_encoder(folder)
+
+
+def edited(path, **changes):
+    write(path, {**json.loads(path.read_text(encoding="utf-8")), **changes})
+
+
+@pytest.mark.parametrize("prompts", [{"query": ["a"]}, ["a"], {"query": "x" * 10**6}, {"query": {}}])
+def test_prompts_that_are_no_short_texts(folder, prompts):
+    write(folder / "config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": "query"})
+    refused(folder, "has the prompt")
+
+
+def test_settings_of_any_size(folder):
+    module = {"type": "sentence_transformers.models.Normalize", "path": ""}
+    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    write(folder / "modules.json", [*modules, *[module] * 5000])
+    refused(folder, "it lists 5,002 modules")
+    write(folder / "modules.json", modules)
+    edited(folder / "config.json", num_labels=10**8)
+    refused(folder, "num_labels = 100,000,000")
+    edited(folder / "config.json", num_labels=2, x="y" * 2**24)
+    refused(folder, r"config\.json: it has 16,\d+,\d+ bytes")
+    edited(folder / "config.json", x="")
+    os.truncate(folder / "tokenizer.json", 2**30)  # a file of holes
+    refused(folder, r"tokenizer\.json: it has 1,073,741,824 bytes")
+
+
+@pytest.mark.parametrize("changes", [{"chunk_size_feed_forward": 10**9}, {"num_attention_heads": -1}])
+def test_settings_that_no_layer_can_work_with(folder, changes):
+    edited(folder / "config.json", **changes)
+    refused(folder, "cannot be loaded by transformers")
+
+
+def test_a_tokenizer_that_panics_is_one_line(folder):
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    edited(folder / "tokenizer.json", pre_tokenizer=split)
+    with pytest.raises(ModelError, match="tokenizer gave up on one of the texts 0 to 0"):
+        as_encoder(folder).encode(["a" * 40 + "b"])

@@ -61,6 +61,20 @@ def test_a_compiled_model_is_taken_as_it_was(tmp_path):
 def test_a_dimension_that_is_cut_is_said(tmp_path):
     with pytest.warns(UserWarning, match=r"cuts its vectors to 8 numbers \(truncate_dim\)"):
         as_encoder(loaded(tmp_path, truncate_dim=8))
+    write(tmp_path / "model" / "config_sentence_transformers.json", {"truncate_dim": 8})
+    with pytest.warns(UserWarning, match=r"cuts its vectors to 8 numbers \(truncate_dim\)"):
+        as_encoder(tmp_path / "model")
+
+
+@pytest.mark.parametrize("kind", ["ViT", "Siglip"])
+def test_a_folder_of_a_model_of_images_without_a_tokenizer(tmp_path, kind):
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    images = {**size, "image_size": 16, "patch_size": 8}
+    config = {"text_config": {**size, "vocab_size": 30}, "vision_config": images} if kind == "Siglip" else images
+    made = getattr(transformers, f"{kind}Config")(**config)
+    getattr(transformers, f"{kind}Model")(made).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"reads pixel_values|compares texts with images"):
+        as_encoder(tmp_path)
 
 
 def test_a_sparse_encoder(tmp_path):

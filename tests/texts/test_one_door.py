@@ -2,6 +2,8 @@
 
 import io
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -126,21 +128,49 @@ def test_a_table_is_no_column_of_clouds():
 # -- what a file may hide ---------------------------------------------------------------------------------------------
 
 
+def said_to_others(run):
+    """What a user without the rights of root is told by a function: its error."""
+    receives, sends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            run()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(sends, said.encode())
+            os._exit(0)
+    os.close(sends)
+    os.waitpid(child, 0)
+    with os.fdopen(receives, encoding="utf-8") as pipe:
+        return pipe.read()
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="rights are those of POSIX")
-def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    for name in ("open", "closed"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.txt").write_text("a text", encoding="utf-8")
-    walk = os.scandir
-
-    def scandir(path):
-        if os.path.basename(path) == "closed":  # noqa: PTH119 (as the system passes it); the rights of root see everything
-            raise PermissionError(13, "Permission denied", str(path))
-        return walk(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(InputError, match=r"closed: the folder cannot be read \(Permission denied\)"):
-        ps.read_texts(tmp_path)
+@pytest.mark.parametrize("closed", ["", "sub", "sub/b.txt", "a.arrow"])
+@pytest.mark.parametrize("mode", [0o000, 0o111, 0o444])
+def test_what_may_not_be_read_is_named(closed, mode):
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "texts")
+        (folder / "sub").mkdir(parents=True)
+        (folder / "a.txt").write_text("a text", encoding="utf-8")
+        (folder / "sub" / "b.txt").write_text("another", encoding="utf-8")
+        ps.TokenClouds.from_arrays([np.eye(2)]).save(folder / "a.arrow")
+        assert len(ps.read_texts(folder)) == 2  # all that is imported meanwhile may be closed to others
+        Path(place).chmod(0o755)
+        (folder / closed).chmod(mode)
+        if mode == 0o444 and (folder / closed).is_file():
+            return
+        opens = [ps.open_clouds] if closed == "a.arrow" else [ps.read_texts]
+        opens += [ps.as_encoder] if closed == "" else []
+        for open_it in opens:
+            said = said_to_others(lambda run=open_it: run(folder / closed if closed == "a.arrow" else folder))
+            assert said.startswith(("InputError", "StoreError")), (open_it, said)
+            assert "Permission denied" in said
+        (folder / closed).chmod(0o755)
 
 
 @pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])

@@ -12,7 +12,7 @@
 | `run.py`          | `audit`: encode once, ask every question                                               |
 | `result.py`       | `Audit`: its folder and its page                                                       |
 | `compare.py`      | several audits of the same corpus                                                      |
-| `screen.py`, `pages.py` | an audit as text; its page, that of a comparison, and figures that answers share |
-| `progress.py`     | what an audit is doing while it runs                                                   |
+| `screen.py`       | what an audit is doing while it runs, and its answers as text                          |
+| `pages.py`        | its page, that of a comparison, and figures that answers share                         |
 | `judges.py`       | judges for what is measured by itself: `length_verdicts`, `check_runtime`              |
 """

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.auditing.commands import PIPE
-from poolscope.auditing.progress import ENCODING, OPENING, Watch, duration
+from poolscope.auditing.screen import ENCODING, OPENING, Watch, duration
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, as_collection, is_index
 from poolscope.connectors.base import Distance, without_secrets

@@ -24,9 +24,9 @@ from poolscope.auditing.material import (
     vectors_alone,
     vectors_of,
 )
-from poolscope.auditing.progress import Pace, Watch, as_watch
 from poolscope.auditing.question import QUESTIONS, Answer
 from poolscope.auditing.result import Audit
+from poolscope.auditing.screen import Pace, Watch, as_watch
 from poolscope.auditing.searches import query_notes
 from poolscope.auditing.subject import Subject
 from poolscope.auditing.thresholds import Thresholds
@@ -112,7 +112,7 @@ def audit(
     progress
         True: show the phases, the answers as they come and the time left, in a terminal, a script or a notebook. A
         function is called after every batch with the number of texts and tokens just encoded; a `Watch`
-        (`poolscope.auditing.progress`) is told of every phase, question and answer.
+        (`poolscope.auditing.screen`) is told of every phase, question and answer.
     **options
         Those of the encoder, such as `max_length`, `prompt` or `device`.
 

@@ -406,7 +406,8 @@ def fused_weights(
 
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     dtype = torch.promote_types(query.dtype, torch.float32)
-    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    if key.shape[1] != query.shape[1]:
+        key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scores = (query.to(dtype) * scale) @ key.to(dtype).transpose(-2, -1)
     if is_causal:
         scores.masked_fill_(scores.new_ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)

@@ -101,7 +101,7 @@ def version_lines() -> str:
 
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
-    from poolscope.errors import PoolscopeError
+    from poolscope.errors import PoolscopeError, not_permitted
 
     try:
         match sys.argv[1:]:
@@ -118,6 +118,9 @@ def main() -> None:
         sys.exit(1)
     except PoolscopeError as error:
         print(_lines(f"poolscope: {error}"), file=sys.stderr)
+        sys.exit(FAILED)
+    except PermissionError as error:
+        print(_lines(f"poolscope: {not_permitted(error.filename, error)}"), file=sys.stderr)
         sys.exit(FAILED)
 
 

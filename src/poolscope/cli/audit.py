@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from poolscope.auditing.compare import Comparison, DifferenceRow
-    from poolscope.auditing.progress import Watch
     from poolscope.auditing.result import Audit
+    from poolscope.auditing.screen import Watch
 
 FAIL_ON = ("unchecked", "watch", "repair")
 _NAMES = 20  # columns for the words of a difference, beside its numbers
@@ -206,7 +206,7 @@ def _of_vectors(
 
 def _watch() -> Watch | None:
     """What shows the phases while an audit runs: on a terminal only."""
-    from poolscope.auditing.progress import Bar
+    from poolscope.auditing.screen import Bar
 
     console = arguments.open_screen(arguments.SCREEN)  # standard error
     return Bar(console) if console.is_terminal and not arguments.is_quiet() else None
@@ -221,8 +221,8 @@ def _run(
 ) -> Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.auditing.progress import Bar, PlanOnly
     from poolscope.auditing.run import audit as ask
+    from poolscope.auditing.screen import Bar, PlanOnly
     from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
     from poolscope.stores.writer import texts_for_store
 

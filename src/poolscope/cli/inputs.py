@@ -203,7 +203,7 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The time left; where the end is not known, the time gone."""
-        from poolscope.auditing.progress import duration
+        from poolscope.auditing.screen import duration
 
         if task.total is None:
             return Text(f"{duration(task.elapsed or 0)} gone")

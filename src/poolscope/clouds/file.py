@@ -61,13 +61,12 @@ class Guard:
         """Whether these rows lie in its batch."""
         return 0 <= address_of(rows) - self.begin <= len(self._raw) - rows.nbytes
 
-    def check(self, rows: NDArray[Any] | None = None) -> None:
-        """Compare the pieces in which these rows lie, or all; an error names the file."""
-        rows = self._raw if rows is None else rows
-        if not self._left or not rows.nbytes:
+    def check(self, first: int = 0, last: int | None = None) -> None:
+        """Compare the pieces in which these bytes of the batch lie, or all; an error names the file."""
+        last = len(self._raw) if last is None else last
+        if not self._left or first >= last:
             return
-        first = address_of(rows) - self.begin
-        for piece in range(first // PIECE, (first + rows.nbytes - 1) // PIECE + 1):
+        for piece in range(first // PIECE, (last - 1) // PIECE + 1):
             if not self._unchecked[piece]:
                 continue
             if digest_of_numbers(self._raw[piece * PIECE : (piece + 1) * PIECE]) != self._digests[piece]:
@@ -262,13 +261,15 @@ def say_without_digests() -> None:
 class Block:
     """Consecutive texts whose tokens lie in one matrix: text `start + k` is `tokens[offsets[k]:offsets[k+1]]`.
 
-    Vectors of a file are compared with their digests when they are asked for.
+    Vectors of a file are compared with their digests when they are asked for; `guarded_from` is the byte of the guarded
+    batch at which the matrix begins.
     """
 
     start: int
     matrix: NDArray[Any]
     offsets: NDArray[np.int64]
     guard: Guard | None = None
+    guarded_from: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -280,9 +281,11 @@ class Block:
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """The vectors of the texts from `first` to before `last`, counted from the start of the block."""
-        rows: NDArray[Any] = self.matrix[self.offsets[first] : self.offsets[last]]
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
         if self.guard is not None:
-            self.guard.check(rows)
+            width = self.matrix.strides[0]
+            self.guard.check(self.guarded_from + begin * width, self.guarded_from + end * width)
+        rows: NDArray[Any] = self.matrix[begin:end]
         return rows
 
 
@@ -404,7 +407,9 @@ def blocks_of(column: pa.ChunkedArray, guards: Guards) -> Iterator[Block]:
         offsets = chunk.offsets.to_numpy()
         flat = chunk.values.flatten().to_numpy(zero_copy_only=True)
         matrix = flat.reshape(-1, chunk.values.type.list_size)[offsets[0] : offsets[-1]]
-        yield Block(start, matrix, offsets - offsets[0], guards.of(matrix))
+        guard = guards.of(matrix)
+        begin = 0 if guard is None else address_of(matrix) - guard.begin
+        yield Block(start, matrix, offsets - offsets[0], guard, begin)
         start += len(chunk)
 
 

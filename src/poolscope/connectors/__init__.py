@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from poolscope.connectors.files import (
 )
 from poolscope.errors import InputError
 from poolscope.extensions import load_extensions
+from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
 
 # The first kind that accepts a name opens it.
@@ -92,6 +94,7 @@ def register_connector(kind: ConnectorKind) -> ConnectorKind:
 def kind_of(name: str) -> ConnectorKind | None:
     """The kind that recognises a name; None where it means something else, such as a model."""
     load_extensions()
+    exists(Path(name))  # which refuses what may not be read, before every kind looks at it
     return next((kind for kind in CONNECTORS.values() if kind.accepts(name)), None)
 
 

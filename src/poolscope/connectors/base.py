@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -237,17 +236,6 @@ def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> Co
         if secret:
             reason = reason.replace(secret, "…")
     return ConnectionFailedError(f"{name}: {type(error).__name__}: {reason}. {remedy}")
-
-
-@contextmanager
-def panics_raised() -> Iterator[None]:
-    """A panic of a client written in Rust as an ordinary error; else it would end everything, as Ctrl-C does."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise RuntimeError(str(error)) from error
 
 
 def string_or_none(value: Any) -> str | None:

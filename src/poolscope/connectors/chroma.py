@@ -21,13 +21,12 @@ from poolscope.connectors.base import (
     guessed_notes,
     is_file,
     metadata_fields,
-    panics_raised,
     safe_name,
     split_address,
     string_or_none,
     unencrypted,
 )
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, panics_raised, require
 
 SCHEMES = ("chroma://", "chromas://")
 PREFIX = "chroma:"

@@ -18,10 +18,9 @@ from poolscope.connectors.base import (
     Distance,
     Search,
     failed,
-    panics_raised,
     string_or_none,
 )
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, panics_raised, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000
@@ -367,4 +366,6 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
     if empty.all():
         return whole
     # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
-    return replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
+    left = replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
+    note = f"{empty.sum():,} of {len(empty):,} vectors are set aside, since they have no text."
+    return replace(left, notes=(*left.notes, note)) if empty.any() else left

@@ -29,10 +29,9 @@ from poolscope.connectors.base import (
     in_batches,
     is_file,
     is_folder,
-    panics_raised,
     string_or_none,
 )
-from poolscope.errors import InputError, reading, require
+from poolscope.errors import InputError, panics_raised, reading, require
 from poolscope.files import files_below
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns

@@ -100,6 +100,8 @@ class PostgresConnector:
         self._table = sql.Identifier(schema, bare) if schema else sql.Identifier(bare)
         self._sql = sql
         kinds = self._columns(table)
+        row = connection.execute("SELECT relkind = 'v' FROM pg_class WHERE oid = to_regclass(%s)", (table,)).fetchone()
+        self._is_view = bool(row and row[0])  # whose rows lie nowhere, so that they have no order but their own
         vectors = [each for each, kind in kinds.items() if kind.startswith(("vector", "halfvec"))]
         names = list(kinds)
         only = vectors[0] if len(vectors) == 1 else guess(vectors, VECTORS, VECTOR_HINTS)
@@ -140,7 +142,8 @@ class PostgresConnector:
                 *(self._sql.SQL("{}::text").format(self._sql.Identifier(name)) for name in names),
             ]
         )
-        query = self._sql.SQL("SELECT {} FROM {} ORDER BY ctid").format(columns, self._table)
+        order = "" if self._is_view else " ORDER BY ctid"
+        query = self._sql.SQL("SELECT {} FROM {}" + order).format(columns, self._table)
         row = 0
         try:
             with self._connection.cursor(name="poolscope") as cursor:
@@ -149,8 +152,10 @@ class PostgresConnector:
                 while rows := cursor.fetchmany(size):
                     yield self._batch(rows, names, row)
                     row += len(rows)
-        except require("psycopg", "pgvector").Error as error:
-            raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
+        except (psycopg := require("psycopg", "pgvector")).Error as error:
+            broke = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+            remedy = "The connection broke; nothing was kept. Run it again." if broke else "Check its rows."
+            raise failed(self.name, error, remedy) from error
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -37,6 +39,9 @@ class Batch:
     type_ids: NDArray[np.int64] | None
     rows: NDArray[np.int64]
 
+
+# What beginning a batch costs, as a share of the tokens of a full one (measured on a CPU).
+_BATCH_SHARE = 16
 
 # The kept tokens of a batch, one matrix (kept tokens × dimension) per layer number.
 Forward = Callable[[Batch], dict[int, NDArray[Any]]]
@@ -68,21 +73,36 @@ class BatchPlan:
         return np.concatenate([[0], np.cumsum(self.kept)]).astype(np.int64)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.groups())
+        return len(self._cuts) - 1
 
     def groups(self) -> Iterator[NDArray[np.int64]]:
         """Positions of the texts of each batch, longest texts first (ties in the given order)."""
-        lengths = self.tokens.lengths
-        order = np.argsort(-lengths, kind="stable")
-        falling = -lengths[order]
-        start = 0
-        while start < len(order):
-            longest = -int(falling[start])
-            stop = min(start + max(1, self.budget // longest), len(order))
-            if not self.padding:
-                stop = min(stop, int(np.searchsorted(falling, -longest, side="right")))
-            yield order[start:stop]
-            start = stop
+        for start, stop in pairwise(self._cuts):
+            yield self._order[start:stop]
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        return np.argsort(-self.tokens.lengths, kind="stable")
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """Where the ordered texts are cut: of all ways within the budget the one with the least padding, where every
+        batch costs as much as some tokens.
+        """
+        lengths, begun = self.tokens.lengths[self._order], self.budget // _BATCH_SHARE
+        count = len(lengths)
+        most = np.minimum(np.maximum(1, self.budget // lengths), count - np.arange(count))
+        if not self.padding:
+            most = np.minimum(most, np.searchsorted(-lengths, -lengths, side="right") - np.arange(count))
+        least, following = np.zeros(count + 1, dtype=np.int64), np.full(count + 1, count)
+        for start, (longest, texts) in reversed(list(enumerate(zip(lengths.tolist(), most.tolist(), strict=True)))):
+            costs = longest * np.arange(1, texts + 1) + least[start + 1 : start + texts + 1]
+            taken = int(costs.argmin())
+            least[start], following[start] = begun + costs[taken], start + taken + 1
+        cuts = [0]
+        while cuts[-1] < count:
+            cuts.append(int(following[cuts[-1]]))
+        return cuts
 
     def __iter__(self) -> Iterator[Batch]:
         offsets, kept = self.offsets, self.kept

@@ -6,13 +6,14 @@ import hashlib
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from poolscope.encoders.tokens import ChatTemplate, declared_template
-from poolscope.errors import ModelError, reading
+from poolscope.errors import ModelError, reading, shorten
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
 _POOLING_FLAGS = {
@@ -38,6 +39,8 @@ _BOTH_WAYS_CLASS = re.compile(r"(Llama|Mistral|Qwen2|Gemma)(Bi|Encoder)Model$")
 # The type of a model that pools by latent attention, and that of its decoder.
 _NVEMBED, BOTH_WAYS_TYPE = "nvembed", "bidir_mistral"
 _LONGEST_HEADER = 100 * 2**20  # what the library safetensors allows
+_LONGEST_SETTINGS = 16 * 2**20  # bytes of a JSON file that says how a model is built
+_MOST_MODULES, _LONGEST_PROMPT = 100, 2**16
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
 
@@ -51,6 +54,7 @@ class Declaration:
     the weights of the other modules (Dense), None where they cannot be counted; `chat` is the chat template that wraps
     each text; `both_ways`: does a decoder let its tokens see later ones? `latent` is the config.json of a model that
     pools by latent attention (NV-Embed); `end_token`: is the tokenizer's end token put behind every text?
+    `truncate_dim`: so many numbers of a pooled vector are kept.
     """
 
     first: str = ""
@@ -70,17 +74,37 @@ class Declaration:
     both_ways: bool = False
     latent: Mapping[str, Any] | None = None
     end_token: bool = False
+    truncate_dim: int | None = None
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, None if there is no such file."""
+def warn_of_cut(kept: object, *, name: str) -> None:
+    """Say that a model cuts its pooled vectors, which poolscope does not."""
+    if kept is not None:
+        warnings.warn(
+            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
+            f"whole. Numbers about pooled vectors are those of the whole ones.",
+            stacklevel=3,
+        )
+
+
+def read_json(path: Path, *, most: int = _LONGEST_SETTINGS) -> Any:
+    """The content of a JSON file of at most so many bytes, None if there is no such file."""
     if path.exists() and not path.is_file():  # reading a pipe would wait for ever
         raise ModelError(f"{path}: it is no file; allowed: a JSON file. Download the model again.")
     try:
         with reading(path, "Download the model again, or repair the file.", kind=ModelError, is_not="valid JSON"):
+            check_length(path, most)
             return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+
+
+def check_length(path: Path, most: int) -> None:
+    """Refuse a file of settings that would take all time or memory to read."""
+    if (size := path.stat().st_size) > most:
+        raise ModelError(
+            f"{path}: it has {size:,} bytes; allowed are {most:,}. Download the model again from a source you trust."
+        )
 
 
 def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Declaration:
@@ -116,7 +140,7 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         # The prompt of a conversation cannot be told apart from the rest, and is pooled.
         include_prompt=chat is not None
         or (bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR),
-        prompts={key: text for key, text in (prompts.get("prompts") or {}).items() if text is not None},
+        prompts=_prompts(prompts, name=name),
         default_prompt=prompts.get("default_prompt_name"),
         max_length=_whole(settings, "max_seq_length"),
         lower_case=bool(settings.get("do_lower_case", False)),
@@ -128,6 +152,7 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         both_ways=both_ways,
         latent=latent,
         end_token=latent is not None and bool(latent.get("add_eos", True)),
+        truncate_dim=_whole(prompts, "truncate_dim"),
     )
 
 
@@ -179,6 +204,10 @@ def _of_nvembed(config: Mapping[str, Any], *, both_ways: bool) -> Declaration:
 def _modules(path: Path) -> list[dict[str, Any]]:
     """The list in modules.json, [] without the file; each entry has the class and the folder of a module."""
     modules = read_json(path) or []
+    if isinstance(modules, list) and len(modules) > _MOST_MODULES:
+        raise ModelError(
+            f"{path}: it lists {len(modules):,} modules; allowed are {_MOST_MODULES}. Download the model again."
+        )
     if not isinstance(modules, list) or not all(
         isinstance(module, dict) and all(isinstance(module.get(key), str) for key in ("type", "path"))
         for module in modules
@@ -237,9 +266,9 @@ def module_folders(folder: Path, *, role: str | None = None, name: str = "") -> 
     return [(str(module["type"]).rpartition(".")[2], _inside(folder, str(module["path"]))) for module in modules]
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path, *, most: int = _LONGEST_SETTINGS) -> dict[str, Any]:
     """The object in a JSON file of settings, {} without the file."""
-    settings = read_json(path) or {}
+    settings = read_json(path, most=most) or {}
     if not isinstance(settings, dict):
         raise ModelError(
             f"{path}: it must be a JSON object; it holds {str(settings)[:60]!r}. Download the model again."
@@ -290,6 +319,24 @@ def _transformer_settings(folder: Path) -> dict[str, Any]:
             f"embeddings. Pass a function from texts to token arrays."
         )
     return settings
+
+
+def _prompts(settings: Mapping[str, Any], *, name: str) -> dict[str, str]:
+    """The prompts that a folder declares, by their names."""
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    texts = [text for text in prompts.values() if text is not None] if isinstance(prompts, dict) else [prompts]
+    for text in texts:
+        if not isinstance(text, str) or len(text) > _LONGEST_PROMPT:
+            raise ModelError(
+                f"{name}: config_sentence_transformers.json has the prompt {shorten(text)}; allowed: a text of at most "
+                f"{_LONGEST_PROMPT:,} characters. Repair the file."
+            )
+    if default is not None and not isinstance(default, str):
+        raise ModelError(
+            f"{name}: config_sentence_transformers.json has the default_prompt_name {shorten(default)}; allowed: the "
+            f"name of a prompt. Repair the file."
+        )
+    return {key: text for key, text in prompts.items() if text is not None}
 
 
 def _whole(settings: Mapping[str, Any], name: str) -> int | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from poolscope.encoders.declaration import Declaration, read_settings, safetensors_header
+from poolscope.encoders.declaration import Declaration, check_length, read_settings, safetensors_header
 from poolscope.errors import ModelError
 
 _ATTENTION = ("eager", "sdpa", "flash_attention_2", "flex_attention")
@@ -35,12 +35,18 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     ),
 }
 _DEEP, _SPARE = 128, 2**24  # layers and numbers that are allowed whatever the weights hold
+_LABELS = 2**17  # of a classifier; the library names each of them
+_LONGEST, _VOCABULARY = 16 * 2**20, 128 * 2**20  # bytes of settings, and of files that hold a vocabulary or all tensors
 
 
 def check_folder_content(place: Path, declared: Declaration, *, name: str, trusted: bool, allow_pickle: bool) -> None:
     """Refuse a folder that asks for more than it may; `trusted` (--trust-remote-code) lets it ask for anything."""
     if odd := [path.name for path in sorted(place.iterdir()) if not (path.is_file() or path.is_dir())]:
         raise ModelError(f"{name}: {odd[0]} is no file and no folder (a pipe, a device); allowed are files. Remove it.")
+    for path in place.iterdir():
+        if path.suffix in (".json", ".jinja"):
+            large = path.name.startswith(("tokenizer.", "vocab")) or path.name.endswith(".index.json")
+            check_length(path, _VOCABULARY if large else _LONGEST)
     _check_index(place, name=name, allow_pickle=allow_pickle)
     if trusted:
         return
@@ -84,11 +90,11 @@ def _check_index(place: Path, *, name: str, allow_pickle: bool) -> None:
     """Every shard that an index names lies in the folder, and is no pickle."""
     endings = (".safetensors", ".bin") if allow_pickle else (".safetensors",)
     for index in sorted(place.glob("*.index.json")):
-        shards = read_settings(index).get("weight_map")
+        shards = read_settings(index, most=_VOCABULARY).get("weight_map")
         if not isinstance(shards, dict):
             raise ModelError(f"{index}: it has no weight_map of tensors and their files. Download the model again.")
         for shard in set(map(str, shards.values())):
-            inside = len(PurePosixPath(shard).parts) == 1 and "\\" not in shard and shard not in (".", "..")
+            inside = not {"/", "\\", "\0"} & set(shard) and shard not in ("", ".", "..")
             pickled = index.name.startswith("pytorch_model") and not allow_pickle  # which is not read at all
             if not pickled and not (inside and shard.endswith(endings)):
                 raise ModelError(
@@ -126,6 +132,8 @@ def _check_part(config: Mapping[str, Any], tensors: int, numbers: int, *, name: 
     for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_attention_heads", "n_head", "num_heads"):
         if sizes.get(key, 0) > max(tensors, _DEEP):
             raise ModelError(_too_large(name, key, sizes[key], f"{tensors} tensors"))
+    if sizes.get("num_labels", 0) > _LABELS:
+        raise ModelError(_too_large(name, "num_labels", sizes["num_labels"], f"{tensors} tensors"))
     width = next((sizes[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in sizes), 1)
     for key in ("vocab_size", "intermediate_size", "d_ff", "hidden_dim", "type_vocab_size"):
         if max(sizes.get(key, 0), 1) * max(width, 1) > 2 * numbers + _SPARE:

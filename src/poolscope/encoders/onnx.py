@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
-from poolscope.encoders.declaration import digest_model, read_declaration, read_settings
+from poolscope.encoders.declaration import digest_model, read_declaration, read_settings, warn_of_cut
 from poolscope.encoders.pooling import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
@@ -239,6 +239,7 @@ def _token_output(session: Any, *, name: str) -> Any:
 def _card(home: Path, output: Any, *, name: str, revision: str) -> ModelCard:
     config = read_settings(home / "config.json")
     declared = read_declaration(home, name=name)
+    warn_of_cut(declared.truncate_dim, name=name)
     dimension = output.shape[2] if isinstance(output.shape[2], int) else config.get("hidden_size")
     if dimension is None:
         raise ModelError(

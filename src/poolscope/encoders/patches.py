@@ -18,7 +18,7 @@ from poolscope.encoders.declaration import Declaration, digest_model
 from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.transformers import quietly
-from poolscope.errors import InputError, ModelError, require
+from poolscope.errors import InputError, ModelError, in_one_line, panics_raised, require
 from poolscope.texts.plain import Room
 
 # Of each kind of input: what the model must read, and what its items are.
@@ -161,13 +161,13 @@ def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEnco
     library = require("transformers", "torch")
     loader = library.AutoImageProcessor if kind == "images" else library.AutoFeatureExtractor
     try:
-        with quietly():
+        with quietly(), panics_raised():
             loaded = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
             processor = loader.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # damaged files raise whatever the reader of that file raises
         raise ModelError(
-            f"{name}: cannot be loaded by transformers ({error}). Check that the folder holds config.json, "
-            f"preprocessor_config.json and weights in safetensors of one model."
+            f"{name}: cannot be loaded by transformers ({in_one_line(error)}). Check that the folder holds "
+            f"config.json, preprocessor_config.json and weights in safetensors of one model."
         ) from error
     revision = digest_model(folder, sorted(folder.glob("*.safetensors")))
     return PatchEncoder(loaded, processor, kind=kind, name=name, revision=revision)

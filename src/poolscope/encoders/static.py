@@ -32,7 +32,14 @@ from poolscope.encoders.base import (
     texts_first,
 )
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.declaration import Declaration, digest_model, file_digest, read_declaration, read_settings
+from poolscope.encoders.declaration import (
+    Declaration,
+    digest_model,
+    file_digest,
+    read_declaration,
+    read_settings,
+    warn_of_cut,
+)
 from poolscope.encoders.reports import unknown_notes
 from poolscope.encoders.tokens import Tokens, Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.errors import InputError, ModelError, require
@@ -141,6 +148,7 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
     """A model2vec folder, by the rules of model2vec, or a folder with a StaticEmbedding module, by its rules."""
     config = read_settings(folder / "config.json")
     declared = read_declaration(folder, name=name, role=options.role)
+    warn_of_cut(declared.truncate_dim, name=name)
     place = folder / declared.subfolder
     weights = place / "model.safetensors"
     tokenizer, table = _read_table(weights, place / "tokenizer.json", name=name)

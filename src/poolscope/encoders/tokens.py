@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, PanicError, in_one_line, panics_raised
 
 # Texts handed to the tokenizer at once: enough for its threads, few enough to stop soon on Ctrl-C.
 _CHUNK = 1024
@@ -96,10 +96,16 @@ def _in_chunks(texts: Sequence[str], run: Callable[[list[str]], Tokens]) -> Toke
     for start in range(0, len(texts), _CHUNK):
         chunk = list(texts[start : start + _CHUNK])
         try:
-            parts.append(run(chunk))
+            with panics_raised():
+                parts.append(run(chunk))
         except (TypeError, UnicodeError):
             _name_unreadable(chunk, start)
             raise
+        except PanicError as error:
+            raise ModelError(
+                f"the tokenizer gave up on one of the texts {start} to {start + len(chunk) - 1} "
+                f"({in_one_line(error)}). Download the model again from a source that you trust, or leave the text out."
+            ) from error
     types = [np.zeros_like(part.ids) if part.type_ids is None else part.type_ids for part in parts]
     return Tokens(
         np.concatenate([part.ids for part in parts]),

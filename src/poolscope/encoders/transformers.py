@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,20 @@ from poolscope.encoders import decoders
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_rule, in_route
-from poolscope.encoders.declaration import Declaration, check_modules, digest_model, read_declaration, read_settings
+from poolscope.encoders.declaration import (
+    Declaration,
+    check_modules,
+    digest_model,
+    read_declaration,
+    read_settings,
+    warn_of_cut,
+)
 from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
 from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.errors import InputError, ModelError, PoolscopeError, require
+from poolscope.errors import InputError, ModelError, PoolscopeError, in_one_line, panics_raised, require
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
@@ -51,6 +58,7 @@ def is_model_folder(folder: Path, *, name: str) -> bool:
 def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
     """The encoder of a model folder, with or without the declarations of sentence-transformers."""
     declared = read_declaration(folder, name=name, role=options.role)
+    warn_of_cut(declared.truncate_dim, name=name)
     place = folder / declared.subfolder
     settings = read_settings(place / "config.json")
     if declared.latent is None:
@@ -64,7 +72,6 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         model, tokenizer = _load(place, declared, options, device=devices[0])
         if declared.latent is not None:
             decoders.add_latent(model, declared.latent, weights, name=name)
-    check_reads_texts(model, name=name)
     if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
     if declared.lower_case:
@@ -72,7 +79,7 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     if revision is None:
         revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
-    return _encoder(
+    encoder = _encoder(
         models,
         tokenizer,
         declared=declared,
@@ -82,6 +89,10 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         unembedding=decoders.stored_unembedding(model, weights),
         finishing=partial(steps_of_folder, folder, name=name, role=options.role),
     )
+    # Settings that no layer can work with are noticed by nothing but its work.
+    with _quiet_and_explained(name, place), suppress(PoolscopeError):  # which are said where they matter
+        encoder.encode(["a"])
+    return encoder
 
 
 def load_router(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:
@@ -154,12 +165,7 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
             f"{name}: received a SparseEncoder, whose vectors are weights of words and no means of tokens; allowed: a "
             f"SentenceTransformer. Pass its transformer with its tokenizer to look at the tokens: (model, tokenizer)."
         )
-    if (kept := getattr(model, "truncate_dim", None)) is not None:
-        warnings.warn(
-            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
-            f"whole. Numbers about pooled vectors are those of the whole ones.",
-            stacklevel=2,
-        )
+    warn_of_cut(getattr(model, "truncate_dim", None), name=name)
     if classes[0] == "Router":
         opened = wrap_sentence_transformer(_routed(model, options.role, name=name), options)
         others = lambda role: wrap_sentence_transformer(model, replace(options, role=role))  # noqa: E731
@@ -394,6 +400,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
         **common,
         **declared.model_args,
     )
+    check_reads_texts(model, name=str(folder))  # before its tokenizer, which a model of images does not have
     _check_complete(report, folder)
     _say_unused(model, report, folder)
     if getattr(config, "is_encoder_decoder", False):
@@ -459,7 +466,7 @@ def quietly() -> Iterator[None]:
 def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
     """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
     try:
-        with quietly():
+        with quietly(), panics_raised():
             yield
     except PoolscopeError:
         raise
@@ -470,7 +477,7 @@ def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
             if own_code
             else "Check that the folder holds config.json, tokenizer files and weights of one model."
         )
-        raise ModelError(f"{name}: cannot be loaded by transformers ({error}). {remedy}") from error
+        raise ModelError(f"{name}: cannot be loaded by transformers ({in_one_line(error)}). {remedy}") from error
 
 
 def _text_of(path: Path) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, not_permitted, require
 from poolscope.texts.plain import kind_of_file
 from poolscope.texts.records import Texts, is_missing, shorten
 from poolscope.texts.tables import (
@@ -64,11 +65,19 @@ def refuse_no_name(source: object) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is a file or folder; False for what cannot be a path (too long, a NUL inside)."""
+    """Whether there is a file or folder; False for what cannot be a path (too long, a NUL inside).
+
+    What is there, or may be, and cannot be read is an error: it must not be taken for something else.
+    """
     try:
-        return path.exists()
+        kind = path.stat().st_mode
+    except PermissionError as error:
+        raise not_permitted(path, error) from error
     except (OSError, ValueError):
         return False
+    if not os.access(path, os.R_OK | os.X_OK if stat.S_ISDIR(kind) else os.R_OK):
+        raise not_permitted(path)
+    return True
 
 
 def is_pattern(source: object) -> bool:

@@ -8,8 +8,8 @@ import pytest
 import zoo
 from poolscope import layers
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.anatomy import Rest, first_norms, sink_states, sinks, without_first
-from poolscope.numbers.moments import concentration_ratio
+from poolscope.metrics.layers.anatomy import cloud_moments, cloud_numbers, sink_states, sinks, without_first
+from poolscope.numbers.moments import concentration_ratio, within_text_cosine
 from tiny_models import TEXTS
 
 
@@ -17,9 +17,11 @@ def test_the_first_token_beside_the_others():
     random = np.random.default_rng(0)
     texts = [random.normal(size=(n, 6)) + 1 for n in (5, 1, 2, 9)]
     rows, offsets = np.concatenate(texts), np.cumsum([0, 5, 1, 2, 9])
-    times, rest = first_norms(rows, offsets), Rest.of(rows, offsets)
-    ratio = rest.moments.ratio
+    found = cloud_numbers(rows, offsets)
+    times, ratio = found.first_norm, found.others.ratio
+    assert found.moments.spread == pytest.approx(cloud_moments(rows, offsets).spread)
     for k, cloud in enumerate(texts):
+        assert found.cosine[k] == pytest.approx(within_text_cosine(cloud))
         if len(cloud) == 1:
             assert np.isnan(times[k])
             assert np.isnan(ratio[k])
@@ -27,6 +29,17 @@ def test_the_first_token_beside_the_others():
         norms = np.linalg.norm(cloud, axis=1)
         assert times[k] == pytest.approx(norms[0] / np.median(norms[1:]))
         assert ratio[k] == pytest.approx(concentration_ratio(cloud[1:]))
+        assert found.others_cosine[k] == pytest.approx(within_text_cosine(cloud[1:]))
+
+
+def test_a_huge_first_token_does_not_blur_the_others():
+    random = np.random.default_rng(1)
+    others = random.normal(size=(6, 8)) + 1
+    cloud = np.concatenate([np.full((1, 8), 1e9), others])
+    found = cloud_numbers(cloud, np.array([0, 7]))
+    assert found.others.ratio[0] == pytest.approx(concentration_ratio(others), rel=1e-5)
+    same = np.concatenate([np.full((1, 8), 1e3), np.ones((6, 8))])
+    assert cloud_numbers(same, np.array([0, 7])).others.spread[0] == pytest.approx(0, abs=1e-20)
 
 
 def test_a_sink_is_one_in_most_texts():

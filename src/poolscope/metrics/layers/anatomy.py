@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,17 +54,66 @@ def cloud_moments(rows: NDArray[Any], offsets: Index) -> CloudMoments:
     return CloudMoments(np.add.reduceat(squares, offsets[:-1]) / lengths, np.einsum("ij,ij->i", means, means))
 
 
-def within_text_cosines(rows: NDArray[Any], offsets: Index) -> Array:
-    """Mean of the full n × n cosine matrix of every text, ‖Σ xᵢ/‖xᵢ‖‖²/n²; NaN where a token is the zero vector.
-
-    >>> within_text_cosines(np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 1.0]]), np.array([0, 2, 3])).round(12).tolist()
-    [0.5, 1.0]
+@dataclass(frozen=True)
+class CloudNumbers:
+    """Per text: moments; mean of the full n × n cosine matrix, ‖Σ xᵢ/‖xᵢ‖‖²/n² (NaN where a token is the zero vector);
+    ‖x₁‖ over the median ‖xᵢ‖ of the other tokens; and moments and cosine of these others. NaN where there are none.
     """
-    rows = rows.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        sums = np.add.reduceat(rows, offsets[:-1])
-        return np.asarray(np.einsum("ij,ij->i", sums, sums) / np.diff(offsets) ** 2)
+
+    moments: CloudMoments
+    others: CloudMoments
+    cosine: Array
+    others_cosine: Array
+    first_norm: Array
+
+
+def cloud_numbers(rows: NDArray[Any], offsets: Index, *, directions: bool = True) -> CloudNumbers:
+    """All that is asked of the clouds of one state, text by text, so that each stays in the cache meanwhile.
+
+    Without `directions`, the moments alone.
+
+    >>> found = cloud_numbers(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 1.0]]), np.array([0, 3, 4]))
+    >>> found.first_norm.tolist(), found.cosine.round(12).tolist(), found.others.ratio.round(6).tolist()
+    ([2.0, nan], [1.0, 1.0], [0.111111, nan])
+    """
+    found = np.full((7, len(offsets) - 1), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for text, (start, stop) in enumerate(pairwise(offsets.tolist())):
+            X = rows[start:stop].astype(np.float64)
+            if directions:
+                found[4:, text] = _directions(X)
+            found[:4, text] = _moments(X)
+    return CloudNumbers(CloudMoments(*found[:2]), CloudMoments(*found[2:4]), *found[4:])
+
+
+def _directions(X: Array) -> tuple[float, float, float]:
+    """Mean cosine of the tokens, that of all but the first, and the length of the first beside theirs."""
+    n, norms = len(X), np.sqrt(np.einsum("ij,ij->i", X, X))
+    units = 1 / norms
+    total = units @ X
+    if n == 1:
+        return float(total @ total), np.nan, np.nan
+    others = total - units[0] * X[0]
+    middle = float(np.median(norms[1:]))
+    times = float(norms[0]) / middle if middle > 0 else np.nan
+    return float(total @ total) / n**2, float(others @ others) / (n - 1) ** 2, times
+
+
+def _moments(X: Array) -> tuple[float, float, float, float]:
+    """Spread and squared mean of the tokens, and of all but the first; X is centred in place."""
+    n = len(X)
+    mean = np.full(n, 1 / n) @ X
+    X -= mean
+    total = float(np.vdot(X, X))
+    if n == 1:
+        return 0.0, float(mean @ mean), np.nan, np.nan
+    apart = X[0] / (n - 1)  # the others' mean is beyond that of all, on the other side
+    squares = total - (n - 1) * n * float(apart @ apart)
+    if squares < 1e-6 * total:
+        X += apart
+        squares = float(np.vdot(X[1:], X[1:])) if n > 2 else 0.0
+    others = float((mean - apart) @ (mean - apart))
+    return total / n, float(mean @ mean), squares / (n - 1), others if others > 0 else np.nan
 
 
 def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:
@@ -157,51 +207,6 @@ class LayerSums:
 
 def _finite_log(values: Array) -> Array:
     return np.log(np.where(values > 0, values, np.nan))
-
-
-def first_norms(rows: NDArray[Any], offsets: Index) -> Array:
-    """Of every text ‖x₁‖ over the median ‖xᵢ‖ of the other tokens; NaN for one token.
-
-    rows: tokens of texts end to end (Σ n × d), parted at `offsets`.
-
-    >>> first_norms(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4])).tolist()
-    [2.0, nan]
-    """
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    times = np.full(len(offsets) - 1, np.nan)
-    for text in np.flatnonzero(np.diff(offsets) > 1).tolist():
-        others = float(np.median(norms[offsets[text] + 1 : offsets[text + 1]]))
-        times[text] = norms[offsets[text]] / others if others > 0 else np.nan
-    return times
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What the tokens of every text but the first have: their moments and their mean cosine; NaN for one token."""
-
-    moments: CloudMoments
-    cosine: Array
-
-    @classmethod
-    def of(cls, rows: NDArray[Any], offsets: Index) -> Rest:
-        """From tokens of texts end to end.
-
-        >>> rest = Rest.of(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 0.0]]), np.array([0, 3, 4]))
-        >>> rest.moments.ratio.round(6).tolist(), rest.cosine.tolist()
-        ([0.111111, nan], [1.0, nan])
-        """
-        lengths = np.diff(offsets)
-        several = lengths > 1
-        spread, mean_square, cosine = (np.full(len(lengths), np.nan) for _ in range(3))
-        if several.any():
-            first = np.zeros(len(rows), dtype=bool)
-            first[offsets[:-1]] = True  # of a single token too, which has nothing left
-            others, at = rows[~first], np.concatenate([[0], np.cumsum(lengths[several] - 1)])
-            moments = cloud_moments(others, at)
-            spread[several] = moments.spread
-            mean_square[several] = np.where(moments.mean_square > 0, moments.mean_square, np.nan)
-            cosine[several] = within_text_cosines(others, at)
-        return cls(CloudMoments(spread, mean_square), cosine)
 
 
 def without_first(clouds: TokenClouds) -> TokenClouds | None:

@@ -27,15 +27,13 @@ from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
 from poolscope.metrics.layers.anatomy import (
     CloudMoments,
+    CloudNumbers,
     LayerSums,
-    Rest,
     centred_attention,
-    cloud_moments,
+    cloud_numbers,
     contraction,
-    first_norms,
     sink_states,
     squared_norms,
-    within_text_cosines,
     without_first,
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
@@ -196,70 +194,65 @@ class BatchTally:
         self._tally = tally
         self._batch = batch
         self._offsets = _offsets(batch.mask)
-        self._input: CloudMoments | None = None
-        self._input_rest: CloudMoments | None = None
+        self._input: CloudNumbers | None = None
         tally.lengths[batch.positions], tally.truncated[batch.positions] = batch.lengths, batch.truncated
 
     def add(self, layer: LayerCapture) -> None:
         """Everything that is measured of one layer."""
-        if self._input is None:
+        before = self._input
+        if before is None:
             rows = token_rows(layer.H, self._batch.mask)
-            self._input, rest = cloud_moments(rows, self._offsets), Rest.of(rows, self._offsets)
-            self._input_rest = rest.moments
-            self._add_state(0, rows, self._input, rest)
+            before = cloud_numbers(rows, self._offsets)
+            self._add_state(0, rows, before)
         rows = token_rows(layer.X, self._batch.mask)
-        output = cloud_moments(rows, self._offsets)
-        self._add_moments(layer, {id(layer.H): self._input, id(layer.X): output})
+        output = cloud_numbers(rows, self._offsets)
+        self._add_moments(layer, before, output)
         self._add_attention(layer)
-        rest = Rest.of(rows, self._offsets)
-        self._add_state(layer.number, rows, output, rest)
-        self._add_rest(layer, rest.moments)
-        self._input, self._input_rest = output, rest.moments  # the next layer's H
+        self._add_state(layer.number, rows, output)
+        self._input = output  # the next layer's H
 
     def add_output(self, rows: NDArray[Any]) -> None:
         """The pooled tokens as the model hands them out, after its final norm."""
         self._add_cloud(len(self._tally.states) - 1, rows)
 
-    def _add_state(self, state: int, rows: NDArray[Any], moments: CloudMoments, rest: Rest) -> None:
+    def _add_state(self, state: int, rows: NDArray[Any], numbers: CloudNumbers) -> None:
         """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
         kept = self._batch.pooled[self._batch.mask]
         if kept.all():
-            self._add_cloud(state, rows, moments, rest)
+            self._add_cloud(state, rows, numbers)
         else:
             self._add_cloud(state, rows[kept])
 
-    def _add_cloud(
-        self, state: int, rows: NDArray[Any], moments: CloudMoments | None = None, rest: Rest | None = None
-    ) -> None:
+    def _add_cloud(self, state: int, rows: NDArray[Any], numbers: CloudNumbers | None = None) -> None:
         at, offsets = self._batch.positions, _offsets(self._batch.pooled)
-        moments, rest = moments or cloud_moments(rows, offsets), rest or Rest.of(rows, offsets)
-        self._check_mean(moments, f"state {state}")
-        self._tally.ratio[at, state] = moments.ratio
-        self._tally.cosine[at, state] = within_text_cosines(rows, offsets)
-        self._tally.first[at, state] = first_norms(rows, offsets)
-        self._tally.others[at, state], self._tally.others_cosine[at, state] = rest.moments.ratio, rest.cosine
+        numbers = numbers or cloud_numbers(rows, offsets)
+        self._check_mean(numbers.moments, f"state {state}")
+        self._tally.ratio[at, state] = numbers.moments.ratio
+        self._tally.cosine[at, state] = numbers.cosine
+        self._tally.first[at, state] = numbers.first_norm
+        self._tally.others[at, state] = numbers.others.ratio
+        self._tally.others_cosine[at, state] = numbers.others_cosine
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
 
-    def _add_rest(self, layer: LayerCapture, output: CloudMoments) -> None:
-        """r and C without the first token of each text, which may be a sink."""
-        assert self._input_rest is not None  # of the layer's input, which was seen first
-        middle = Rest.of(token_rows(layer.Y, self._batch.mask), self._offsets).moments
+    def _add_moments(self, layer: LayerCapture, before: CloudNumbers, after: CloudNumbers) -> None:
+        """The moments of every piece; and r and C without the first token of each text, which may be a sink."""
+        known = {id(layer.H): before, id(layer.X): after}
         at = np.s_[self._batch.positions, layer.number - 1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            self._tally.others_r[at] = self._input_rest.spread / middle.mean_square
-            change = output.ratio / middle.ratio
-            self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
-
-    def _add_moments(self, layer: LayerCapture, known: dict[int, CloudMoments]) -> None:
         tensors = (layer.H, layer.U, layer.projected, layer.Z, layer.Y, layer.X)
         for letter, tensor in zip("HUBZYX", tensors, strict=True):
             if id(tensor) not in known:  # U is often H, and Z the output of W_O
-                known[id(tensor)] = cloud_moments(token_rows(tensor, self._batch.mask), self._offsets)
-            moments, at = known[id(tensor)], np.s_[self._batch.positions, layer.number - 1]
+                rows = token_rows(tensor, self._batch.mask)
+                known[id(tensor)] = cloud_numbers(rows, self._offsets, directions=False)
+            moments = known[id(tensor)].moments
             self._tally.sums.spread[letter][at] = moments.spread
             self._tally.sums.mean_square[letter][at] = moments.mean_square
-        self._check_mean(known[id(layer.Y)], f"Y of layer {layer.number}")
+        middle = known[id(layer.Y)]
+        self._check_mean(middle.moments, f"Y of layer {layer.number}")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._tally.others_r[at] = before.others.spread / middle.others.mean_square
+            change = after.others.ratio / middle.others.ratio
+            self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
 
     def _add_attention(self, layer: LayerCapture) -> None:
         norms, sums, weights = layer.site.projections.norms, self._tally.sums, weights_to_numpy(layer.A)

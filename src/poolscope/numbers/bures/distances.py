@@ -20,6 +20,7 @@ from poolscope.numbers.moments import deviations, unit_mean_factor
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Products = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 
 # Bound of the error of BW² over the roughness of both texts, √(tr Σ₁ tr Σ₂)·(rank₁ rank₂)^¼: rounding of a product of
 # rank m moves its nuclear norm by √m times as much as its Frobenius norm. Clouds of 2 to 512 tokens, random, real, with
@@ -30,6 +31,8 @@ _DOUBLE_ERROR = 1e-13
 # Of the memory that each thread keeps for products: rows start at an odd multiple of a cache line, so that they do not
 # all fall into the same sets of the cache.
 _LINE = 16
+# Rows of the left texts that are multiplied at a time: fewer are slower, more reach further below the diagonal.
+_STRIP_ROWS = 256
 _buffers = threading.local()
 
 
@@ -64,22 +67,24 @@ def grid_distances(
     right: Panel,
     *,
     eps: float = 0.0,
-    second_is_left: NDArray[np.bool_] | None = None,
-    first: Index | None = None,
+    second_is_left: Mask | None = None,
+    wanted: Mask | None = None,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """d_μ, BW², trace sums, overlaps and errors (left × right) of every text of one panel with every text of another.
 
     With eps > 0 the trace is that of the published code, which adds eps to the diagonal before each square root. Then
     the order of a pair matters a little: `second_is_left` marks the pairs whose second text is that of `left`.
-    `first`: the first group of `right` that is asked for, one a text of `left`; what is before may be left out.
+    `wanted` marks the pairs that are asked for; the others may be left out.
     """
-    products = _product(left.rows_by_text, right.rows)
+    if wanted is None:
+        wanted = np.ones((len(left), len(right)), dtype=bool)
+    products = _products(left, right, wanted)
     if eps:
-        roots, squares = _published_traces(products, left, right, eps, second_is_left)
+        roots, squares = _published_traces(products, left, right, eps, second_is_left, wanted)
     else:
-        corners = (left.corners, right.padded(right.corners)) if left.corners.any() else None
-        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, first)
-        roots = nuclear[:, : len(right)] * np.outer(left.scales, right.scales)
+        corners = (left.corners, right.corners) if left.corners.any() else None
+        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, wanted)
+        roots = nuclear * np.outer(left.scales, right.scales)
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
     # trace is biased upwards, so its distances may really be negative: they are reported as they are.
@@ -87,7 +92,7 @@ def grid_distances(
     if not eps:
         bures = np.maximum(bures, 0.0)
     cosines = (left.means @ right.means.T).clip(-1, 1)
-    overlaps = squares[:, : len(right)] * np.outer(left.scales**2, right.scales**2)
+    overlaps = squares * np.outer(left.scales**2, right.scales**2)
     error = _ERROR * np.outer(left.roughness, right.roughness)
     error += _DOUBLE_ERROR * np.outer(np.sqrt(left.traces), np.sqrt(right.traces))
     return (1 - cosines) / 2, bures, trace_sum, overlaps, error
@@ -128,17 +133,27 @@ def listed_distances(
     return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
 
 
-def _product(left: Products, right: Products) -> Products:
-    """`left @ right.T` in memory that this thread keeps and uses again: valid until the next product."""
-    columns = len(right)
+def _products(left: Panel, right: Panel, wanted: Mask) -> Products:
+    """The products of all rows, in memory that this thread keeps and uses again: valid until the next call.
+
+    A strip of left texts begins at the first group that is wanted of it: what is before is not computed.
+    """
+    rows, offsets, columns = left.rows_by_text, left.row_offsets, len(right.rows)
     stride = (-(-columns // _LINE) | 1) * _LINE
-    size = len(left) * stride + _LINE
+    size = len(rows) * stride + _LINE
     if getattr(_buffers, "products", np.empty(0)).size < size:
         _buffers.products = np.empty(size, dtype=np.float32)
     buffer: Products = _buffers.products
     start = -(buffer.ctypes.data // buffer.itemsize) % _LINE
-    out = buffer[start : start + len(left) * stride].reshape(len(left), stride)[:, :columns]
-    return np.matmul(left, right.T, out=out)
+    out = buffer[start : start + len(rows) * stride].reshape(len(rows), stride)[:, :columns]
+    begins = np.where(wanted.any(axis=1), wanted.argmax(axis=1), wanted.shape[1]) // native.LANES
+    strips = np.flatnonzero(np.diff(offsets[:-1] // _STRIP_ROWS, prepend=-1))
+    lowest = np.minimum.reduceat(begins, strips)
+    strips, lowest = (part[np.diff(lowest, prepend=-1) != 0] for part in (strips, lowest))  # equal ones as one
+    for first, last, group in zip(strips, [*strips[1:], len(left)], lowest, strict=True):
+        part, begin = slice(offsets[first], offsets[last]), right.offsets[group] * native.LANES
+        np.matmul(rows[part], right.rows[begin:].T, out=out[part, begin:])
+    return out
 
 
 def _norms(
@@ -146,12 +161,12 @@ def _norms(
     left: Index,
     right: Index,
     corners: tuple[Array, Array] | None = None,
-    first: Index | None = None,
+    wanted: Mask | None = None,
 ) -> tuple[Array, Array]:
     """‖C‖_* and ‖C‖_F² of every sub-block C: compiled where possible, otherwise by numpy."""
     if native.kernel() is None:
-        return plain.norms(products, left, right, corners=corners, first=first)
-    nuclear, squares = native.norms(products, left, right, corners=corners)
+        return plain.norms(products, left, right, corners=corners, wanted=wanted)
+    nuclear, squares = native.norms(products, left, right, corners=corners, wanted=wanted)
     for i, j in np.argwhere(np.isnan(nuclear)):  # pairs that the kernel declined
         group, lane = divmod(int(j), native.LANES)
         columns = slice(right[group] * native.LANES + lane, right[group + 1] * native.LANES, native.LANES)
@@ -161,26 +176,27 @@ def _norms(
 
 
 def _published_traces(
-    products: Products, left: Panel, right: Panel, eps: float, second_is_left: NDArray[np.bool_] | None
+    products: Products, left: Panel, right: Panel, eps: float, second_is_left: Mask | None, wanted: Mask
 ) -> tuple[Array, Array]:
     """tr √(√(Σ₁ + εI) Σ₂ √(Σ₁ + εI) + εI) without a d × d matrix, and ‖C‖_F² (left × right lanes).
 
     Its eigenvalues are those of `CᵀC + ε·F₂F₂ᵀ`, plus ε, with C = F₁F₂ᵀ; the other d − n₂ are ε. The rows of a reduced
-    factor are orthogonal, so F₂F₂ᵀ is diagonal. Where a block has pairs of both orders, both are computed.
+    factor are orthogonal, so F₂F₂ᵀ is diagonal. Pairs of either order are computed in a turn of their own.
     """
     swapped = np.zeros((len(left), len(right)), dtype=bool) if second_is_left is None else second_is_left
     compute = plain.norms if native.kernel() is None else native.norms
-    traces, squares = np.zeros(swapped.shape), np.zeros(swapped.shape)
+    traces, squares = np.zeros((2, len(left), len(right)))
     for on_left in (False, True):
-        if not (swapped == on_left).any():
+        here = wanted & (swapped == on_left)
+        if not here.any():
             continue
         rows = left.rows_by_text if on_left else right.rows
         energies = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        ridge = native.Ridge(eps, on_left, energies, left.scales, right.padded(right.scales))
-        roots, squares = compute(products, left.row_offsets, right.offsets, ridge=ridge)
+        ridge = native.Ridge(eps, on_left, energies, left.scales, right.scales)
+        roots, overlaps = compute(products, left.row_offsets, right.offsets, ridge=ridge, wanted=here)
         heights = left.ranks[:, None] if on_left else np.repeat(np.diff(right.offsets), native.LANES)
-        roots = roots + (left.rows.shape[1] - heights) * np.sqrt(eps)
-        traces = np.where(swapped == on_left, roots[:, : len(right)], traces)
+        traces[here] = (roots + (left.rows.shape[1] - heights) * np.sqrt(eps))[here]
+        squares[here] = overlaps[here]
     return traces, squares
 
 

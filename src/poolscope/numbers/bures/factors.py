@@ -166,7 +166,8 @@ class Panel:
 
     Texts stand in groups of LANES; row `(offsets[g] + t)·LANES + lane` of `rows` is row t of the lane-th text of
     group g, zero where that text has fewer rows. texts: positions in the corpus; means (texts × d), traces, scales,
-    roughness, ranks and corners: one entry a text.
+    roughness, ranks and corners: one entry a text. Their number is a multiple of LANES: what is missing stands in
+    front, as texts −1 without rows.
     """
 
     texts: Index
@@ -193,10 +194,6 @@ class Panel:
         places = [(self.offsets[k // LANES] + np.arange(rank)) * LANES + k % LANES for k, rank in enumerate(self.ranks)]
         return np.asarray(self.rows[np.concatenate(places)])
 
-    def padded(self, values: Array) -> Array:
-        """One value a text, with zeros for the lanes of the last group that have no text."""
-        return np.pad(values, (0, (len(self.offsets) - 1) * LANES - len(self)))
-
     def groups(self, first: int, last: int) -> Panel:
         """The texts of groups first … last − 1: a view, nothing is copied."""
         texts = slice(first * LANES, last * LANES)
@@ -214,13 +211,15 @@ class Panel:
 
 
 def make_panel(texts: Index, reduced: Sequence[ReducedText]) -> Panel:
-    """Lay out reduced texts. Neighbours should be of similar length: each group is padded to its longest."""
+    """Lay out reduced texts. Neighbours should be of similar length: each group is padded to its longest.
+
+    The shortest should come first: their group is the one that may not be full.
+    """
+    free, dimension = -len(texts) % LANES, reduced[0].rows.shape[1]
+    nothing = ReducedText(np.zeros(dimension), 0.0, 0.0, 0.0, np.zeros((0, dimension), dtype=np.float32))
+    texts, reduced = np.concatenate([np.full(free, -1), texts]), [nothing] * free + list(reduced)
     ranks = np.array([len(text.rows) for text in reduced], dtype=np.int64)
-    groups = -(-len(ranks) // LANES)
-    heights = np.zeros(groups * LANES, dtype=np.int64)
-    heights[: len(ranks)] = ranks
-    offsets = np.concatenate([[0], np.cumsum(heights.reshape(groups, LANES).max(axis=1))])
-    dimension = reduced[0].rows.shape[1]
+    offsets = np.concatenate([[0], np.cumsum(ranks.reshape(-1, LANES).max(axis=1))])
     rows = np.zeros((int(offsets[-1]), LANES, dimension), dtype=np.float32)
     for k, text in enumerate(reduced):
         start = offsets[k // LANES]

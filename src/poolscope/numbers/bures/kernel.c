@@ -59,6 +59,7 @@ struct block {
     const double *left_scales, *right_scales; /* with a ridge: what the factors were divided by, one a text */
     double *scratch;            /* aligned to a vector; for its size see native.py */
     double *norms, *squares;    /* out, lefts x (groups * LANES): ‖C‖_* (or the published trace) and ‖C‖_F² */
+    const unsigned char *wanted; /* of the same shape: zero for pairs that may be left out. NULL: all are wanted */
 };
 
 INLINE vec load(const float *address) {
@@ -444,15 +445,23 @@ INLINE void by_gram(const struct block *b, struct cross a, int64_t i, int64_t gr
     *norm = square_root(unit) * trace_of_root(G, m, b->eps / unit, b, scratch);
 }
 
+/* Is one of the lanes of a half wanted? */
+INLINE int wanted(const struct block *b, int64_t i, int64_t group, int half) {
+    if (!b->wanted) return 1;
+    const unsigned char *lane = b->wanted + (i * b->groups + group) * LANES + half * HALF;
+    return lane[0] | lane[1] | lane[2] | lane[3];
+}
+
 /* One left text with one group. Squaring costs as much as both diagonals where n is about 1.5 m. */
 INLINE void one_with_group(const struct block *b, int64_t i, int64_t group, reduction *reduce, vec *norm, vec *square) {
     struct cross a = cross_product(b, i, group);
     norm[0] = norm[1] = square[0] = square[1] = (vec){0};
-    if (a.m == 0 || (a.n == 0 && !b->ridge)) return;
+    if (a.m == 0 || (a.n == 0 && !b->ridge) || !(wanted(b, i, group, 0) | wanted(b, i, group, 1))) return;
     if (!b->left_corners && !b->ridge && 2 * a.n <= 3 * a.m)
         by_diagonals(b, a, reduce, norm, square);
     else
-        for (int half = 0; half < 2; half++) by_gram(b, a, i, group, half * HALF, norm + half, square + half);
+        for (int half = 0; half < 2; half++)
+            if (wanted(b, i, group, half)) by_gram(b, a, i, group, half * HALF, norm + half, square + half);
 }
 
 INLINE void every_pair(const struct block *b, reduction *reduce) {

@@ -145,6 +145,7 @@ class _Block(ctypes.Structure):
         ("scratch", ctypes.c_void_p),
         ("norms", ctypes.c_void_p),
         ("squares", ctypes.c_void_p),
+        ("wanted", ctypes.c_void_p),
     ]
 
 
@@ -155,14 +156,15 @@ def norms(
     *,
     corners: tuple[Array, Array] | None = None,
     ridge: Ridge | None = None,
+    wanted: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
     """Nuclear norms and squared Frobenius norms of the sub-blocks of `products`, by the compiled kernel.
 
     `left` are row offsets of the left texts, `right` offsets of the groups of LANES interleaved right texts, in units
     of LANES columns. All singular values must be at most 1, but for a large direction that both sides share: it is
     given as `corners` of left texts and right lanes, whose product is added to the first entry of each sub-block.
-    Both results are (left texts × right lanes); a NaN among the nuclear norms marks a pair for which rounding came too
-    close to a pole, or whose corner is not large.
+    Both results are (left texts × right lanes), as is `wanted`, which is False where a pair may be left out; a NaN
+    among the nuclear norms marks a pair for which rounding came too close to a pole, or whose corner is not large.
     """
     function = kernel()
     assert function is not None, "the caller checks kernel() first"
@@ -193,6 +195,9 @@ def norms(
     if ridge is not None:
         block.side, block.eps, block.ridge = 1 if ridge.on_left else 2, ridge.eps, ridge.energies.ctypes.data
         block.left_scales, block.right_scales = ridge.left_scales.ctypes.data, ridge.right_scales.ctypes.data
+    if wanted is not None:
+        wanted = np.ascontiguousarray(wanted)
+        block.wanted = wanted.ctypes.data
     function(ctypes.byref(block))
     return nuclear, squares
 

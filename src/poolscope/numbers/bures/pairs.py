@@ -44,6 +44,8 @@ _BLOCK_ROWS, _BLOCK_COLUMNS, _PLAIN_BLOCK_COLUMNS = 1024, 2048, 8192
 _TOGETHER = 64
 # From so many partners on, one product of a text with all of them beats a product a pair.
 _MANY_PARTNERS = 32
+# Texts that count as about equally long where their order matters: more of them pad each other more.
+_ABOUT_EQUAL = 32
 # Two panels of this size are in memory at a time.
 TILE_BYTES = 128 * 2**20
 
@@ -178,7 +180,8 @@ def _all_pairs_jobs(
     # Bounds by few directions are to be cheap.
     refine = _as_found if rank else _refinement(clouds, other or clouds, eps)
     columns = _BLOCK_COLUMNS if native.kernel() is not None else _PLAIN_BLOCK_COLUMNS
-    left_tiles = _tiles(clouds, tile_bytes)
+    ordered = bool(eps) and other is None
+    left_tiles = _tiles(clouds, tile_bytes, ordered=ordered)
     right_tiles = left_tiles if other is None else _tiles(other, tile_bytes)
     for t, tile in enumerate(left_tiles):
         left = panel(clouds, tile)
@@ -207,14 +210,11 @@ def _block(left: Panel, right: Panel, *, eps: float, ahead: int | None, crossed:
 
     `ahead`: how many texts of that panel the right side starts after the left one; None for two panels.
     """
-    second_is_left = None if crossed else left.texts[:, None] > right.texts
-    first = None if ahead is None else ((np.arange(len(left)) - ahead + 1) // LANES).clip(min=0)
-    values = grid_distances(left, right, eps=eps, second_is_left=second_is_left, first=first)
     i, j = np.broadcast_arrays(left.texts[:, None], right.texts)
-    if ahead is None:
-        wanted = np.ones(i.shape, dtype=bool)
-    else:
-        wanted = np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
+    wanted = (i >= 0) & (j >= 0)  # not every lane has a text
+    if ahead is not None:
+        wanted &= np.arange(len(left))[:, None] < np.arange(len(right)) + ahead
+    values = grid_distances(left, right, eps=eps, second_is_left=None if crossed else i > j, wanted=wanted)
     if not crossed:
         i, j = np.minimum(i, j), np.maximum(i, j)
     return refine(Distances(i[wanted], j[wanted], *(value[wanted] for value in values)))
@@ -262,7 +262,7 @@ def _measured(
 def _one_with_partners(lefts: Sequence[ReducedText], rights: Sequence[ReducedText], *, eps: float) -> Values:
     """What `listed_distances` gives, where all of `lefts` are one text: one product with all of `rights`."""
     left, right = (make_panel(np.arange(len(side)), side) for side in (lefts[:1], rights))
-    return tuple(value[0] for value in grid_distances(left, right, eps=eps))
+    return tuple(value[-1, -len(rights) :] for value in grid_distances(left, right, eps=eps))
 
 
 def _equal_runs(values: Index) -> list[Index]:
@@ -286,9 +286,15 @@ def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iter
     yield slice(start, len(pairs))
 
 
-def _tiles(clouds: TokenClouds, tile_bytes: int) -> list[Index]:
-    """Texts by rising length, so that neighbours pad each other little, cut where the budget is full."""
+def _tiles(clouds: TokenClouds, tile_bytes: int, *, ordered: bool = False) -> list[Index]:
+    """Texts by rising length, so that neighbours pad each other little, cut where the budget is full.
+
+    ordered: texts of about one length by their position, so that nearly all pairs of a text with a few neighbours are
+    of one order.
+    """
     order = np.argsort(clouds.lengths, kind="stable")
+    if ordered:
+        order = np.concatenate([np.sort(order[k : k + _ABOUT_EQUAL]) for k in range(0, len(order), _ABOUT_EQUAL)])
     return [order[start:stop] for start, stop in _runs(reduced_bytes(clouds)[order], tile_bytes)]
 
 

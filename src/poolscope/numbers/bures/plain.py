@@ -33,13 +33,15 @@ def norms(
     *,
     corners: tuple[Array, Array] | None = None,
     ridge: Ridge | None = None,
-    first: Index | None = None,
+    wanted: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
-    """The same as `native.norms`, and without NaN. `first`: the first group that is asked for, one a left text."""
+    """The same as `native.norms`, and without NaN."""
+    shape = len(left) - 1, len(right) - 1
+    asked = np.ones(shape, dtype=bool) if wanted is None else np.asarray(wanted.reshape(*shape, LANES).any(axis=2))
     if corners is None and ridge is None:
-        return _nuclear(products, left, right, first)
+        return _nuclear(products, left, right, asked)
     nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * LANES))
-    for texts, groups in _batches(left, right):
+    for texts, groups in _batches(left, right, asked):
         stack = _stacked(products, left, right, texts, groups)
         i, lanes = texts[:, None], groups[:, None] * LANES + np.arange(LANES)
         if corners is not None:
@@ -61,14 +63,13 @@ def one_norm(products: NDArray[np.float32], rows: slice, columns: slice, corner:
     return float(np.linalg.svd(matrix, compute_uv=False).sum())
 
 
-def _batches(left: Index, right: Index) -> Iterator[tuple[Index, Index]]:
+def _batches(left: Index, right: Index, asked: NDArray[np.bool_]) -> Iterator[tuple[Index, Index]]:
     """Positions of left texts and of right groups, pair by pair, so many that their Gram matrices fit the cache."""
-    lefts, groups = len(left) - 1, len(right) - 1
-    if not lefts * groups:
+    if not asked.any():
         return
     side = int(min(np.diff(left).max(), np.diff(right).max()))
     step = max(4, _TOGETHER // (LANES * max(1, side) ** 2))
-    texts, partners = np.divmod(np.arange(lefts * groups), groups)
+    texts, partners = np.nonzero(asked)
     for start in range(0, len(texts), step):
         yield texts[start : start + step], partners[start : start + step]
 
@@ -84,13 +85,11 @@ def _stacked(products: NDArray[np.float32], left: Index, right: Index, texts: In
     return stack
 
 
-def _nuclear(products: NDArray[np.float32], left: Index, right: Index, first: Index | None) -> tuple[Array, Array]:
+def _nuclear(products: NDArray[np.float32], left: Index, right: Index, asked: NDArray[np.bool_]) -> tuple[Array, Array]:
     """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side: pairs are taken together where that is equal."""
     heights, widths = np.diff(left), np.diff(right)
     nuclear, squares = np.zeros((2, len(heights), len(widths) * LANES))
-    sides = np.minimum(heights[:, None], widths)
-    if first is not None:
-        sides[np.arange(len(widths)) < first[:, None]] = 0
+    sides = np.where(asked, np.minimum(heights[:, None], widths), 0)
     for texts, groups in _batches_by_side(sides):
         m = int(sides[texts[-1], groups[-1]])
         traces_of = root_traces if pays(m, len(texts) * LANES) else _lapack_traces
