@@ -27,6 +27,7 @@ _PANEL, _ALONE, _IN_A_ROW = (300, 190), (420, 210), 3  # pixels of a panel, of t
 _LEFT, _BELOW, _ABOVE, _RIGHT = 46, 34, 20, 10
 _LINE, _LETTER = 14, 5.1  # pixels of a line of words, and of a letter
 _NAMES, _LONG = 24, 48  # letters of a name left of a panel at most, and left of the only one
+_GREY = "#666666"  # of lines of reference, too dark on a dark ground
 _INK = "#0072B2"  # of what has no colour of its own, or one a number
 _POINTS = 300  # of a trace that are drawn: of more, every second, third, …
 _DASHES = {"dash": "5 3", "dot": "1.5 3", "dashdot": "5 3 1.5 3", "longdash": "9 4"}
@@ -346,7 +347,9 @@ def _panel(
         place = (across if axis == "x" else along)(_item(line[f"{axis}0"]))
         path = f"M{place:g} {top:g}V{bottom:g}" if axis == "x" else f"M{left:g} {place:g}H{right:g}"
         dash = _DASHES.get(str(line.line.dash), "")
-        parts.append(f'<path d="{path}" stroke="currentColor" stroke-dasharray="{dash}" opacity=".6"/>')
+        ink = _colour(line.line.color)
+        ink = "currentColor" if ink == _GREY else ink
+        parts.append(f'<path d="{path}" stroke="{ink}" stroke-dasharray="{dash}" opacity=".7"/>')
     return "".join([*parts, *(part for trace in traces for part in _drawn(trace, across, along))])
 
 

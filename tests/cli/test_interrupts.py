@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import poolscope as ps
 from command_line import run
+from poolscope.cli.application import _unless_interrupted
 from store_fakes import fill
 from tiny_models import declare, save_model
 
@@ -148,3 +150,10 @@ def test_every_long_command(tmp_path, model, texts, command):
     said = interrupted(tmp_path, [command, model, texts], patch=WORK[command], home=tmp_path)
     assert "Nothing was kept: the same command begins anew." in said
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_an_interrupt_that_python_ignores_is_not_reported_and_others_are():
+    told = []
+    for error in (KeyboardInterrupt(), ValueError()):
+        _unless_interrupted(told.append, SimpleNamespace(exc_value=error))
+    assert [type(each.exc_value) for each in told] == [ValueError]

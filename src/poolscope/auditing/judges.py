@@ -103,7 +103,8 @@ class RuntimeCheck(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The judgement, and what to do about it."""
-        return (self.verdict.sentence, *(() if self.verdict.level == "ok" else (f"{self.step} ({self.cost}).",)))
+        step = f"{self.step[:1].upper()}{self.step[1:]} ({self.cost})."
+        return (self.verdict.sentence, *(() if self.verdict.level == "ok" else (step,)))
 
     def figure(self) -> Any:
         """The cosine under every cause."""

@@ -9,9 +9,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -189,10 +190,17 @@ def watch() -> None:
     """Begin to watch for Ctrl-C in this process; a second one ends it at once."""
     if threading.current_thread() is not threading.main_thread():
         return
+    sys.unraisablehook = partial(_unless_interrupted, sys.unraisablehook)
     reads, writes = socket.socketpair()
     writes.setblocking(False)
     signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=_wait, args=(reads, writes), name="ctrl-c", daemon=True).start()
+
+
+def _unless_interrupted(report: Callable[[Any], Any], ignored: Any) -> None:
+    """Report what Python must ignore, but not the Ctrl-C that came while it imported something."""
+    if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        report(ignored)
 
 
 def _wait(reads: socket.socket, writes: socket.socket) -> None:

@@ -70,7 +70,7 @@ class ContextLikelihood(Result):
         told = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
         if self.ratios and self.ratios[0].kept.value is not None:
             first = self.ratios[0]
-            told.append(f"Means of {first.ratio} tokens in its place keep {first.kept.known:.0%} of that.")
+            told.append(f"Means of {first.ratio} tokens in its place keep {first.kept.percent()} of that.")
         return tuple(told)
 
     def rows(self) -> list[dict[str, Any]]:
