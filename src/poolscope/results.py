@@ -84,8 +84,10 @@ class Result:
     """Base of every result; a subclass declares its fields, `provenance` among them where it has one."""
 
     _kinds: ClassVar[dict[str, type[Result]]] = {}
-    # Words for fields whose names say too little, and how many rows a screen shows: 0 where a figure says it better.
+    # Words for fields and for columns whose names say too little, and how many rows a screen shows: 0 where a figure
+    # says it better.
     field_words: ClassVar[Mapping[str, str]] = {}
+    column_words: ClassVar[Mapping[str, str]] = {}
     shown_rows: ClassVar[int] = 8
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -123,7 +125,7 @@ class Result:
                 Result.rows,
                 Result.to_table,
             ):  # else the only row is the headline
-                parts.append(table_view(self.to_table(), self.shown_rows))
+                parts.append(table_view(self.to_table(), self.shown_rows, self.column_words))
         return "".join(parts)
 
     def _opening(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -64,15 +64,20 @@ def shown_columns(table: pa.Table) -> list[str]:
     return [name for name in names if name not in beside]
 
 
-def table_view(table: pa.Table, rows: int) -> str:
-    """The first rows and columns of a table, and in words what more there is."""
+def heading(name: str, words: Mapping[str, str]) -> str:
+    """The heading of a column: the words for it where there are any, else its name."""
+    return words.get(name) or name.replace("_", " ")
+
+
+def table_view(table: pa.Table, rows: int, words: Mapping[str, str]) -> str:
+    """The first rows and columns of a table, with `words` for their names, and what more there is."""
     kept = min(rows, len(table))
     names = shown_columns(table) if kept else []
     shown, others = names[:_COLUMNS], names[_COLUMNS:]
     parts = []
     if shown:
         head = "".join(
-            f"<th style='text-align:{_side(table.schema.field(name).type)}'>{html.escape(name.replace('_', ' '))}</th>"
+            f"<th style='text-align:{_side(table.schema.field(name).type)}'>{html.escape(heading(name, words))}</th>"
             for name in shown
         )
         body = "".join(
@@ -83,7 +88,7 @@ def table_view(table: pa.Table, rows: int) -> str:
     left = len(table) - kept
     more = [f"{left:,} {'more ' if kept else ''}row{'' if left == 1 else 's'}"] if left else []
     if others:
-        named = [*(name.replace("_", " ") for name in others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])]
+        named = [*(heading(name, words) for name in others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])]
         more.append(f"{len(others)} more column{'' if len(others) == 1 else 's'} ({html.escape(', '.join(named))})")
     if more:
         parts.append(f'<p style="{_QUIET}">{" and ".join(more)}: to_pandas(), to_polars(), to_table()</p>')

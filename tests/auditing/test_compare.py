@@ -245,7 +245,8 @@ def test_what_differs_is_named(plain, texts, tmp_path):
 
 def test_the_overview_holds_every_level_and_the_differences_their_intervals(plain, cone):
     result = compare(plain, cone)
-    answers, facts = comparison_overview(result).tables
+    answers, facts = comparison_overview(replace(result, facts={**result.facts, "parameters": [1234567, None]})).tables
+    assert facts.rows[-1] == ["parameters", "1,234,567", "–"]
     assert [row[2] for row in answers.rows] == [answer.verdict.level for answer in plain.answers]
     assert [column.heading for column in answers.view] == ["Question", "bag_of_words", "in_a_cone"]
     assert facts.rows[0][1:] == ["bag_of_words", "in_a_cone"]

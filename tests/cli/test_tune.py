@@ -136,6 +136,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     task = split_half_task(lines)
     before = evaluate(Repair().apply(str(folder)), task)
     output = run("evaluate", folder, texts)
+    assert output.startswith(before.seen()[0])
     assert f"as it is: nDCG@10 {before.value:.4f} {before.interval()}" in output
     assert f"MRR@10 {before.others['MRR@10'].mean():.4f}" in output
     repair = Repair(0.5, vectors=MeanRemoval().fit(Repair().apply(str(folder)).encode(lines)))
@@ -143,6 +144,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     found = compare_scores(before, evaluate(repair.apply(str(folder)), task))
     output = run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--json", tmp_path / "e.json")
     assert f"difference {found}" in output
+    assert found.seen()[0] in " ".join(output.split())
     assert "τ 0.5 · mean removal, project" in output
     stored = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
     assert stored["difference"]["change"]["value"] == pytest.approx(found.mean)
@@ -178,7 +180,7 @@ def test_evaluate_refuses_poolings_that_must_be_fitted_before_anything_is_encode
 def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path):
     (tmp_path / "few.txt").write_text("\n".join(lines[:4]) + "\n", encoding="utf-8")
     output = run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max", "--json", tmp_path / "few.json")
-    assert "too few to prove anything (4 queries, " in output
+    assert "too few to prove anything (4 queries, " in " ".join(output.split())
     assert "(no interval: 4 queries, needed: 10)" in output
     assert "(4 queries, 4 documents)" in output
     assert json.loads((tmp_path / "few.json").read_text())["before"]["documents"] == 4

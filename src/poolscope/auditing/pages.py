@@ -27,6 +27,7 @@ from poolscope.report import (
 )
 from poolscope.report.sections import shown_number
 from poolscope.verdicts import LEVEL_COLOURS, number_text
+from poolscope.views import word
 
 
 def bars_figure(
@@ -375,7 +376,7 @@ def comparison_overview(comparison: Comparison) -> ReportSection:
                 "What tells the audits apart",
                 ["fact", *names],
                 [
-                    [fact.replace("_", " "), *("–" if value is None else str(value) for value in values)]
+                    [fact.replace("_", " "), *("–" if value is None else word(value) for value in values)]
                     for fact, values in comparison.facts.items()
                 ],
                 view=[ReportColumn("fact", "What"), *(ReportColumn(name, name) for name in names)],

@@ -287,11 +287,13 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
     from rich.padding import Padding
     from rich.text import Text
 
+    from poolscope.views import word
+
     facts = result.facts
     told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
     for place, (name, mark) in enumerate(marks.items()):
         screen.print(Text.assemble(f"{mark}  ", (name, "bold")))
-        notes = [f"{fact} {facts[fact][place]}" for fact in told if facts[fact][place] is not None]
+        notes = [f"{fact} {word(facts[fact][place])}" for fact in told if facts[fact][place] is not None]
         if notes:
             screen.print(Padding(", ".join(notes), (0, 0, 0, 3)), style="dim")
     screen.print()

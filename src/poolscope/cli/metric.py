@@ -150,7 +150,7 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from poolscope.views import shown_columns
+    from poolscope.views import heading, shown_columns
 
     for sentence in result.seen():
         screen.print(wrapped(sentence, screen.width))
@@ -168,7 +168,7 @@ def _print(result: Result, screen: Console, ids: Sequence[str] | None) -> None:
         for name in names:
             numeric = pa.types.is_floating(rows[name].type) or pa.types.is_integer(rows[name].type)
             shown.add_column(
-                "text" if name == "position" else name.replace("_", " "),
+                "text" if name == "position" else heading(name, result.column_words),
                 justify="right" if numeric and name not in _PLACES else "left",
             )
         for row in rows.slice(0, kept).to_pylist():

@@ -310,6 +310,7 @@ def _before_and_after(
     from poolscope.evaluation import compare_scores
     from poolscope.evaluation import evaluate as evaluate_task
     from poolscope.evaluation.run import PROMPT_CHOICES
+    from poolscope.lines import wrapped
     from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance
 
@@ -319,6 +320,10 @@ def _before_and_after(
     options = {**proved, **options}
     encoder = as_encoder(model, **options)
     before = evaluate_task(Repair().apply(encoder), task)
+    after = None if repair is None else evaluate_task(repair.apply(encoder), task)
+    difference = None if after is None else compare_scores(before, after)
+    for sentence in (*before.seen(), *(() if difference is None else difference.seen())):
+        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
     screen.print(f"{encoder.card.name} · {task.name}")
     print_notes(before.notes, screen)
     if proved:
@@ -327,12 +332,10 @@ def _before_and_after(
     origin = provenance(settings=options)
     del origin["clouds"]
     content = {"model": encoder.card.to_dict(), "before": before.to_dict(), "provenance": plain(origin)}
-    if repair is None:
+    if repair is None or after is None or difference is None:
         return content
-    after = evaluate_task(repair.apply(encoder), task)
-    difference = compare_scores(before, after)
     _print(repair.label, after, screen)
-    screen.print(f"difference {difference}: {difference.meaning()}")
+    screen.print(f"difference {difference}")
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 

@@ -70,7 +70,7 @@ class Evaluation(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The score, and how many units have all of it or nothing."""
-        told = f"The model scores {self.value:.3f} {self.metric} on {self.task}."
+        told = f"The model scores {self.value:.3f} on {self.task}, by {self.metric}."
         if self.statistic != "mean":
             return (told,)
         count, whole, none = len(self.scores), int((self.scores == 1).sum()), int((self.scores == 0).sum())
@@ -172,7 +172,7 @@ class Difference(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
-        return (f"The difference of {self.mean:+z.3f} {self.metric} is {self.meaning()}.",)
+        return (f"The {self.metric} changes by {self.mean:+z.3f}: {self.meaning()}.",)
 
     @property
     def mean(self) -> float:

@@ -13,7 +13,7 @@ from cloud_data import dense_distances, random_cloud, random_clouds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.socm.measure import pair_count, socm, socm_reduced, socm_table
-from poolscope.metrics.socm.result import SocmResult
+from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult
 from poolscope.metrics.socm.score import SocmFormula, socm_pair
 from poolscope.metrics.socm.worst import worst_pairs
 from poolscope.numbers.bures.pairs import reduced_caches
@@ -367,6 +367,8 @@ def test_the_worst_pairs_by_search_are_a_result_too(clouds):
     found = worst_pairs(clouds, 3)
     assert type(found).from_dict(found.to_dict()) == found
     assert found.to_table().column_names[:6] == ["i", "j", "id_i", "id_j", "d_mu", "d_sigma"]
+    view = found._repr_html_()
+    assert all(f">{PAIR_WORDS[name]}</th>" in view for name in ("i", "id_j", "d_mu"))
     assert found.provenance["settings"]["scale"] == "paper"
 
 

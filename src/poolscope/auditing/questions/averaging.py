@@ -21,7 +21,7 @@ from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import SocmResult, pairs_figure
+from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult, pairs_figure
 from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
 from poolscope.numbers.items import carriers, pair_carriers
@@ -380,8 +380,7 @@ QUESTION = Question(
             {
                 "query": "Query that has B before A",
                 "cosine": "Cosine",
-                "d_sigma_bounded": "d_Σ, from 0 to 1",
-                "d_sigma_floor": "The same, one text against itself",
+                **{name: PAIR_WORDS[name] for name in ("d_sigma_bounded", "d_sigma_floor")},
                 "hidden": "Hidden share",
                 "differs": "Where they differ: tokens, and their part of d_Σ",
                 "mended": "Clouds put A first",

@@ -178,7 +178,8 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[A
     if first.verdict.level == "watch":
         things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
         head = f"Keep the model, and watch {things}"
-    rest = f" Also open: {_also(others)}." if others else ""
+    steps = _also(others)
+    rest = f" Also open: {steps}." if steps else ""
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
@@ -200,7 +201,7 @@ _STEPS = {
     "re-chunk": "cut the texts anew",
     "change": "try another model",
     "undecided": "look closer",
-    "keep": "change nothing",
+    "keep": "nothing to change",
 }
 
 
@@ -209,9 +210,11 @@ def _number(of: Answer) -> str:
 
 
 def _also(answers: Sequence[Answer]) -> str:
-    """What else is open, by what to do, in a few words each."""
+    """What else is open, by what to do, in a few words each; without what only has to be watched."""
     steps: dict[str, list[str]] = {}
     for each in answers:
+        if each.action is not None and each.action.kind == "keep":
+            continue
         step = "look at it" if each.action is None else _STEPS[each.action.kind]
         steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
     return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())

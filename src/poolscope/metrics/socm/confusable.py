@@ -15,7 +15,7 @@ from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import PairColumns, SocmResult
+from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
 from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
@@ -110,6 +110,7 @@ class Confusion(Result):
         "cut_off": "from the cosine",
         "share": "hidden share",
     }
+    column_words = PAIR_WORDS
 
     @property
     def pairs(self) -> Index:

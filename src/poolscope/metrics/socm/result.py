@@ -23,6 +23,21 @@ Index = NDArray[np.int64]
 PAIR_SCHEMA = pa.schema(
     [("i", pa.int64()), ("j", pa.int64()), ("d_mu", pa.float64()), ("d_sigma", pa.float64()), ("socm", pa.float64())]
 )
+# What the columns of pairs are called on screens and on the page.
+PAIR_WORDS = {
+    "i": "position of A",
+    "j": "position of B",
+    "id_i": "id of A",
+    "id_j": "id of B",
+    "d_mu": "d_μ, between the means",
+    "d_sigma": "d_Σ, between the clouds",
+    "d_sigma_bounded": "d_Σ, from 0 to 1",
+    "d_sigma_floor": "d_Σ of one text against itself, from 0 to 1",
+    "socm": "SOCM",
+    "hidden": "hidden share",
+    "text_i": "text A",
+    "text_j": "text B",
+}
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
@@ -216,6 +231,8 @@ class SocmResult(Result):
     from `distribution`, a histogram of 0.01 % resolution, and only the pairs in `top` can be listed.
     """
 
+    column_words = PAIR_WORDS
+
     kind: str
     count: int = field(metadata=key("pairs"))
     estimate: Estimate
@@ -342,6 +359,8 @@ class SocmResult(Result):
 @dataclass(frozen=True, repr=False, kw_only=True)
 class WorstPairs(Result):
     """The k worst pairs, and how many of the `count` pairs had to be evaluated to be sure."""
+
+    column_words = PAIR_WORDS
 
     pairs: tuple[WorstPair, ...] = field(metadata=key("worst"))
     evaluated: int
