@@ -84,6 +84,43 @@ def texts(tmp_path):
     return path
 
 
+# A command in a process that goes on after it and, like the command itself, begins others.
+FORKING = """
+import os, signal, sys, time
+from poolscope.cli import main
+from poolscope.cli.application import watched
+
+def interrupt_a_fork():
+    child = os.fork()
+    if child == 0:
+        try:
+            time.sleep(60)
+        finally:
+            os._exit(3)
+    time.sleep(0.2)
+    os.kill(child, signal.SIGINT)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+sys.argv = ["poolscope", "verify", "there is none"]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 2
+else:
+    raise AssertionError("the command was to fail")
+assert signal.set_wakeup_fd(-1) == -1
+with watched():
+    interrupt_a_fork()
+    time.sleep(1.5)  # longer than the moment that a command has to end
+print("goes on")
+"""
+
+
+def test_a_forked_process_that_is_interrupted_does_not_end_its_parent():
+    ended = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=LONG)
+    assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
+
+
 def test_while_encoding_the_store_is_kept_and_continued(tmp_path, model, texts):
     store = tmp_path / "store"
     arguments = ["encode", model, texts, "-o", store, "--shard-texts", 10]

@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -162,13 +162,13 @@ def _research_options() -> None:
 
 def run() -> None:
     """Parse the command line and run it; Ctrl-C says what was kept."""
-    watch()
-    try:
-        app(prog_name="poolscope")
-    except BaseException as error:
-        if was_interrupted(error):
-            end_interrupted()
-        raise
+    with watched():
+        try:
+            app(prog_name="poolscope")
+        except BaseException as error:
+            if was_interrupted(error):
+                end_interrupted()
+            raise
 
 
 # -- Ctrl-C -----------------------------------------------------------------------------------------------------------
@@ -182,19 +182,40 @@ def run() -> None:
 INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 SECONDS = 1.0  # for what is under way to come to its own end
 
-_came = threading.Event()
+_came, _watching = threading.Event(), threading.Event()
 _saying = threading.Lock()
 
 
-def watch() -> None:
-    """Begin to watch for Ctrl-C in this process; a second one ends it at once."""
+@contextmanager
+def watched() -> Iterator[None]:
+    """Watch for Ctrl-C in this process while a command runs; a second one ends it at once."""
     if threading.current_thread() is not threading.main_thread():
+        yield
         return
-    sys.unraisablehook = partial(_unless_interrupted, sys.unraisablehook)
     reads, writes = socket.socketpair()
     writes.setblocking(False)
-    signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
-    threading.Thread(target=_wait, args=(reads, writes), name="ctrl-c", daemon=True).start()
+    before = sys.unraisablehook, signal.set_wakeup_fd(writes.fileno(), warn_on_full_buffer=False)
+    sys.unraisablehook = partial(_unless_interrupted, before[0])
+    _came.clear()
+    _watching.set()
+    threading.Thread(target=_wait, args=(reads,), name="ctrl-c", daemon=True).start()
+    try:
+        yield
+    finally:
+        _watching.clear()
+        sys.unraisablehook = before[0]
+        signal.set_wakeup_fd(before[1])
+        writes.close()
+
+
+def _not_in_a_fork() -> None:
+    """What a forked process shares is its parent's: its own Ctrl-C must not end the parent."""
+    if _watching.is_set():
+        signal.set_wakeup_fd(-1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_not_in_a_fork)
 
 
 def _unless_interrupted(report: Callable[[Any], Any], ignored: Any) -> None:
@@ -203,17 +224,20 @@ def _unless_interrupted(report: Callable[[Any], Any], ignored: Any) -> None:
         report(ignored)
 
 
-def _wait(reads: socket.socket, writes: socket.socket) -> None:
-    """Wait for the signal, then for the end; `writes` is held so that it stays open."""
-    while signal.SIGINT not in reads.recv(1):
-        pass
-    _came.set()
-    reads.settimeout(SECONDS)
-    began = time.monotonic()
-    with suppress(TimeoutError):
-        while signal.SIGINT not in reads.recv(1) and time.monotonic() < began + SECONDS:
-            pass
-    end_interrupted()
+def _wait(reads: socket.socket) -> None:
+    """Wait for the signal, then for the end; nothing more can come when the command is over."""
+    with reads:
+        while (came := reads.recv(1)) != bytes([signal.SIGINT]):
+            if not came:
+                return
+        _came.set()
+        reads.settimeout(SECONDS)
+        began = time.monotonic()
+        with suppress(TimeoutError):
+            while (came := reads.recv(1)) != bytes([signal.SIGINT]) and time.monotonic() < began + SECONDS:
+                if not came:
+                    return
+        end_interrupted()
 
 
 def was_interrupted(error: BaseException) -> bool:
