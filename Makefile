@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
 .PHONY: test models test-models zoo test-cluster test-runtimes test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
-# Files of tests side by side, one thread each: faster than one process with many threads.
+# Files of tests side by side, one thread each: faster than one process with many threads. A worker that dies ends the
+# run as failed: with another in its place, those that hand out whole files wait for its tests for ever.
 test: $(VENV)/.test-ready check  ## lint, types, tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.9 GB)
 	$(BIN)/python tools/models.py
@@ -44,13 +46,13 @@ test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers 
 
 # What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions,
 # and tests that read standard output alone cannot do so with the test runner of click 8.1 (of the lowest typer).
-TESTS ?= tests/texts tests/clouds tests/stores/test_store.py tests/metrics/test_hubs.py tests/charts tests/report/test_report.py \
+TESTS ?= tests/texts tests/clouds tests/stores/test_store.py tests/metrics/test_hubs.py tests/test_charts.py tests/report/test_report.py \
   tests/report/test_explanations.py tests/research/test_transport.py tests/repairs/test_repair_file.py \
   tests/repairs/test_repairs_vectors.py tests/cli/test_needs.py tests/cli/test_outputs.py \
   $(foreach name,door loading onnx static sentence_transformers,tests/encoders/test_$(name).py) \
   $(foreach name,mteb repairs evaluator torchmetrics,tests/integrations/test_$(name).py)
 test-lowest: $(VENV)-lowest/.ready  ## the tests at the borders to other packages, on the lowest versions that are declared
-	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
 
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 test-pythons:  ## the core, installed plainly, on every Python that is here; one that is not is named

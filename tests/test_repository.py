@@ -148,6 +148,14 @@ def test_every_target_that_is_named_exists(where, target):
     assert target in targets, f"{where} names `make {target}`; the Makefile has {targets}"
 
 
+def test_every_test_that_the_makefile_chooses_exists():
+    command = ["make", "--dry-run", "--always-make", "test-lowest", "test-models", "soak"]
+    planned = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    named = re.findall(r"(?<![\w/])tests/[\w/]+(?:\.py)?", planned)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize(
     "path",
     [*WORKFLOWS, *TEMPLATES, HOOKS, ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md", ROOT / "CONTRIBUTING.md"],
