@@ -346,7 +346,7 @@ class OpenModel:
         `parallel` takes several batches at a time on a CPU, one a core, which is faster and holds as many in memory.
         Whenever a batch is yielded the model is as it was before.
         """
-        plan = self.encoder.plan(check_texts(texts))
+        plan = replace(self.encoder.plan(check_texts(texts)), room=None)  # watched passes are padded
         observer = Observer(self.sites, wanted=self._wanted(layers), subject=self.subject)
         batches = zip(plan.groups(), plan, strict=True)
         at_once = self._most_at_once() if parallel else 1

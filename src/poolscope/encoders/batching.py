@@ -39,6 +39,12 @@ class Batch:
     type_ids: NDArray[np.int64] | None
     rows: NDArray[np.int64]
 
+    def end_to_end(self) -> Batch:
+        """The same tokens in one row, without padding."""
+        types = None if self.type_ids is None else self.type_ids[self.mask][None]
+        mask, keep = self.mask[self.mask][None], self.keep[self.mask][None]
+        return Batch(self.ids[self.mask][None], mask, keep, types, self.rows)
+
 
 # What beginning a batch costs, as a share of the tokens of a full one (measured on a CPU).
 _BATCH_SHARE = 16
@@ -53,7 +59,7 @@ class BatchPlan:
 
     `skip` leading tokens of each text (the prompt) take part in attention but not in the cloud, as many of every text
     or a number for each. `padding=False` puts only texts of equal length together, for models that cannot be told what
-    is padding.
+    is padding. `room` says how many of all tokens make a batch if the backend lays texts end to end, 0 if it does not.
     """
 
     tokens: Tokens
@@ -61,6 +67,7 @@ class BatchPlan:
     skip: int | NDArray[np.int64] = 0
     pad_id: int = 0
     padding: bool = True
+    room: Callable[[int], int] | None = None
 
     @property
     def kept(self) -> NDArray[np.int64]:
@@ -90,7 +97,10 @@ class BatchPlan:
         batch costs as much as some tokens.
         """
         lengths, begun = self.tokens.lengths[self._order], self.budget // _BATCH_SHARE
-        count = len(lengths)
+        count, total = len(lengths), int(lengths.sum())
+        if self.room is not None and (room := self.room(total)) > 0:  # nothing is padded: as many tokens in each
+            batch = (np.cumsum(lengths) - 1) * -(-total // room) // total
+            return [0, *(np.flatnonzero(np.diff(batch)) + 1).tolist(), count]
         most = np.minimum(np.maximum(1, self.budget // lengths), count - np.arange(count))
         if not self.padding:
             most = np.minimum(most, np.searchsorted(-lengths, -lengths, side="right") - np.arange(count))
@@ -313,6 +323,7 @@ class BatchedEncoder:
             skip=self._skip,
             pad_id=self.backend.pad_id,
             padding=self.backend.padding,
+            room=None if self.options.batch_tokens else getattr(self.backend, "room", None),
         )
 
     def _prompt_length(self, special_ids: frozenset[int]) -> int:

@@ -1,18 +1,36 @@
-"""The products of a model on the CPU with weights laid out for them once, where that is known to be faster.
+"""A model on the CPU with less work for the same numbers: weights laid out once, and texts that need no padding.
 
 A linear layer multiplies by the same matrix in every batch, and torch lays that matrix out anew for each product.
 oneDNN can be given it ready: the same numbers but for rounding.
+
+All of a transformer but its attention treats every token alone. So the texts of a batch can be laid end to end in one
+row, if positions begin again with each text and attention is computed for each text by itself. Not every model lets
+that be done to it from outside: it is tried on a few tokens, and what gives other numbers is padded as usual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from inspect import signature
+from itertools import groupby
 from typing import Any
+from weakref import WeakKeyDictionary
 
 # Laying a matrix out costs a tenth of a batch, which is what a batch wins; its copy is dropped after the last one.
 _FEWEST_BATCHES = 3
 _MOST_BYTES = 2**30
+
+# A C library may give freed memory back and ask for it anew, a page at a time, for every large tensor; glibc stops that
+# for sizes up to one that it has freed before, 32 MB at most. So tensors of a batch should stay below that.
+_KEPT_BYTES = 2**25 - 2**16
+_WIDEST_BYTES = 20 * 2**20
+_MOST_ROOM = 4_096
+
+_TRIED = (5, 3, 3, 2)  # tokens of the texts on which it is tried
+_TOLERANCE = 1e-5  # relative to the largest number
+_starts: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
 
 
 def packed_products(model: Any, batches: int) -> AbstractContextManager[Any]:
@@ -22,13 +40,85 @@ def packed_products(model: Any, batches: int) -> AbstractContextManager[Any]:
     """
     import torch
 
-    weights = list(_weights(model)) if batches >= _FEWEST_BATCHES and _wins() else []
-    if not 0 < sum(weight.nbytes for weight in weights) <= _MOST_BYTES:
+    weights = _packable(model) if batches >= _FEWEST_BATCHES else []
+    if not weights:
         return nullcontext()
+    torch.empty(_KEPT_BYTES, dtype=torch.uint8)  # and freed at once
     with torch.inference_mode():
         packed = {id(weight): torch.ops.mkldnn._reorder_linear_weight(weight.detach()) for weight in weights}
     mode: AbstractContextManager[Any] = _mode()(packed)
     return mode
+
+
+def texts_alone(within: AbstractContextManager[Any], lengths: Sequence[int]) -> AbstractContextManager[Any]:
+    """What a model runs in for one row of texts of these lengths; `within` is from `packed_products`."""
+    mode: AbstractContextManager[Any] = _mode()(getattr(within, "packed", {}), lengths)
+    return mode
+
+
+def room_of(model: Any) -> int:
+    """How many tokens a row of texts should have; 0 if texts of this model are padded."""
+    weights = _packable(model)
+    if not weights or first_position(model) is None:
+        return 0
+    return min(_MOST_ROOM, _WIDEST_BYTES // max(4 * len(weight) for weight in weights))
+
+
+def first_position(model: Any) -> int | None:
+    """The position of a first token, if texts end to end give the same as padded ones; None if not, or if the model
+    is watched or changed just now. Tried once; the model must be out of training mode.
+    """
+    if not _plain(model):
+        return None
+    if model not in _starts:
+        _starts[model] = _tried(model) if "position_ids" in signature(model.forward).parameters else None
+    return _starts[model]
+
+
+def forget(model: Any) -> None:
+    """Texts of the model are padded from now on."""
+    _starts[model] = None
+
+
+def _tried(model: Any) -> int | None:
+    import torch
+
+    places = torch.arange(max(_TRIED)).expand(len(_TRIED), -1)
+    mask = places < torch.tensor(_TRIED)[:, None]
+    cached = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
+    try:
+        words = model.get_input_embeddings().num_embeddings
+        ids = torch.randint(words, mask.shape, generator=torch.Generator().manual_seed(0))
+        ids[ids == model.config.pad_token_id] = words - 1
+        with torch.inference_mode():
+            padded = model(input_ids=ids, attention_mask=mask.long(), **cached).last_hidden_state[mask]
+            row = {"input_ids": ids[mask][None], "attention_mask": mask[mask].long()[None], **cached}
+            for start in (0, (model.config.pad_token_id or 0) + 1):  # from the second RoBERTa and its kin count
+                with _mode()({}, _TRIED):
+                    joined = model(**row, position_ids=places[mask][None] + start).last_hidden_state[0]
+                if bool((joined - padded).abs().max() <= _TOLERANCE * padded.abs().max()):
+                    return start
+    except Exception:  # whatever a model raises that cannot do this
+        return None
+    return None
+
+
+def _plain(model: Any) -> bool:
+    """Does it run with torch's attention, not compiled, without hooks but those by which transformers gives layers?"""
+    import torch
+
+    modules = list(model.modules())
+    kinds = {getattr(getattr(module, "config", None), "_attn_implementation", "sdpa") for module in modules}
+    hooks = (hook for one in modules for own in (one._forward_hooks, one._forward_pre_hooks) for hook in own.values())
+    watched = any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks)
+    watched = watched or torch.nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+    return kinds == {"sdpa"} and not watched and all(module._compiled_call_impl is None for module in modules)
+
+
+def _packable(model: Any) -> list[Any]:
+    """The matrices of the linear layers, if they are worth a copy each."""
+    weights = list(_weights(model)) if _wins() else []
+    return weights if sum(weight.nbytes for weight in weights) <= _MOST_BYTES else []
 
 
 def _wins() -> bool:
@@ -49,21 +139,41 @@ def _weights(model: Any) -> Iterable[Any]:
             yield weight
 
 
+@cache
 def _mode() -> Any:
-    """The class is made when torch is there; it answers for linear layers alone."""
-    from torch import ops
-    from torch.nn.functional import linear
+    """The class is made when torch is there; it answers for linear layers and, with lengths, for attention."""
+    from torch import cat, ops
+    from torch.nn.functional import linear, scaled_dot_product_attention
     from torch.overrides import TorchFunctionMode
 
     class Packed(TorchFunctionMode):
-        def __init__(self, packed: dict[int, Any]) -> None:
+        def __init__(self, packed: dict[int, Any], lengths: Sequence[int] = ()) -> None:
             super().__init__()
-            self._packed = packed
+            self.packed = packed
+            self._lengths = lengths
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is linear and len(args) == 3 and not kwargs and id(args[1]) in self._packed:
+            if func is linear and len(args) == 3 and not kwargs and id(args[1]) in self.packed:
                 x, weight, bias = args
-                return ops.mkldnn._linear_pointwise(x, self._packed[id(weight)], bias, "none", [], "")
+                return ops.mkldnn._linear_pointwise(x, self.packed[id(weight)], bias, "none", [], "")
+            if func is scaled_dot_product_attention and self._lengths:
+                return self._alone(*args, **(kwargs or {}))
             return func(*args, **(kwargs or {}))
+
+        def _alone(self, *rows: Any, attn_mask: Any = None, **settings: Any) -> Any:
+            """Attention (1 × heads × tokens × d) of each text by itself, those of one length together."""
+            if (
+                len(rows) != 3
+                or attn_mask is not None
+                or any((row.ndim, row.shape[0], row.shape[2]) != (4, 1, sum(self._lengths)) for row in rows)
+            ):
+                raise RuntimeError("texts end to end: this attention cannot be computed for each text by itself")
+            runs = [(length, len(list(same))) for length, same in groupby(self._lengths)]
+            sizes = [length * count for length, count in runs]
+            parts = []
+            for (length, count), *part in zip(runs, *(row[0].split(sizes, dim=1) for row in rows), strict=True):
+                texts = (one.unflatten(1, (count, length)).transpose(0, 1) for one in part)
+                parts.append(scaled_dot_product_attention(*texts, **settings).transpose(1, 2).flatten(0, 1))
+            return cat(parts).transpose(0, 1)[None]
 
     return Packed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from inspect import signature
 from typing import Any, Self
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
 from poolscope.encoders.capabilities import in_role, with_temperature
-from poolscope.encoders.packed import packed_products
+from poolscope.encoders.packed import first_position, forget, packed_products, room_of, texts_alone
 from poolscope.errors import InputError, ModelError, require
 
 # Padded tokens a batch. A CPU core works best on a batch that stays in its caches, and alone on it: cores that share
@@ -23,6 +23,7 @@ from poolscope.errors import InputError, ModelError, require
 _BUDGET_CORE = 1_024
 _BUDGET_DEVICE = 32_768
 _MOST_THREADS = 16  # Python itself would hold up more than this
+_FEWEST_EACH = 4  # batches for each core, before they are made larger than the budget
 
 # Numbers that share a scale where weights are rounded; and what stays whole, as converters leave it.
 _BLOCK = 32
@@ -116,6 +117,20 @@ class TorchBackend:
         """The card, with the attention temperature at which the model runs just now."""
         return with_temperature(card, self.models[0], role=self._role)
 
+    def room(self, tokens: int) -> int:
+        """How many of so many tokens make a batch of texts that are laid end to end; 0 where they are padded."""
+        import torch
+
+        share = tokens // (_FEWEST_EACH * torch.get_num_threads())
+        if share <= self.budget or self.models[0].device.type != "cpu" or not self._joins:
+            return 0
+        with _resting(self.models):
+            return min(share, room_of(self.models[0]))
+
+    @property
+    def _joins(self) -> bool:
+        return self.padding and not self._both_ways
+
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[list[Forward]]:
         """One function per device, with the models out of training mode (dropout) for the time being.
@@ -129,10 +144,7 @@ class TorchBackend:
         shared = len(self.models) == 1 and self.models[0].device.type == "cpu"
         shared = shared and type(self.models[0]).__module__.startswith("transformers.")
         threads = min(cores, batches, _MOST_THREADS) if shared else 1
-        training = [module for model in self.models for module in model.modules() if module.training]
-        for module in training:
-            module.training = False
-        try:
+        with _resting(self.models):
             # The cores are dealt out among all that compute on them at the same time.
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
@@ -140,11 +152,10 @@ class TorchBackend:
             each: list[Forward] = [
                 partial(run, model, within=within) for model, within in zip(self.models, held, strict=True)
             ]
-            yield each if threads == 1 else each * threads
-        finally:
-            torch.set_num_threads(cores)  # the setting of one thread is what later threads start with
-            for module in training:
-                module.training = True
+            try:
+                yield each if threads == 1 else each * threads
+            finally:
+                torch.set_num_threads(cores)  # the setting of one thread is what later threads start with
 
     @contextmanager
     def held(self, batches: int) -> Iterator[None]:
@@ -181,12 +192,31 @@ class TorchBackend:
 
         if torch.get_num_threads() != cores:
             torch.set_num_threads(cores)
+        start = first_position(model) if self._joins and not isinstance(within, nullcontext) else None
+        if start and (batch.ids[batch.mask] == self.pad_id).any():  # which has no position where they do not begin at 0
+            start = None
+        if start is not None:
+            lengths = batch.mask.sum(axis=1).tolist()
+            places = start + np.concatenate([np.arange(length) for length in lengths])[None]
+            try:
+                return self._run(model, batch.end_to_end(), numbers, texts_alone(within, lengths), position_ids=places)
+            except Exception:  # a long row may be refused where a short one was not; what else is wrong shows below
+                forget(model)
+        return self._run(model, batch, numbers, within)
+
+    def _run(
+        self, model: Any, batch: Batch, numbers: frozenset[int], within: AbstractContextManager[Any], **more: Any
+    ) -> dict[int, NDArray[Any]]:
+        """The asked states of the kept tokens of a batch."""
+        import torch
+
         last = -1 if self._card.layers is None else self._card.layers
-        inputs: dict[str, Any] = {"input_ids": torch.from_numpy(batch.ids).to(model.device)}
+        given = {"input_ids": batch.ids, **more}
+        if batch.type_ids is not None and "token_type_ids" in self._accepted:
+            given["token_type_ids"] = batch.type_ids
+        inputs: dict[str, Any] = {name: torch.from_numpy(values).to(model.device) for name, values in given.items()}
         if self.padding:
             inputs["attention_mask"] = self._mask(model, batch.mask)
-        if batch.type_ids is not None and "token_type_ids" in self._accepted:
-            inputs["token_type_ids"] = torch.from_numpy(batch.type_ids).to(model.device)
         if "use_cache" in self._accepted:
             inputs["use_cache"] = False
         with torch.inference_mode(), in_role(self._role), within:
@@ -209,6 +239,19 @@ class TorchBackend:
                 f"more than layers is expected. Its layers cannot be told apart: leave layers= out."
             )
         return output.hidden_states[number]
+
+
+@contextmanager
+def _resting(models: Sequence[Any]) -> Iterator[None]:
+    """The models out of training mode (dropout) for the time being."""
+    training = [module for model in models for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _rounded(weights: Any, bits: int) -> Any:
