@@ -96,7 +96,7 @@ def test_rows_have_room_for_more_tokens_than_padded_batches(monkeypatch):
     monkeypatch.setattr(packed, "_wins", lambda: True)
     encoder = as_encoder((tiny_model("Bert"), tiny_tokenizer()))
     sizes = [int(batch.mask.sum()) for batch in encoder.plan(TEXTS * 600)]
-    assert len(sizes) >= 4 * torch.get_num_threads()
+    assert len(sizes) >= 12
     assert max(sizes) > 1_500
     assert max(sizes) - min(sizes) < 40
     encoder = as_encoder((tiny_model("Bert"), tiny_tokenizer()), batch_tokens=500)

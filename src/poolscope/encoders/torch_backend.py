@@ -23,7 +23,7 @@ from poolscope.errors import InputError, ModelError, require
 _BUDGET_CORE = 1_024
 _BUDGET_DEVICE = 32_768
 _MOST_THREADS = 16  # Python itself would hold up more than this
-_FEWEST_EACH = 4  # batches for each core, before they are made larger than the budget
+_FEWEST_ROWS = 12  # batches for the cores to share, however many: the same batches on every machine
 
 # Numbers that share a scale where weights are rounded; and what stays whole, as converters leave it.
 _BLOCK = 32
@@ -119,9 +119,7 @@ class TorchBackend:
 
     def room(self, tokens: int) -> int:
         """How many of so many tokens make a batch of texts that are laid end to end; 0 where they are padded."""
-        import torch
-
-        share = tokens // (_FEWEST_EACH * torch.get_num_threads())
+        share = tokens // _FEWEST_ROWS
         if share <= self.budget or self.models[0].device.type != "cpu" or not self._joins:
             return 0
         with _resting(self.models):
