@@ -352,10 +352,10 @@ def _panel(
     parts += [_words(left - 4, y + 3, short(text, most), anchor="end", faint=True) for y, text in along.ticks()]
     parts.append(_words(left, box[1] + 13, _fitting(_plain(heading) or along.title, letters - int(room / _LETTER))))
     if beside:
-        place = f"{box[0] + 10:g} {(top + bottom) / 2:g}"
+        middle = f"{box[0] + 10:g} {(top + bottom) / 2:g}"
         turned = _fitting(beside, int((bottom - top) / _LETTER))
         parts.append(
-            f'<text transform="translate({place}) rotate(-90)" text-anchor="middle">{html.escape(turned)}</text>'
+            f'<text transform="translate({middle}) rotate(-90)" text-anchor="middle">{html.escape(turned)}</text>'
         )
     for number, line in enumerate(names, 1):
         spans = "".join(f'<tspan fill="{ink}">{html.escape(name)}</tspan>  ' for name, ink in line)

@@ -371,13 +371,15 @@ def _encode_pairs(
 
 
 def _print_effects(result: InterveneResult, screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     print_seen(result, screen)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
-    table = Table(*heads, title=f"after each intervention{intervals}", title_justify="left")
+    title = f"after each intervention{intervals}"
+    table = Table(*heads, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for effect in result.effects:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from poolscope.auditing.compare import compare
 from poolscope.auditing.pages import comparison_overview, section
@@ -61,7 +61,7 @@ class Zoo(Result):
     runs: tuple[Mapping[str, Any], ...]
     provenance: Mapping[str, Any] = origin()
 
-    column_words = COLUMNS
+    column_words: ClassVar[Mapping[str, str]] = COLUMNS
 
     @property
     def measured(self) -> int:
