@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from command_line import invoke
 from command_line import run as run_command
 from poolscope.cli import app
+from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError, OutputError
 from poolscope.files import what_is_kept
-from poolscope.metrics.tokens import measure as token_run
 from poolscope.metrics.tokens.measure import token_statistics
 from poolscope.metrics.tokens.moments import load_state
 from poolscope.metrics.tokens.summary import summarise
@@ -225,27 +225,20 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
 
 def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
     folder, texts = model
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 5)
-    encode, calls = token_run.TokenRun._chunks, []
+    state, first = tmp_path / "run.npz", tmp_path / "first.jsonl"
+    first.write_text("".join(texts.read_text().splitlines(keepends=True)[:10]))
+    run(folder, first, "--column", "text", "--state", state)
 
-    def chunks(self, items):
-        for chunk in encode(self, items):
-            calls.append(len(chunk))
-            yield chunk
-            if len(calls) == 2:
-                self.encoder = Interrupting(self.encoder)
+    encode = BatchedEncoder.encode
 
-    class Interrupting:
-        def __init__(self, inner):
-            self.card = inner.card
-
-        def encode(self, *arguments, **choices):
+    def strike(self, texts, **choices):
+        if len(texts) == 5:  # those that the first run left
             raise KeyboardInterrupt
+        return encode(self, texts, **choices)
 
-    monkeypatch.setattr(token_run.TokenRun, "_chunks", chunks)
-    state = tmp_path / "run.npz"
+    monkeypatch.setattr(BatchedEncoder, "encode", strike)
     run(folder, texts, "--column", "text", "--state", state, expect=130)
-    assert f"kept in {state}: the same command goes on from there" in " ".join(what_is_kept())
+    assert f"kept in {state}" in " ".join(what_is_kept())
     monkeypatch.undo()
     run(folder, texts, "--column", "text", "--state", state, "--json", tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["coverage"]["texts"] == 15

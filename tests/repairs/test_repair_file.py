@@ -13,7 +13,7 @@ from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning
+from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning, probe_vector
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.repairs.tune import tune
@@ -62,10 +62,10 @@ def test_a_repair_knows_its_model(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [{"prompt": "the red dog and the tree : "}, {"role": "query"}, {"max_length": 4}])
-def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("poolscope.repairs.repair_file._SAME_MODEL", 1 - 1e-6)  # tiny models are much alike
+def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path):
     folder = declare(save_model(tmp_path, "Bert"), prompts={"query": "query : a slow blue cat "})
     plain, other = as_encoder(folder), as_encoder(folder, **asked)
+    np.testing.assert_allclose(probe_vector(other), probe_vector(plain), atol=1e-6)  # tiny models are much alike
     with pytest.warns(
         RepairOptionsWarning,
         match=f"nothing was proved for this .{'max_length' if 'max_length' in asked else 'prompt'}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,13 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError
 from poolscope.files import folder_lock
-from poolscope.stores import writer as store_writer
-from poolscope.stores.cache import cache_folder, cache_limit, cached_clouds, trim_cache
+from poolscope.stores.cache import cache_folder, cache_limit, trim_cache
+from poolscope.stores.cache import cached_clouds as clouds_of_the_cache
 from poolscope.stores.store import MANIFEST
 from poolscope.stores.writer import encode_to_store
 from store_fakes import CARD, FakeEncoder, contents, corpus, never
 
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "SHARD_TEXTS", 3)
+cached_clouds = partial(clouds_of_the_cache, shard_texts=3)
 
 
 @pytest.fixture(autouse=True)

@@ -19,15 +19,13 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.files import LOCK
-from poolscope.stores import writer as store_writer
 from poolscope.stores.store import LABELS, MANIFEST, Store, open_store
 from poolscope.stores.writer import shard_sizes
 from store_fakes import CARD, SHARD_TEXTS, FakeEncoder, contents, corpus, fill, never
 
 
-def test_shards_are_cut_by_size_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "SHARD_BYTES", 1000)
-    cut = {"shard_texts": 100, "token_bytes": 10}
+def test_shards_are_cut_by_size_as_well() -> None:
+    cut = {"shard_texts": 100, "token_bytes": 10, "shard_bytes": 1000}
     assert shard_sizes(["x" * 60] * 7, **cut) == [4, 3]  # 2 + 20 tokens, 220 bytes each
     assert shard_sizes(["x" * 60] * 7, max_length=11, **cut) == [7]
     assert shard_sizes(["x" * 6, "x" * 9000, "x" * 6], **cut) == [1, 1, 1]
@@ -107,14 +105,13 @@ def test_an_interrupt_from_the_keyboard_is_continued(tmp_path: Path, uninterrupt
     assert store.notes() == ["6 of 10 texts were stored by an earlier run and kept."]
 
 
-def test_the_cuts_are_those_of_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later version may cut elsewhere; a store begun by an earlier one goes on as it was begun."""
+def test_the_cuts_are_those_of_the_first_run(tmp_path: Path) -> None:
+    """Whoever goes on without a wish of his own cuts as the store was begun."""
     stop = FakeEncoder(before=lambda call: never(call) if call else None)
     with pytest.raises(AssertionError):
-        fill(tmp_path / "a", encoder=stop, shard_texts=None, texts=corpus(5000), layers=None)
-    fill(tmp_path / "b", shard_texts=None, texts=corpus(5000), layers=None)
-    monkeypatch.setattr(store_writer, "SHARD_TEXTS", 1000)
-    fill(tmp_path / "a", shard_texts=None, texts=corpus(5000), layers=None)
+        fill(tmp_path / "a", encoder=stop, shard_texts=4)
+    fill(tmp_path / "b", shard_texts=4)
+    fill(tmp_path / "a", shard_texts=None)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.stores import writer
 from poolscope.stores.writer import encode_to_store, texts_for_store
 from poolscope.texts import read_texts
 from poolscope.texts.spooled import ABOUT, TEXTS, open_spooled, spool_texts
@@ -100,11 +99,10 @@ def test_the_file_is_made_once_and_again_where_the_source_has_changed(tmp_path):
     assert len(spool_texts(path, folder, column="text")) == len(first) + 1
 
 
-def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path, monkeypatch):
+def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", ROWS)
     encode_to_store(FakeEncoder(), read_texts(path, column="text"), tmp_path / "one", shard_texts=9)
-    monkeypatch.setattr(writer, "_LARGE", 0)
-    texts = texts_for_store(path, tmp_path / "two", column="text")
+    texts = texts_for_store(path, tmp_path / "two", column="text", large=0)
     for part in (1, 2):
         assert (tmp_path / "two" / TEXTS).exists()
         encode_to_store(FakeEncoder(), texts, tmp_path / "two", shard_texts=9, part=(part, 2))
@@ -112,4 +110,6 @@ def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path, monkeypa
     os.utime(path)
     write(path, ROWS[::-1])
     with pytest.raises(Exception, match="digest of the texts"):
-        encode_to_store(FakeEncoder(), texts_for_store(path, tmp_path / "two", column="text"), tmp_path / "two")
+        encode_to_store(
+            FakeEncoder(), texts_for_store(path, tmp_path / "two", column="text", large=0), tmp_path / "two"
+        )
