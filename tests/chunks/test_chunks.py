@@ -353,7 +353,7 @@ def test_a_model_without_tokenizer_is_refused():
 
 def test_ids_stay_unique(bert):
     table = {"text": [words(63), "w1"], "id": ["a", "a#1"]}
-    with pytest.raises(InputError, match="'a#1', which is also the id of a chunk"):
+    with pytest.raises(InputError, match="'a#1'"):
         chunk_texts(bert, read_texts(table, column="text", id_column="id"))
 
 

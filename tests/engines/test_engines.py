@@ -247,7 +247,5 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(
-        InputError, match=r"address: received 'host:1', and no Ray cluster answers there \(nobody is there\)"
-    ):
+    with pytest.raises(InputError, match=r"address: received 'host:1'.*\(nobody is there\)"):
         list(make_engine("ray", address="host:1").run(SquareJob(), [1]))

@@ -124,7 +124,7 @@ def test_a_changed_model_of_the_same_name_points_to_the_options(tmp_path):
     encoder = as_encoder(declare(save_model(tmp_path, "Bert")))
     made = Repair(0.8).made_for(encoder, {})
     changed = dataclasses.replace(made, probe=-made.probe)
-    with pytest.raises(InputError, match=r"The names agree: look at the options \(dtype, revision"):
+    with pytest.raises(InputError, match=r"The names agree"):
         changed.apply(encoder)
 
 
@@ -228,5 +228,5 @@ def test_a_table_without_the_words_of_the_probe_has_no_repair(tmp_path):
     table = tmp_path / "words.vec"
     table.write_text("kot 1 0\npies 0 1\n", encoding="utf-8")
     repair = Repair(vectors=MeanRemoval().fit(np.random.default_rng(0).standard_normal((20, 2))))
-    with pytest.raises(ModelError, match="knows no word of the text by which a repair recognises its model"):
+    with pytest.raises(ModelError, match="knows no word of the text"):
         repair.made_for(as_encoder(table), {})

@@ -128,7 +128,7 @@ def test_a_damaged_shard_is_said_and_encoded_again(cache: Path) -> None:
     shard = only_entry(cache) / "layer-last" / "shard-00002.arrow"
     os.truncate(shard, 100)
     encoder = FakeEncoder()
-    with pytest.warns(UserWarning, match="damaged .*: 1 of its shards encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: 1 of its shards encoded again"):
         repaired = cached_clouds(encoder, corpus())
     assert encoder.calls == 1
     assert_equal(repaired, cached_clouds(FakeEncoder(), corpus(), enabled=False))
@@ -142,7 +142,7 @@ def test_a_damaged_manifest_is_said_and_the_entry_rebuilt(cache: Path, damage: s
         manifest.unlink()
     else:
         manifest.write_text(manifest.read_text().replace("r1", "r9") if damage == "of another model" else damage)
-    with pytest.warns(UserWarning, match="damaged .*: all of its shards are encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: all of its shards are encoded again"):
         rebuilt = cached_clouds(FakeEncoder(), corpus())
     assert_equal(rebuilt, cached_clouds(FakeEncoder(before=never), corpus()))
     assert_equal(rebuilt, cached_clouds(FakeEncoder(), corpus(), enabled=False))

@@ -68,7 +68,7 @@ def test_folders_and_patterns_of_tables_are_one_corpus(tmp_path):
     with pytest.raises(InputError, match="no file fits it"):
         read_texts(f"{tmp_path}/*.nothing")
     write(folder / "c.parquet", [{"other": "words"}])
-    with pytest.raises(InputError, match=r"c\.parquet: there is no column 'text', which a\.parquet has"):
+    with pytest.raises(InputError, match=r"c\.parquet: .* no column 'text'"):
         read_texts(folder, column="text")
 
 
@@ -79,7 +79,7 @@ def rows_table():
 def test_damaged_and_foreign_files_are_named(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", ROWS)
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(InputError, match=r"a\.jsonl\.gz: damaged, or not what gzip wrote"):
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: damaged"):
         read_texts(path)
     (tmp_path / "b.json").write_text('{"text": "an object"}')
     with pytest.raises(InputError, match="needed: an array of objects"):

@@ -102,7 +102,7 @@ def test_a_store_with_several_layers(tmp_path):
         assert_equal_results(token_statistics(source, vocabulary=WordEncoder()), whole)
     only = token_statistics(tmp_path / "store", layers=[-1], vocabulary=WordEncoder())
     assert [layer.layer for layer in only.layers] == [2]
-    with pytest.raises(InputError, match=r"layer 1 was asked for, and the store holds the layers \[0, -1\]"):
+    with pytest.raises(InputError, match=r"layer 1 .*\[0, -1\]"):
         token_statistics(tmp_path / "store", layers=[1])
 
 
@@ -274,7 +274,7 @@ def test_a_state_of_other_texts_or_choices_is_refused(tmp_path):
     state = tmp_path / "run.npz"
     token_statistics(WordEncoder(), TEXTS[:5], state=state)
     before = state.read_bytes()
-    with pytest.raises(StoreError, match="took in 5 texts, and the first 5 given now are not the same"):
+    with pytest.raises(StoreError, match="took in 5 texts, and the first 5"):
         token_statistics(WordEncoder(), TEXTS[::-1], state=state)
     with pytest.raises(StoreError, match="took in 5 texts, and the first 3 given now"):
         token_statistics(WordEncoder(), TEXTS[:3], state=state)
