@@ -49,9 +49,9 @@ def test_the_order_of_texts_and_the_size_of_pieces_change_nothing():
 
 
 def test_the_order_changes_nothing_where_only_some_texts_are_sampled():
-    texts = [" ".join(TEXTS[k] for k in (a, a - 1, b, b - 1, a)) for a in range(40) for b in range(0, 40, 5)]
+    texts = [" ".join([TEXTS[a], *TEXTS[b : b + 10]]) for a in range(40) for b in range(0, 30, 4)]
     whole = token_statistics(WordEncoder(), texts, layers=[1])
-    assert 200 < len(whole.moments.sample) < 256  # the tokens, not the texts, are enough
+    assert 100 < len(whole.moments.sample) < 200  # so many have tokens enough
     assert_equal_results(token_statistics(WordEncoder(), texts[::-1], layers=[1], shard_texts=70), whole)
 
 
