@@ -40,7 +40,8 @@ def test_the_table_shows_what_the_library_measures(folder, pairs, tmp_path):
     expected = intervene(documents, queries, [(k, k) for k in range(5)], interventions=["rotate", "scale=2"], k=2)
     for effect in expected.effects:
         change = effect.socm.difference
-        assert f"{effect.socm.after:.4f} │ {change.value:+.3f} [{change.interval.low:+.3f}" in output
+        row = f"{effect.socm.after:.4f} {change.value:+.3f} [{change.interval.low:+.3f}"
+        assert row in " ".join(output.split())
         assert f"{effect.quality['covariance'].after:.4f}" in output
     assert f"the cosine of the means gives nDCG@2 {expected.baseline.quality.value:.4f}" in output
     assert "no intervention can change it" in output
@@ -83,9 +84,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(tmp_path):
     with pytest.raises(InputError, match="intervention: received 'blur'"):
         run("intervene", "no/model", "no.csv", "--do", "blur")
     (tmp_path / "texts.txt").write_text("a\nb", encoding="utf-8")
-    with pytest.raises(
-        InputError, match=r"texts and no pairs; .*\.csv, \.jsonl, \.parquet.* columns query and document"
-    ):
+    with pytest.raises(InputError, match=r"no pairs; .*\.parquet.* query and document"):
         run("intervene", "no/model", tmp_path / "texts.txt")
     for command in ("intervene", "transport"):
         with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
