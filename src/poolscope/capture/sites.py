@@ -184,7 +184,7 @@ def check_weights(weights: Any, mask: Any, *, subject: str, number: int) -> None
     """Refuse weights that are not (texts × heads × n × n) with rows that sum to 1 over the tokens of their text."""
     n = mask.shape[-1]
     if weights.shape[-2:] == (n, n):
-        inside = weights.float().masked_fill(~mask[:, None, None, :], 0).sum(-1).transpose(1, 2)[mask]
+        inside = (weights.float() * mask[:, None, None, :].float()).sum(-1).transpose(1, 2)[mask]
         if float((inside - 1).abs().max()) <= _ROUNDING.get(str(weights.dtype), _ROUNDING_DEFAULT):
             return
     raise hidden(

@@ -39,6 +39,7 @@ from poolscope.metrics.layers.result import LayersResult, StateSocm
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs, TallyOptions, tallied
+from poolscope.numbers.bures.pairs import kept_workers
 from poolscope.numbers.cosines import largest_singular_values
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import provenance
@@ -336,9 +337,10 @@ class StateClouds:
         traces (texts × states): tr Σ at unit mean, which is S/‖μ‖².
         """
         found = []
-        for k, name in enumerate(states):
-            clouds, positions = self._clouds(k)
-            found.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
+        with kept_workers():
+            for k, name in enumerate(states):
+                clouds, positions = self._clouds(k)
+                found.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
         return tuple(found)
 
     def _clouds(self, state: int) -> tuple[TokenClouds, NDArray[np.int64]]:

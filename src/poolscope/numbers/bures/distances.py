@@ -34,7 +34,7 @@ _LINE = 16
 # Rows of the left texts that are multiplied at a time: fewer are slower, more reach further below the diagonal.
 _STRIP_ROWS = 256
 # Below this share of products that are asked for among those of whole groups, pairs are better gathered one by one.
-_FULL = 0.85
+_FULL = 0.9
 _buffers = threading.local()
 
 

@@ -77,7 +77,8 @@ def drop_centre(factors: Array) -> tuple[Array, Array]:
     """
     rows = factors[:, 1:] - factors[:, :1] / (1 + math.sqrt(factors.shape[1]))
     scales = np.sqrt(np.linalg.norm(rows @ rows.transpose(0, 2, 1), axis=(1, 2))) * _HEADROOM
-    return rows * np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None], scales
+    rows *= np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None]
+    return rows, scales
 
 
 def reduce_texts(
