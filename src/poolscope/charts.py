@@ -146,9 +146,7 @@ def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
     return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
 
 
-def dots_figure(
-    rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None, colour: str = COLOURS[0]
-) -> Any:
+def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None) -> Any:
     """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
     go = require("plotly.graph_objects", "report")
     known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}
@@ -159,8 +157,8 @@ def dots_figure(
             x=[estimate.value for estimate in known.values()],
             y=list(known),
             mode="markers",
-            marker={"color": colour, "size": 9},
-            error_x=error_bars(list(known.values()), colour),
+            marker={"color": COLOURS[0], "size": 9},
+            error_x=error_bars(list(known.values()), COLOURS[0]),
             hovertemplate="%{y}: %{x:.4g}<extra></extra>",
             showlegend=False,
         )
@@ -173,8 +171,8 @@ def dots_figure(
     return figure
 
 
-def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, across: str, along: str) -> Any:
-    """One line a name over places such as layers, with the intervals of its points."""
+def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, along: str) -> Any:
+    """One line a name over the layers, with the intervals of its points."""
     go = require("plotly.graph_objects", "report")
     figure = go.Figure()
     for number, (name, points) in enumerate(curves.items()):
@@ -191,15 +189,15 @@ def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, a
             )
         )
     figure = style(figure, title=title, width=860, height=420)
-    figure.update_xaxes(title_text=across)
+    figure.update_xaxes(title_text="layer")
     figure.update_yaxes(title_text=along)
     return figure
 
 
-def histogram_figure(values: ArrayLike, *, title: str, across: str, along: str, bins: int = 30) -> Any:
+def histogram_figure(values: ArrayLike, *, title: str, across: str, along: str) -> Any:
     """How often values occur, in bars of equal width."""
     go = require("plotly.graph_objects", "report")
-    counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=bins)
+    counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=30)
     figure = go.Figure(go.Bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, marker={"color": COLOURS[0]}, showlegend=False))
     figure = style(figure, title=title, width=860, height=380)
     figure.update_xaxes(title_text=across)

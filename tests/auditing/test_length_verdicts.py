@@ -95,7 +95,8 @@ def test_null_models_take_off_what_they_explain(strong):
     assert "cannot be told from plain averaging on 30 documents" in unsure.sentence
     more = judged(strong, nulls_with(0.5, 0.2, 0.25, 0.35))
     assert more.level == "repair"
-    assert "0.300 more than plain averaging gives, which explains 25% of it" in more.sentence
+    assert "0.300 more" in more.sentence
+    assert "explains 25%" in more.sentence
     calm = Thresholds({"length_watch": 100})
     assert long.judge(strong, calm, nulls=nulls_with(0.5, 0.2, 0.25, 0.35)).level == "ok"
 
@@ -176,7 +177,7 @@ def test_documents_of_one_length_are_unchecked():
     queried, held, relevant, _ = search()
     verdict = short.judge(retrieval_by_length(queried, held, relevant, np.full(300, 50)), Thresholds())
     assert (verdict.level, verdict.value) == ("unchecked", None)
-    assert "cannot be judged here: 100% of the documents have one length, 50" in verdict.sentence
+    assert "one length, 50" in verdict.sentence
 
 
 # -- position -----------------------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ def test_the_verdict_on_the_position_follows_its_numbers():
     said = {change[0]: position.judge(probe(change), Thresholds()) for change in cases}
     assert [verdict.level for verdict in said.values()] == ["watch", "ok", "ok", "unchecked"]
     assert position.judge(probe((-0.01, -0.05, 0.03)), Thresholds()).level == "ok"  # no room for a loss of 15 %
-    assert "40% less similar to its query than at the start" in said[-0.2].sentence
+    assert "40% less similar" in said[-0.2].sentence
     assert "2% less similar" in said[-0.01].sentence
     assert "nowhere less similar" in said[0.1].sentence
     assert "cannot be told apart" in said[-0.1].sentence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from command_line import run
@@ -72,16 +74,17 @@ def test_texts_that_stand_twice_are_counted_over_all(model, small):
     assert any("25.00% equal an earlier one" in line for line in answer.verdict.evidence)
 
 
-def test_the_draw_grows_with_the_precision_that_is_asked_for(model, small, monkeypatch):
-    encoder, texts = as_encoder(model), corpus(COUNT)
-    sizes = [make_plan(encoder, texts, precision).sample for precision in (0.2, 0.08, 0.05)]
-    assert sizes == [100, 200, 200]
-    monkeypatch.setattr(material, "MOST", 100)
-    few = make_plan(encoder, texts, 0.05)
-    assert (few.sample, few.decides) == (100, "a share of the texts")
-    assert few.reached == pytest.approx(0.98 / 10)
-    assert "known to about ±0.098" in few.sentences()[1]
-    assert make_plan(encoder, texts, 0.2).pairs < make_plan(encoder, texts, 0.02).pairs
+def test_the_draw_grows_with_the_precision_that_is_asked_for(model):
+    encoder, some = as_encoder(model), corpus(COUNT)
+    ids = tuple(map(str, range(25_000)))
+    texts = replace(some, ids=ids, texts=some.texts * (len(ids) // COUNT))
+    plans = [make_plan(encoder, texts, precision) for precision in (0.2, 0.02, 0.005)]
+    assert [plan.sample for plan in plans] == [1000, 2500, 20_000]
+    most = plans[-1]
+    assert most.decides == "a share of the texts"
+    assert most.reached == pytest.approx(0.98 / 20_000**0.5)
+    assert "±0.0069" in most.sentences()[1]
+    assert plans[0].pairs < plans[1].pairs
 
 
 def test_few_texts_and_texts_with_queries_are_not_planned(model, small):

@@ -116,7 +116,7 @@ def test_an_extension_that_cannot_be_loaded_is_named(installed):
     (installed / "toy_question.py").write_text("import nowhere_at_all", encoding="utf-8")
     code = "from poolscope.auditing.question import QUESTIONS; len(QUESTIONS)"
     run = python(installed, "-c", code)
-    assert "the extension 'toy' (toy_question) could not be loaded" in run.stderr
+    assert "'toy' (toy_question)" in run.stderr
 
 
 # -- the contract -------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def test_options_of_vectors_are_refused_with_a_model(tmp_path):
         audit(bag_of_words, TEXTS, distance="dot")
     with pytest.raises(InputError, match="--vector-column: this is for vectors alone"):
         run("audit", "builtin:minilm", "--vector-column", "v", "--no-files")
-    with pytest.raises(InputError, match=r"cannot encode texts; pooled vectors .* poolscope\.audit\(vectors, texts\)"):
+    with pytest.raises(InputError, match=r"poolscope\.audit\(vectors, texts\)"):
         as_encoder(VECTORS)
 
 

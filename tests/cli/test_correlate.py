@@ -79,7 +79,7 @@ def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_p
     paths = [audit(tmp_path / f"{k}.json", f"org/m{k}", dict(zip(numbers, values[k], strict=True))) for k in range(5)]
     study = correlate(paths, scores)
     assert [row.metric for row in study.correlations] == ["socm", "hub_skewness"]
-    assert "Not tried unless named (--metric): floor, score_pairs, hub_skewness_floor." in study.notes
+    assert any("floor, score_pairs, hub_skewness_floor" in note for note in study.notes)
     output = run(*paths, "--scores", scores, "--control", "floor", "--metric", "socm", "--metric", "floor")
     assert "all metrics" not in output  # the floor is no control of itself
     assert [row.metric for row in correlate(paths, scores, only_metrics=["floor"]).correlations] == ["floor"]
@@ -89,7 +89,7 @@ def test_metrics_from_a_table(audits, scores):
     output = run("--metrics", scores, "--scores", scores)
     assert "1.00" in output
     assert run(scores, "--scores", scores) == output
-    with pytest.raises(InputError, match=r"cannot be read as an audit .* a table of metrics stands alone"):
+    with pytest.raises(InputError, match=r"cannot be read as an audit"):
         run(*audits, scores, "--scores", scores)
 
 

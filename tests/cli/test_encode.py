@@ -73,7 +73,7 @@ def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     clouds = open_store(tmp_path / "my store")
     assert f"11 texts of texts.txt · {clouds.lengths.sum()} tokens · dimension 4 · float64" in result.stdout
     assert "2 texts are empty and left out (13 read)." in result.stdout
-    assert "The model declares no pooling." in result.stdout
+    assert "declares no pooling" in result.stdout
     assert "No text was cut." in result.stdout
     size = sum(map(len, contents(tmp_path / "my store").values()))
     assert f"stored: {tmp_path / 'my store'} ({size / 1000:.1f} kB in 3 shards)" in result.stdout
@@ -86,7 +86,7 @@ def test_a_finished_store_is_recognised(tmp_path: Path, texts: Path, use_fake: U
     use_fake(FakeEncoder(before=never))
     result = invoke("encode", "any", texts, "-o", tmp_path / "store")
     assert result.exit_code == 0, result.output
-    assert "Finished earlier with the same model, settings and texts: nothing was encoded." in result.stdout
+    assert "nothing was encoded" in result.stdout
 
 
 def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path, use_fake: UseFake) -> None:
@@ -166,7 +166,7 @@ def test_other_settings_are_refused_with_one_message(
         main()
     errors = capsys.readouterr().err
     assert caught.value.code == 2
-    assert "option max_length: None in the store, 9 asked for" in errors
+    assert "max_length: None in the store, 9" in errors
     assert "Traceback" not in errors
     assert invoke("encode", *command[2:], "--max-length", "9", "--overwrite").exit_code == 0
 
@@ -233,7 +233,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     command = ["builtin:minilm", str(folder / "texts.txt"), "--shard-texts", "2", "--layers=0,3,-1"]
     result = invoke("encode", *command, "-o", folder / "store")
     assert result.exit_code == 0, result.output
-    assert "The model pools by the mean of its tokens, and so does poolscope." in result.stdout
+    assert "pools by the mean" in result.stdout
     return command, folder / "store"
 
 
@@ -277,7 +277,7 @@ main()
     assert contents(tmp_path) != contents(folder)
     result = invoke("encode", *command, "-o", tmp_path)
     assert result.exit_code == 0, result.output
-    assert ("6 of 11 texts were stored by an earlier run and kept." in result.stdout) == (shards == 4)
+    assert ("6 of 11 texts" in result.stdout) == (shards == 4)
     assert contents(tmp_path) == contents(folder)
 
 

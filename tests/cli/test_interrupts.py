@@ -138,7 +138,7 @@ def test_while_the_kernel_runs_in_all_threads(tmp_path):
     generator = np.random.default_rng(0)
     ps.TokenClouds.from_arrays([generator.standard_normal((60, 64)) for _ in range(400)]).save(path)
     said = interrupted(tmp_path, ["socm", path], patch="poolscope.numbers.bures.pairs:_block", home=tmp_path)
-    assert "Nothing was kept: the same command begins anew." in said
+    assert "Nothing was kept" in said
 
 
 def test_while_a_model_is_loaded(tmp_path, texts):
@@ -153,7 +153,7 @@ def test_while_trials_run_what_was_encoded_is_kept(tmp_path, model, texts):
     patch = "poolscope.auditing.searches:cut_halves"
     arguments = ["audit", model, texts, "--output", tmp_path / "audit"]
     said = interrupted(tmp_path, arguments, patch=patch, home=tmp_path)
-    assert "kept in the cache: the same command does not encode them again" in said
+    assert "kept in the cache" in said
     assert not (tmp_path / "audit").exists()
     assert list(tmp_path.rglob("shard-*.arrow"))
 
@@ -185,7 +185,7 @@ def test_every_long_command(tmp_path, model, texts, command):
     halves = [f"the cat number {k} sat on a mat the cat on {39 - k} sat a number" for k in range(40)]
     texts.write_text("\n".join(halves), encoding="utf-8")
     said = interrupted(tmp_path, [command, model, texts], patch=WORK[command], home=tmp_path)
-    assert "Nothing was kept: the same command begins anew." in said
+    assert "Nothing was kept" in said
     assert not list(tmp_path.rglob("*.tmp"))
 
 

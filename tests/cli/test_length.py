@@ -122,7 +122,7 @@ def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
 
 
 def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
-    with pytest.raises(InputError, match="ready vectors, so these cannot apply: --pairs, --max-length"):
+    with pytest.raises(InputError, match="cannot apply: --pairs, --max-length"):
         run("length", vectors, "--pairs", texts, "--max-length", 5)
     with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
         run("length", "no/model", "--figure", tmp_path / "r.gif")
@@ -142,7 +142,7 @@ def test_names_of_columns_are_those_of_the_vectors(tmp_path):
     output = run("length", tmp_path / "v.parquet", *named)
     assert "lengths in words" in output
     assert "labels:" in output
-    with pytest.raises(InputError, match="received the name 'title'; there are only the columns embedding, body"):
+    with pytest.raises(InputError, match=r"'title'.* embedding, body"):
         run("length", tmp_path / "v.parquet", "--column", "title")
     np.save(tmp_path / "v.npy", made)
     with pytest.raises(InputError, match="received the name 'body'"):
@@ -163,7 +163,7 @@ def test_texts_that_would_be_ignored_are_refused(vectors, texts, tmp_path):
     assert "labels:" in run("length", vectors, labelled, "--label-column", "label", "--labels")
     np.save(tmp_path / "v.npy", np.load(vectors)["vectors"])
     plain.write_text("\n".join([*lines[:7], "", *lines[8:]]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"299 texts .* for 300 vectors.* plain.txt: 1 text is empty and left out"):
+    with pytest.raises(InputError, match=r"299 texts .* for 300 vectors.* 1 text is empty"):
         run("length", tmp_path / "v.npy", plain)
 
 

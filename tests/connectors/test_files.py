@@ -40,7 +40,7 @@ def test_every_list_type_in_every_file(tmp_path, ending, kind):
     held = read_index(write(tmp_path / f"v{ending}", table(kind, "whatever")))
     np.testing.assert_array_equal(held.vectors, MATRIX)
     assert (held.ids, held.texts, held.rows) == (tuple("wxyz"), tuple(TEXTS), 4)
-    assert held.notes == ("Fields taken by their names: vectors 'whatever', texts 'text'.",)
+    assert "vectors 'whatever', texts 'text'" in held.notes[0]
 
 
 def test_several_columns_that_could_be_the_vectors_must_be_named(tmp_path):
@@ -49,7 +49,7 @@ def test_several_columns_that_could_be_the_vectors_must_be_named(tmp_path):
     with pytest.raises(InputError, match=r"2 of them hold lists of numbers .*--vector-column"):
         read_index(path)
     assert len(read_index(path, vector_column="second")) == 4
-    with pytest.raises(InputError, match=r"'third' as the field of the vectors; there are id, first, text, second"):
+    with pytest.raises(InputError, match=r"'third' .* id, first, text, second"):
         read_index(path, vector_column="third")
     with pytest.raises(InputError, match="column 'text' is string; needed: lists"):
         read_index(path, vector_column="text")
@@ -123,7 +123,7 @@ def test_rows_without_a_text_are_set_aside_unless_none_has_one(tmp_path):
 
 def test_nothing_at_all_is_refused(tmp_path):
     none = table(pa.list_(pa.float64()), rows=[None, [np.nan, 1.0]])
-    with pytest.raises(InputError, match=r"received 2 rows \(1 with no vector, 1 with NaN or infinity\); at least one"):
+    with pytest.raises(InputError, match=r"2 rows \(1 with no vector, 1 with NaN"):
         read_index(write(tmp_path / "v.parquet", none))
     with pytest.raises(InputError, match="no such file"):
         read_index(tmp_path / "missing.npy")
@@ -162,7 +162,7 @@ def held(ids=None) -> Collection:
 def test_texts_row_by_row_empty_ones_counted():
     joined = held().with_texts(read_texts(["a", "", "c", "d"]))
     assert (joined.texts, joined.ids, joined.faults) == (("a", "c", "d"), ("0", "2", "3"), {"no text": 1})
-    with pytest.raises(InputError, match="received 3 texts for the 4 rows of array; without common ids"):
+    with pytest.raises(InputError, match="3 texts for the 4 rows"):
         held().with_texts(read_texts(["a", "b", "c"]))
 
 

@@ -57,7 +57,7 @@ def test_all_rows_with_texts_and_groups(address):
     agrees(held)
     assert list(held.ids) == IDS
     assert held.distance == "l2"
-    assert held.notes == ("Fields taken by their names: vectors 'embedding', texts 'body', groups 'source'.",)
+    assert "vectors 'embedding', texts 'body', groups 'source'" in held.notes[0]
 
 
 def test_the_search_of_the_index_and_its_setting(address):

@@ -39,7 +39,7 @@ def test_all_points_with_texts_and_groups(folder):
     held = read_index(f"qdrant:{folder}/plain")
     agrees(held)
     assert held.distance == "l2"
-    assert held.notes == ("Fields taken by their names: texts 'text', groups 'source'.",)
+    assert "texts 'text', groups 'source'" in held.notes[0]
     assert held.search.exact
     read_index(f"qdrant:{folder}/plain")  # the first has let go of the folder
 

@@ -49,7 +49,7 @@ def test_every_file_of_the_built_in_model_is_checked(tmp_path, monkeypatch):
         path.write_bytes(whole)
     named.check_files.cache_clear()
     (folder / "added_tokens.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ModelError, match=r"added_tokens\.json: it is no part of the published model"):
+    with pytest.raises(ModelError, match=r"added_tokens\.json"):
         as_encoder("builtin:minilm")
 
 
@@ -69,7 +69,7 @@ def test_missing_packages_name_what_brings_them(monkeypatch):
         as_encoder("builtin:minilm")
     with pytest.raises(MissingExtraError, match="pip install wordllama"):
         as_encoder("builtin:wordllama")
-    with pytest.raises(InputError, match="the built-in models are builtin:minilm and builtin:wordllama"):
+    with pytest.raises(InputError, match="builtin:minilm and builtin:wordllama"):
         as_encoder("builtin:bert")
 
 
@@ -111,7 +111,7 @@ print(json.dumps([[encoder.card.revision for encoder in found], found[0].card.na
     assert (revisions, name) == ([COMMIT, OLDER], "org/tiny")
     plain = [len(text.split()) + 2 for text in TEXTS]
     assert lengths == [[length + 2 for length in plain], plain]
-    assert "org/absent: no such file or folder here, and the hub model at revision 'v2' cannot be reached" in message
+    assert "at revision 'v2' cannot be reached" in message
     assert "HF_HUB_OFFLINE" in message
 
 

@@ -76,7 +76,7 @@ def test_ready_arrays_must_match_their_texts():
         encode(ARRAYS, ["abc"])
     own = TokenClouds.from_arrays(ARRAYS, texts=["abc", "de"])
     assert encode(own, ["abc", "de"]).to_table().equals(own.to_table())
-    with pytest.raises(InputError, match="text 1 is not the text that its cloud was made of"):
+    with pytest.raises(InputError, match="text 1 is not"):
         encode(own, ["abc", "other"])
 
 
@@ -103,9 +103,7 @@ def test_anything_else_is_refused_with_a_list_of_what_is_allowed(given):
 
 
 def test_a_model_without_its_tokenizer():
-    with pytest.raises(
-        InputError, match=r"received a BertModel alone; pass it with its tokenizer: \(model, tokenizer\)"
-    ):
+    with pytest.raises(InputError, match=r"BertModel alone; .*\(model, tokenizer\)"):
         as_encoder(tiny_model())
 
 

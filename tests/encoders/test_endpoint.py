@@ -123,9 +123,7 @@ def test_a_path_that_is_not_served_names_those_that_were_tried(server):
 def test_a_key_is_sent_and_seen_nowhere_else(server, monkeypatch):
     server.key = SECRET
     source = endpoint(server, protocol="openai")
-    with pytest.raises(
-        EndpointError, match=r"refused \(401\): no such key. Put the key into .* POOLSCOPE_API_KEY"
-    ) as caught:
+    with pytest.raises(EndpointError, match=r"refused \(401\): no such key.* POOLSCOPE_API_KEY") as caught:
         source.send(["a"])
     monkeypatch.setenv("OTHER_KEY", SECRET)
     other = endpoint(server, protocol="openai", key_variable="OTHER_KEY")
@@ -140,7 +138,7 @@ def test_a_key_is_sent_and_seen_nowhere_else(server, monkeypatch):
 
 def test_a_key_that_no_header_can_hold_is_not_shown(server, monkeypatch):
     monkeypatch.setenv("POOLSCOPE_API_KEY", f"{SECRET}\n{SECRET}")
-    with pytest.raises(InputError, match="POOLSCOPE_API_KEY: the key in this variable holds a line break") as caught:
+    with pytest.raises(InputError, match=r"POOLSCOPE_API_KEY: .* line break") as caught:
         endpoint(server, protocol="openai").send(["a"])
     assert SECRET not in str(caught.value)
 

@@ -167,7 +167,7 @@ def test_many_layers_that_the_weights_could_not_fill_together(folder):
 def test_layers_that_config_json_leaves_out_are_named(folder):
     path = folder / "config.json"
     write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 1})
-    with pytest.warns(UserWarning, match=r"16 weights of layers that the file holds are not used"):
+    with pytest.warns(UserWarning, match=r"16 weights of layers"):
         as_encoder(folder)
 
 
@@ -205,5 +205,5 @@ def test_settings_that_no_layer_can_work_with(folder, changes):
 def test_a_tokenizer_that_panics_is_one_line(folder):
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     edited(folder / "tokenizer.json", pre_tokenizer=split)
-    with pytest.raises(ModelError, match="tokenizer gave up on one of the texts 0 to 0"):
+    with pytest.raises(ModelError, match="gave up on one of the texts 0 to 0"):
         as_encoder(folder).encode(["a" * 40 + "b"])

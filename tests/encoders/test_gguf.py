@@ -270,7 +270,7 @@ def test_weights_that_no_model_takes_are_refused(tmp_path):
             gguf.TensorNameMap, "get_name", lambda own, key, **options: _NAMES(own, key, **options) or "extra"
         )
         write_decoder(file, model, "llama")
-    with pytest.raises(ModelError, match=r"the file holds [\d,]+ weights and the model [\d,]+; they must be the same"):
+    with pytest.raises(ModelError, match=r"holds [\d,]+ weights and the model [\d,]+;"):
         as_encoder(file)
 
 
@@ -279,7 +279,7 @@ _NAMES = gguf.TensorNameMap.get_name
 
 def test_files_that_are_none_or_several(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"no GGUF at all, but long enough to hold a header")
-    with pytest.raises(ModelError, match=r"a\.gguf is no GGUF file, or not whole"):
+    with pytest.raises(ModelError, match=r"a\.gguf is no GGUF file"):
         as_encoder(tmp_path)
     (tmp_path / "b.gguf").write_bytes(b"")
     with pytest.raises(ModelError, match=r"Found: a\.gguf, b\.gguf; needed: one"):

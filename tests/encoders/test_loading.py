@@ -111,7 +111,7 @@ def test_code_of_the_model_is_not_run_unless_asked(tmp_path, monkeypatch):
     config = tiny_model("Bert").config.to_dict()
     own = {"AutoConfig": "modeling_own.OwnConfig", "AutoModel": "modeling_own.OwnModel"}
     write(folder / "config.json", {**config, "model_type": "own", "architectures": ["OwnModel"], "auto_map": own})
-    with pytest.raises(ModelError, match=r"brings its own code: pass --trust-remote-code \(trust_remote_code=True\)"):
+    with pytest.raises(ModelError, match=r"--trust-remote-code \(trust_remote_code=True\)"):
         encode(folder, TEXTS)
     assert not witness.exists()
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
@@ -124,7 +124,7 @@ def test_missing_weights_are_not_made_up(tmp_path):
     config = transformers.BertConfig.from_pretrained(folder)
     config.num_hidden_layers = 3
     config.save_pretrained(folder)
-    with pytest.raises(ModelError, match=r"16 weights are not in the file \(first: encoder\.layer\.2\."):
+    with pytest.raises(ModelError, match=r"16 weights .*encoder\.layer\.2\."):
         encode(folder, TEXTS)
 
 
@@ -160,7 +160,7 @@ def test_a_folder_without_tokenizer_files_is_refused(tmp_path):
     for path in folder.iterdir():
         if path.name not in ("config.json", "model.safetensors"):
             path.unlink()
-    with pytest.raises(ModelError, match=r"its tokenizer has \d+ entries.*Put the model's own tokenizer files"):
+    with pytest.raises(ModelError, match=r"tokenizer has \d+ entries"):
         as_encoder(folder)
 
 
@@ -177,7 +177,7 @@ def test_a_tokenizer_that_reaches_less_than_half_of_the_table_is_refused():
 
 def test_a_vocabulary_of_special_tokens_alone_is_refused_without_a_table_too():
     check_vocabulary(Vocabulary(str, 6, frozenset(range(5))), None, name="m")
-    with pytest.raises(ModelError, match="5 entries, 5 of them special; it is not the one"):
+    with pytest.raises(ModelError, match="5 entries, 5 of them special"):
         check_vocabulary(Vocabulary(str, 5, frozenset(range(5))), None, name="m")
 
 

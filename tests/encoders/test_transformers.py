@@ -276,7 +276,7 @@ def test_devices_that_are_not_there():
 
 def test_texts_without_any_token_are_named():
     model, tokenizer = tiny_model("GPT2"), tiny_tokenizer(template=None)
-    with pytest.raises(InputError, match=r"2 of 3 texts have no token for this tokenizer \(positions \[0, 2\]"):
+    with pytest.raises(InputError, match=r"2 of 3 texts .*\[0, 2\]"):
         encode((model, tokenizer), ["", "cat", "  "])
     assert encode((tiny_model(), tiny_tokenizer()), [""]).lengths.tolist() == [2]  # BERT keeps its special tokens
 
@@ -305,5 +305,5 @@ def test_provenance_names_model_choices_and_layer():
 def test_an_unknown_token_that_is_unknown_is_refused():
     tokenizer = tiny_tokenizer()
     tokenizer._special_tokens_map["unk_token"] = "[GONE]"
-    with pytest.raises(InputError, match=r"unknown token '\[GONE\]' is not in its vocabulary"):
+    with pytest.raises(InputError, match=r"unknown token '\[GONE\]'"):
         as_encoder((tiny_model(), tokenizer))

@@ -301,9 +301,7 @@ def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
             InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--column A,B"
         ):
             read_task(kind, tmp_path / "pairs.csv")
-    with pytest.raises(
-        InputError, match=r"there is no column 'rel'.*query, document, relevance, in this order: --column A,B,C"
-    ):
+    with pytest.raises(InputError, match=r"no column 'rel'.*query, document, relevance.*--column"):
         read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
 
 
@@ -350,7 +348,7 @@ def test_ready_clouds_are_evaluated_where_a_task_has_one_list_of_texts():
     for model in (clouds, as_encoder(clouds), Repair().apply(clouds)):
         assert evaluate(model, labelled).value > 0.5
         for task in (halves, search):
-            with pytest.raises(InputError, match=r"received ready clouds for the task .* Pass the model"):
+            with pytest.raises(InputError, match=r"received ready clouds for the task"):
                 evaluate(model, task)
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from poolscope.errors import InputError
 from poolscope.metrics.hubs import hubs, skewness, skewness_draws
 from poolscope.numbers.intervals import percentile_interval
-from poolscope.numbers.ranking import gaussian_like, unit_rows
+from poolscope.numbers.ranking import GaussianLike, unit_rows
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_floor_has_the_mean_and_the_covariance_of_the_vectors():
     random = np.random.default_rng(8)
     # Of many dimensions: in few, bringing the draws to length 1 changes their covariance.
     unit = unit_rows(random.normal(size=(1500, 60)) * np.geomspace(3, 0.5, 60) + np.eye(60)[0] * 4, "vectors")
-    drawn = gaussian_like(unit, random)
+    drawn = GaussianLike(unit).draw(random)
     np.testing.assert_allclose(drawn.mean(axis=0), unit.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(np.cov(drawn.T), np.cov(unit.T), atol=0.008)
     assert np.cov(unit.T).max() > 0.03

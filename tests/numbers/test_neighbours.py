@@ -7,23 +7,21 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.socm import selection
 from poolscope.metrics.socm.measure import socm
-from poolscope.numbers import ranking
+from poolscope.metrics.socm.selection import nearest
+from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import find_neighbours, nearest_neighbours
 
 
 @pytest.fixture
 def vectors():
     random = np.random.default_rng(0)
-    return random.standard_normal((30, 12))[random.integers(30, size=700)] + 0.7 * random.standard_normal((700, 12))
+    return random.standard_normal((30, 12))[random.integers(30, size=1100)] + 0.7 * random.standard_normal((1100, 12))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1024, 16384), (64, 50), (7, 3)])
-def test_blocks_give_what_the_whole_table_gives(vectors, monkeypatch, rows, columns):
-    monkeypatch.setattr(ranking, "_ROWS", rows)
-    monkeypatch.setattr(ranking, "_COLUMNS", columns)
-    for among in (None, vectors[:90] + 0.1):
+def test_blocks_give_what_the_whole_table_gives(vectors):
+    """Of 16,390 vectors the last 6 are a block of their own, fewer than the neighbours that are asked for."""
+    for among in (None, vectors[:90] + 0.1, np.random.default_rng(1).standard_normal((16_390, 12))):
         expected, scores = nearest_neighbours(vectors, 9, among=among)
         searched = find_neighbours(vectors, 9, among=among, approximate=False)
         np.testing.assert_array_equal(searched.top, expected)
@@ -54,18 +52,15 @@ def test_an_index_says_its_recall_and_its_cosines_are_exact(vectors):
     np.testing.assert_array_equal(other.top[:, 0], np.arange(20))
 
 
-def test_socm_of_neighbours_says_that_they_are_approximate(vectors, monkeypatch):
+def test_socm_of_neighbours_says_that_they_are_approximate(vectors):
     pytest.importorskip("faiss")
     clouds = TokenClouds.from_arrays(vectors[:120].reshape(60, 2, 12) + 1)
     assert socm(clouds, neighbours=2).kind == "each text with its 2 nearest neighbours"
-    monkeypatch.setattr(ranking, "APPROXIMATE_FROM", 10)
-    result = socm(clouds, neighbours=2)
-    assert "approximate: recall" in result.kind
-    assert result.provenance["settings"]["pairs"] == result.kind
-    assert selection.find_neighbours is find_neighbours
+    moments = text_moments(clouds)
+    assert "approximate: recall" in nearest(clouds, clouds, 2, moments, moments, approximate=True).kind
 
 
 def test_what_cannot_be_asked(vectors):
-    for k in (0, 700):
-        with pytest.raises(InputError, match=f"neighbours: received {k}; allowed is 1 to 699"):
+    for k in (0, 1100):
+        with pytest.raises(InputError, match=f"neighbours: received {k}; allowed is 1 to 1099"):
             find_neighbours(vectors, k)

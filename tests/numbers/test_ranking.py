@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.numbers import ranking
-from poolscope.numbers.ranking import Ranking, nearest_neighbours, rank_documents, rank_scores
+from poolscope.numbers.ranking import Ranking, nearest_neighbours, rank_documents, rank_scores, wrong_above
 
 
 @pytest.fixture
-def task(monkeypatch):
-    """40 queries, 150 documents, judgements of several documents a query; small blocks, so that several are used."""
-    monkeypatch.setattr(ranking, "_BLOCK", 1000)
+def task():
+    """40 queries, 150 documents, judgements of several documents a query."""
     random = np.random.default_rng(3)
     queries, documents = random.normal(size=(40, 6)), random.normal(size=(150, 6)) * 5
     judged = np.unique(random.integers([40, 150], size=(90, 2)), axis=0)
@@ -32,6 +30,23 @@ def test_ranks_and_top_are_those_of_a_full_sort(task):
     for query, document, rank in zip(found.query, found.document, found.rank, strict=True):
         assert order[query, int(rank) - 1] == document
     assert np.array_equal(np.stack([found.query, found.document], axis=1), judged)
+
+
+def test_queries_in_several_blocks_are_answered_as_alone():
+    """4,200 × 4,100 scores are more than are held at a time: the last queries stand in a second block."""
+    random = np.random.default_rng(5)
+    queries, documents = random.normal(size=(4200, 3)), random.normal(size=(4100, 3))
+    last = np.stack([np.arange(4050, 4200), random.integers(4100, size=150)], axis=1)
+    sets = random.random((4100, 2)) < 0.3
+    whole, alone = (rank_documents(queries[k:], documents, last - [k, 0], k=4) for k in (0, 4050))
+    assert np.array_equal(whole.top[4050:], alone.top)
+    assert np.array_equal(whole.rank, alone.rank)
+    for one, other in zip(*(wrong_above(queries[k:], documents, last - [k, 0], sets) for k in (0, 4050)), strict=True):
+        assert np.array_equal(one, other)
+    neighbours = (nearest_neighbours(queries[k:], 4, among=documents)[0] for k in (0, 4050))
+    assert np.array_equal(next(neighbours)[4050:], next(neighbours))
+    own = nearest_neighbours(queries, 1)[0][:, 0]
+    assert (own != np.arange(4200)).all()
 
 
 def test_scores_are_cosines_best_first(task):

@@ -13,7 +13,7 @@ import pytest
 
 from cloud_data import assert_within_bounds, by_pair_with_error, dense_distances, dense_singular, random_clouds
 from poolscope.clouds import TokenClouds
-from poolscope.numbers.bures import all_pairs, native, pairs
+from poolscope.numbers.bures import all_pairs, native
 
 LENGTHS = [1, 2, 3, 5, 8, 9, 13, 21, 30, 7, 7, 40, 12, 25, 17, 2] * 2
 DIMENSION = 20  # some texts have more tokens than dimensions
@@ -122,13 +122,11 @@ def test_routes_differ_by_no_more_than_the_bound_of_their_error(summaries):
         assert (moved <= np.array(first["error"])).all()
 
 
-def test_blocks_and_tiles_move_distances_by_no_more_than_their_bound(route, clouds, monkeypatch):
+def test_blocks_and_tiles_move_distances_by_no_more_than_their_bound(route, clouds):
     reference = by_pair_with_error(all_pairs(clouds))
-    monkeypatch.setattr(pairs, "_BLOCK_ROWS", 17)
-    monkeypatch.setattr(pairs, "_BLOCK_COLUMNS", 40)
-    monkeypatch.setattr(pairs, "_PLAIN_BLOCK_COLUMNS", 40)
-    small = by_pair_with_error(all_pairs(clouds, tile_bytes=6_000))
-    assert_within_bounds(small, reference)
+    for tile_bytes in (6_000, 2**20):
+        small = by_pair_with_error(all_pairs(clouds, tile_bytes=tile_bytes, block=(17, 40)))
+        assert_within_bounds(small, reference)
 
 
 @pytest.mark.parametrize(

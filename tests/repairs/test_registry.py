@@ -87,7 +87,7 @@ def test_the_table_holds_every_family_and_a_name_once():
     assert labels[:2] == ["mean removal, project", "mean removal, subtract"]
     with pytest.raises(InputError, match="'mean removal' is in the table already"):
         register(MeanRemoval)
-    with pytest.raises(InputError, match="received int; allowed: a class that inherits from one of Reading"):
+    with pytest.raises(InputError, match="received int; allowed: a class"):
         register(int)
 
 

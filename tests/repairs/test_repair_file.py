@@ -13,7 +13,7 @@ from poolscope.encoders.base import ModelCard
 from poolscope.errors import InputError, ModelError, StoreError
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning
+from poolscope.repairs.repair_file import Repair, RepairedModel, RepairOptionsWarning, probe_vector
 from poolscope.repairs.temperature.rules import ByRole, Steps, YarnLike
 from poolscope.repairs.temperature.tempscale import tempscale
 from poolscope.repairs.tune import tune
@@ -62,10 +62,10 @@ def test_a_repair_knows_its_model(tmp_path):
 
 
 @pytest.mark.parametrize("asked", [{"prompt": "the red dog and the tree : "}, {"role": "query"}, {"max_length": 4}])
-def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path, monkeypatch):
-    monkeypatch.setattr("poolscope.repairs.repair_file._SAME_MODEL", 1 - 1e-6)  # tiny models are much alike
+def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path):
     folder = declare(save_model(tmp_path, "Bert"), prompts={"query": "query : a slow blue cat "})
     plain, other = as_encoder(folder), as_encoder(folder, **asked)
+    np.testing.assert_allclose(probe_vector(other), probe_vector(plain), atol=1e-6)  # tiny models are much alike
     with pytest.warns(
         RepairOptionsWarning,
         match=f"nothing was proved for this .{'max_length' if 'max_length' in asked else 'prompt'}",
@@ -124,7 +124,7 @@ def test_a_changed_model_of_the_same_name_points_to_the_options(tmp_path):
     encoder = as_encoder(declare(save_model(tmp_path, "Bert")))
     made = Repair(0.8).made_for(encoder, {})
     changed = dataclasses.replace(made, probe=-made.probe)
-    with pytest.raises(InputError, match=r"The names agree: look at the options \(dtype, revision"):
+    with pytest.raises(InputError, match=r"The names agree"):
         changed.apply(encoder)
 
 
@@ -228,5 +228,5 @@ def test_a_table_without_the_words_of_the_probe_has_no_repair(tmp_path):
     table = tmp_path / "words.vec"
     table.write_text("kot 1 0\npies 0 1\n", encoding="utf-8")
     repair = Repair(vectors=MeanRemoval().fit(np.random.default_rng(0).standard_normal((20, 2))))
-    with pytest.raises(ModelError, match="knows no word of the text by which a repair recognises its model"):
+    with pytest.raises(ModelError, match="knows no word of the text"):
         repair.made_for(as_encoder(table), {})

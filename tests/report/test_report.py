@@ -75,7 +75,7 @@ def test_a_view_names_columns_that_are_there():
     ]
     assert data["pair"] == [2, 0]
     assert data["columns"] == ["a", "b", "c"]
-    with pytest.raises(InputError, match=r"received a view of x; the columns are a"):
+    with pytest.raises(InputError, match=r"a view of x; the columns are a"):
         ReportTable("t", ["a"], [(1,)], view=[ReportColumn("a", "A", below="x")])
 
 
@@ -95,7 +95,7 @@ def test_a_figure_keeps_its_numbers_and_loses_foreign_markup():
     assert "template" not in data["layout"]
     assert data["layout"]["title"]["text"].count("<") == 2
     assert data["title"] == "x <y> <a href='https://evil.test'>z</a>"
-    with pytest.raises(InputError, match=r"'name': received a trace of type 'scatter3d'.*allowed: bar, box"):
+    with pytest.raises(InputError, match=r"'name': .*'scatter3d'.*allowed: bar, box"):
         figure_data("name", go.Figure(go.Scatter3d(x=[1], y=[1], z=[1])))
 
 
@@ -223,9 +223,9 @@ def test_tiles_and_the_overall_line(page, elements):
         ("tile watch", "#second"),
         ("tile ok", "#third"),
     ]
-    assert "Of 3 answers 1 to repair, 1 to watch, 1 ok." in page
+    assert "1 to repair, 1 to watch, 1 ok" in page
     fine = ReportSection("a", "A", "Fine?", Verdict("ok", "Yes."))
-    assert "Nothing to repair: all 1 answers are ok." in render_page("t", "s", [fine])
+    assert "all 1 answers are ok" in render_page("t", "s", [fine])
     chosen = render_page("t", "s", [fine], overall=Verdict("watch", "Look at the lengths."))
     assert "Look at the lengths." in chosen
     assert "Nothing to repair" not in chosen
@@ -242,7 +242,7 @@ def test_what_cannot_be_a_page_is_refused():
     assert ReportSection("a", "t", "q", link="docs/socm.html#x").link
     with pytest.raises(InputError, match="two sections are named 'a'"):
         render_page("t", "s", [ReportSection("a", "t", "q"), ReportSection("a", "t", "q")])
-    with pytest.raises(InputError, match="explorer: received the section 'first'; allowed: a, or None"):
+    with pytest.raises(InputError, match="explorer: received the section 'first'"):
         render_page("t", "s", [ReportSection("a", "t", "q")], explorer=report_data.explorer())
 
 

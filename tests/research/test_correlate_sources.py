@@ -36,7 +36,7 @@ def test_audits_from_files_and_folders(tmp_path):
     assert found.records[0].traits == {"parameters": 22e6, "dimension": 384.0}
     assert found.records[1].traits == {"dimension": 768.0}
     assert found.notes == ()
-    with pytest.raises(InputError, match="more than one row or audit of org/a"):
+    with pytest.raises(InputError, match=r"more than one .* org/a"):
         read_audits([first, first])
 
 
@@ -116,9 +116,9 @@ def test_names_match_by_organisation_case_alias_and_last_part():
 
 
 def test_names_that_may_mean_several_models_are_refused():
-    with pytest.raises(InputError, match="gte-base may be any of a/gte-base, b/gte-base"):
+    with pytest.raises(InputError, match=r"gte-base .* a/gte-base, b/gte-base"):
         join(named("m", "gte-base"), named("s", "a/gte-base", "b/gte-base"))
-    with pytest.raises(InputError, match=r"gte-base .* goes with a/gte-base and with b/gte-base"):
+    with pytest.raises(InputError, match=r"gte-base .* a/gte-base and with b/gte-base"):
         join(named("m", "a/gte-base", "b/gte-base"), named("s", "gte-base"))
 
 

@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused(task, result):
     documents, queries, relevant = task
     with pytest.raises(InputError, match="both are needed"):
         intervene(documents, queries)
-    with pytest.raises(InputError, match="socm_texts: received 2; allowed: a whole number, 3 or more"):
+    with pytest.raises(InputError, match=r"socm_texts: received 2; .* 3 or more"):
         intervene(documents, socm_texts=2)
     with pytest.raises(InputError, match="received 2 documents; at least 3"):
         intervene(documents.select([0, 1]))

@@ -259,7 +259,7 @@ def test_wrong_questions(tmp_path):
     out = ("-o", tmp_path / "out")
     with pytest.raises(InputError, match="received 'nonsense'; allowed: socm-paper, length-collapse"):
         run("nonsense", *out)
-    with pytest.raises(InputError, match="--taus: received for socm-paper; it belongs to length-collapse"):
+    with pytest.raises(InputError, match=r"--taus: .*socm-paper; .*length-collapse"):
         run("socm-paper", *out, "--taus", "0.5")
     with pytest.raises(InputError, match="--scores: received for norm-variance"):
         run("norm-variance", *out, "--scores", "s.csv")

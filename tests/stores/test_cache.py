@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +15,13 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError
 from poolscope.files import folder_lock
-from poolscope.stores import writer as store_writer
-from poolscope.stores.cache import cache_folder, cache_limit, cached_clouds, trim_cache
+from poolscope.stores.cache import cache_folder, cache_limit, trim_cache
+from poolscope.stores.cache import cached_clouds as clouds_of_the_cache
 from poolscope.stores.store import MANIFEST
 from poolscope.stores.writer import encode_to_store
 from store_fakes import CARD, FakeEncoder, contents, corpus, never
 
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_writer, "SHARD_TEXTS", 3)
+cached_clouds = partial(clouds_of_the_cache, shard_texts=3)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +128,7 @@ def test_a_damaged_shard_is_said_and_encoded_again(cache: Path) -> None:
     shard = only_entry(cache) / "layer-last" / "shard-00002.arrow"
     os.truncate(shard, 100)
     encoder = FakeEncoder()
-    with pytest.warns(UserWarning, match="damaged .*: 1 of its shards encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: 1 of its shards encoded again"):
         repaired = cached_clouds(encoder, corpus())
     assert encoder.calls == 1
     assert_equal(repaired, cached_clouds(FakeEncoder(), corpus(), enabled=False))
@@ -144,7 +142,7 @@ def test_a_damaged_manifest_is_said_and_the_entry_rebuilt(cache: Path, damage: s
         manifest.unlink()
     else:
         manifest.write_text(manifest.read_text().replace("r1", "r9") if damage == "of another model" else damage)
-    with pytest.warns(UserWarning, match="damaged .*: all of its shards are encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: all of its shards are encoded again"):
         rebuilt = cached_clouds(FakeEncoder(), corpus())
     assert_equal(rebuilt, cached_clouds(FakeEncoder(before=never), corpus()))
     assert_equal(rebuilt, cached_clouds(FakeEncoder(), corpus(), enabled=False))

@@ -139,10 +139,10 @@ def test_other_choices_and_other_objects_are_refused(bucket, model):
     for overwrite in (False, True):
         with pytest.raises(StoreError, match="holds clouds of other choices"):
             begin_store(as_encoder(model).card, TEXTS[:9], address, overwrite=overwrite)
-    with pytest.raises(StoreError, match="texts in a shard: 10 in the store, 3 asked for"):
+    with pytest.raises(StoreError, match="10 in the store, 3 asked for"):
         begin_store(as_encoder(model).card, TEXTS, address, shard_texts=3)
     open_remote(address).system.pipe_file(f"{bucket[5:]}/other/file.txt", b"mine")
-    with pytest.raises(StoreError, match=r"not a cloud store, it has no manifest\.json"):
+    with pytest.raises(StoreError, match=r"no manifest\.json"):
         begin_store(as_encoder(model).card, TEXTS, f"{bucket}/other")
     assert not is_store(f"{bucket}/nothing")
     with pytest.raises(InputError, match="received no place in a bucket"):
@@ -193,7 +193,7 @@ def test_mirrors_stay_below_the_limit(bucket, model, monkeypatch):
 
 
 def test_a_server_that_refuses_is_told_in_words(bucket, model):
-    with pytest.raises(StoreError, match=r"s3://no-such-bucket-here/store: cannot be written \("):
+    with pytest.raises(StoreError, match=r"no-such-bucket-here/store: cannot be written"):
         encode_to_store(as_encoder(model), TEXTS, "s3://no-such-bucket-here/store")
 
 

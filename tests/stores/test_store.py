@@ -66,13 +66,13 @@ def test_layers_are_found_by_either_number(tmp_path: Path) -> None:
     assert open_store(tmp_path).provenance["layer"] == -1
     assert open_store(tmp_path, layer=2).provenance["layer"] == -1  # the model has two layers
     assert open_store(tmp_path, layer=-3).provenance["layer"] == 0
-    with pytest.raises(InputError, match=r"layer 1 was asked for, and the store holds the layers \[0, -1\]"):
+    with pytest.raises(InputError, match=r"layer 1 .*\[0, -1\]"):
         open_store(tmp_path, layer=1)
 
 
 def test_a_store_without_the_pooled_layer_asks_which(tmp_path: Path) -> None:
     fill(tmp_path, layers=(0, 1))
-    with pytest.raises(InputError, match=r"no layer was chosen, and the store holds the layers \[0, 1\]"):
+    with pytest.raises(InputError, match=r"no layer was chosen.*\[0, 1\]"):
         open_store(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_clouds_stay_on_disk(tmp_path: Path) -> None:
 def test_an_unfinished_store_says_how_to_finish(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         fill(tmp_path, encoder=FakeEncoder(before=lambda call: never(call) if call == 2 else None))
-    with pytest.raises(StoreError, match=r"unfinished, 6 of 10 texts .*Finish it .*fake/model, texts my texts.txt"):
+    with pytest.raises(StoreError, match=r"6 of 10 texts .*fake/model, texts my texts.txt"):
         open_clouds(tmp_path)
     assert len(open_store(tmp_path, allow_partial=True)) == 6
     assert is_store(tmp_path)
@@ -111,7 +111,7 @@ def test_open_clouds_takes_a_store_or_a_file(tmp_path: Path) -> None:
         open_clouds(file, layer=0)
     with pytest.raises(StoreError, match="no such cloud file"):
         open_clouds(tmp_path / "nothing")
-    with pytest.raises(StoreError, match=r"not a cloud store, it has no manifest\.json"):
+    with pytest.raises(StoreError, match=r"no manifest\.json"):
         open_clouds(tmp_path)
 
 

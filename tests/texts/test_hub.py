@@ -53,12 +53,12 @@ def test_hub_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     fake_hub(monkeypatch, ConnectionError("no route\ndetails"))
-    with pytest.raises(InputError, match=r"org/name: no such file, and as .* loaded \(no route\)\. Check the name"):
+    with pytest.raises(InputError, match=r"org/name: no such file.*\(no route\)"):
         read_texts("org/name")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(InputError, match=r"hub:org/name cannot be loaded .* HF_HUB_OFFLINE is set"):
+    with pytest.raises(InputError, match=r"hub:org/name .* HF_HUB_OFFLINE is set"):
         read_texts("hub:org/name")
-    with pytest.raises(InputError, match="received the data set name 'hub:a/b/c/d'"):
+    with pytest.raises(InputError, match="'hub:a/b/c/d'"):
         read_texts("hub:a/b/c/d")
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -150,9 +150,7 @@ def test_pairs_of_ids_are_not_shifted_by_empty_rows_or_a_draw(tmp_path: Path) ->
     path = save(tmp_path / "pairs.csv", {"i": [0, 5], "j": [3, 2]})
     assert read_index_pairs(path, ids=(texts.ids, texts.ids)).tolist() == [[0, 2], [3, 1]]
     drawn = texts.take([0, 2, 3])
-    with pytest.raises(
-        InputError, match=r"row 1 names the text '2', and none of the 3 texts has that id; the first is"
-    ):
+    with pytest.raises(InputError, match=r"row 1 .* '2', and none of the 3 texts"):
         read_index_pairs(path, ids=(drawn.ids, drawn.ids))
 
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.stores import writer
 from poolscope.stores.writer import encode_to_store, texts_for_store
 from poolscope.texts import read_texts
 from poolscope.texts.spooled import ABOUT, TEXTS, open_spooled, spool_texts
@@ -69,7 +68,7 @@ def test_folders_and_patterns_of_tables_are_one_corpus(tmp_path):
     with pytest.raises(InputError, match="no file fits it"):
         read_texts(f"{tmp_path}/*.nothing")
     write(folder / "c.parquet", [{"other": "words"}])
-    with pytest.raises(InputError, match=r"c\.parquet: there is no column 'text', which a\.parquet has"):
+    with pytest.raises(InputError, match=r"c\.parquet: .* no column 'text'"):
         read_texts(folder, column="text")
 
 
@@ -80,7 +79,7 @@ def rows_table():
 def test_damaged_and_foreign_files_are_named(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", ROWS)
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(InputError, match=r"a\.jsonl\.gz: damaged, or not what gzip wrote"):
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: damaged"):
         read_texts(path)
     (tmp_path / "b.json").write_text('{"text": "an object"}')
     with pytest.raises(InputError, match="needed: an array of objects"):
@@ -100,11 +99,10 @@ def test_the_file_is_made_once_and_again_where_the_source_has_changed(tmp_path):
     assert len(spool_texts(path, folder, column="text")) == len(first) + 1
 
 
-def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path, monkeypatch):
+def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", ROWS)
     encode_to_store(FakeEncoder(), read_texts(path, column="text"), tmp_path / "one", shard_texts=9)
-    monkeypatch.setattr(writer, "_LARGE", 0)
-    texts = texts_for_store(path, tmp_path / "two", column="text")
+    texts = texts_for_store(path, tmp_path / "two", column="text", large=0)
     for part in (1, 2):
         assert (tmp_path / "two" / TEXTS).exists()
         encode_to_store(FakeEncoder(), texts, tmp_path / "two", shard_texts=9, part=(part, 2))
@@ -112,4 +110,6 @@ def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path, monkeypa
     os.utime(path)
     write(path, ROWS[::-1])
     with pytest.raises(Exception, match="digest of the texts"):
-        encode_to_store(FakeEncoder(), texts_for_store(path, tmp_path / "two", column="text"), tmp_path / "two")
+        encode_to_store(
+            FakeEncoder(), texts_for_store(path, tmp_path / "two", column="text", large=0), tmp_path / "two"
+        )

@@ -153,7 +153,7 @@ def test_encodings(tmp_path: Path) -> None:
     path = tmp_path / "wide.txt"
     path.write_text("eins\nzwei ü\n", encoding="utf-16")
     assert read_texts(path, encoding="utf-16").texts == ("eins", "zwei ü")
-    with pytest.raises(InputError, match=r"wide.txt: received UTF-16 .* Pass --encoding utf-16 \(encoding='utf-16'\)"):
+    with pytest.raises(InputError, match=r"wide.txt: received UTF-16 .*--encoding utf-16"):
         read_texts(path)
     for unknown in ("utf-99", "rot13"):
         with pytest.raises(InputError, match="no text encoding of that name"):
@@ -277,7 +277,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, me
 
 def test_columns_that_do_not_fit(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}])
-    with pytest.raises(InputError, match=r"no column 'body'; the columns are 'id', 'text'.*--column NAME"):
+    with pytest.raises(InputError, match=r"no column 'body'; .*'id', 'text'.*--column NAME"):
         read_texts(path, column="body")
     with pytest.raises(InputError, match="rows 0 and 1 share the id '1'"):
         read_texts(path, id_column="id")
@@ -298,9 +298,9 @@ def test_missing_paths_and_foreign_objects(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no such file or folder"):
             read_texts(source)
     for source in (b"bytes", 3, None):
-        with pytest.raises(InputError, match="a path, a table or an iterable of strings"):
+        with pytest.raises(InputError, match="an iterable of strings"):
             read_texts(source)
-    with pytest.raises(InputError, match="built-in corpora are builtin:docstrings and builtin:manuals"):
+    with pytest.raises(InputError, match="builtin:docstrings and builtin:manuals"):
         read_texts("builtin:novels")
 
 

@@ -37,8 +37,6 @@ def bars_figure(
     *,
     title: str,
     floor: float | None = None,
-    axis: str = "",
-    colours: Sequence[str] | None = None,
 ) -> Any:
     """Horizontal bars with their intervals, and a dashed line at the floor."""
     go = require("plotly.graph_objects", "report")
@@ -50,7 +48,7 @@ def bars_figure(
             y=[name for name, value in zip(names, values, strict=True) if value is not None],
             x=[value for value, _ in known],
             orientation="h",
-            marker={"color": colours or COLOURS[0]},
+            marker={"color": COLOURS[0]},
             error_x={"type": "data", "symmetric": False, "array": reach, "arrayminus": back, "color": "#222222"},
             hovertemplate="%{y}: %{x:.4g}<extra></extra>",
             showlegend=False,
@@ -61,7 +59,6 @@ def bars_figure(
     height = 190 + 38 * max(len(known), 2)
     figure = style(figure, title=title, width=860, height=height)
     figure.update_yaxes(autorange="reversed", automargin=True)
-    figure.update_xaxes(title_text=axis)
     return figure
 
 

@@ -24,10 +24,6 @@ from poolscope.texts.groups import group_column, groups_of_ids
 from poolscope.texts.sources import exists, other_columns
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
-# Characters that are worked on at once: enough for the threads of a tokenizer, few enough for the memory.
-_GROUP = 2_000_000
-
-
 # What a row of a file of chunks says of the chunk: a column of the texts with such a name is not kept.
 OWN = ("id", "text", "document_id", "start", "end", "tokens", "label", "group")
 
@@ -252,7 +248,7 @@ def chunk_texts(
         )
     chunks: list[Chunk] = []
     cuts: Counter[int] = Counter()
-    for group in _groups(corpus):
+    for group in text_groups(corpus):
         for number, pieces in enumerate(split_texts(group.texts, ruler, overlap=overlap)):
             chunks += _chunks(group, number, pieces)
             cuts.update(piece.cut for piece in pieces if piece.cut is not None)
@@ -274,10 +270,11 @@ def chunk_texts(
     return result.with_columns(other_columns(texts, corpus), group_column(texts, (corpus.column,)))
 
 
-def _groups(corpus: Texts) -> Iterator[Texts]:
+def text_groups(corpus: Texts, most_characters: int = 2_000_000) -> Iterator[Texts]:
+    """The texts in order, so many at a time: enough for the threads of a tokenizer, few enough for the memory."""
     start, characters = 0, 0
     for position, text in enumerate(corpus.texts):
-        if characters and characters + len(text) > _GROUP:
+        if characters and characters + len(text) > most_characters:
             yield corpus[start:position]
             start, characters = position, 0
         characters += len(text)

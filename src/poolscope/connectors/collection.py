@@ -94,7 +94,7 @@ class Collection:
                 f"without common ids one a row is needed, in their order. Name a column of ids (--id-column). {hint}"
             )
         known = np.array([name in own for name in names])
-        kept = self._with_faults(~known, NO_TEXT)
+        kept = self._without(~known)
         rows = [own[name] for name in np.array(names, dtype=object)[known]]
         taken = set(names) | {name for name, _ in self.aside}
         drawn = len(self) + self.fault_count < self.rows
@@ -117,8 +117,8 @@ class Collection:
         """How many rows were set aside."""
         return sum((self.faults or {}).values())
 
-    def _with_faults(self, wrong: NDArray[np.bool_], reason: str) -> Collection:
-        """Without some vectors, which are set aside for a reason."""
+    def _without(self, wrong: NDArray[np.bool_]) -> Collection:
+        """Without some vectors, which are set aside since they have no text."""
         if not wrong.any():
             return self
         if wrong.all():
@@ -126,7 +126,7 @@ class Collection:
                 f"{self.source}: no vector has a text of its own. Check that the ids are those of the texts."
             )
         keep = np.flatnonzero(~wrong)
-        named = tuple((self.ids[k], reason) for k in np.flatnonzero(wrong)[:_NAMED])
+        named = tuple((self.ids[k], NO_TEXT) for k in np.flatnonzero(wrong)[:_NAMED])
         return replace(
             self,
             vectors=self.vectors[keep],
@@ -134,7 +134,7 @@ class Collection:
             texts=None if self.texts is None else tuple(self.texts[k] for k in keep),
             groups=None if self.groups is None else tuple(self.groups[k] for k in keep),
             places=self.order[keep],
-            faults={**(self.faults or {}), reason: int(wrong.sum())},
+            faults={**(self.faults or {}), NO_TEXT: int(wrong.sum())},
             aside=(*self.aside, *named),
         )
 
@@ -366,6 +366,6 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
     if empty.all():
         return whole
     # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
-    left = replace(whole, texts=tuple(text or "" for text in texts))._with_faults(empty, NO_TEXT)
+    left = replace(whole, texts=tuple(text or "" for text in texts))._without(empty)
     note = f"{empty.sum():,} of {len(empty):,} vectors are set aside, since they have no text."
     return replace(left, notes=(*left.notes, note)) if empty.any() else left

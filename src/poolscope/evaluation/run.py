@@ -19,7 +19,7 @@ from poolscope.charts import curves_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
-from poolscope.encoders.capabilities import has, is_encoder, longest_of, options_of, takes_tokens, with_options
+from poolscope.encoders.capabilities import is_encoder, longest_of, options_of, takes_tokens, with_options
 from poolscope.encoders.pooling import TextPooling, own_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation.reading import split_half_task
@@ -202,20 +202,9 @@ def for_role(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
     if role is None or not takes_tokens(encoder):
         return encoder
     options = options_of(encoder)
-    if encoder.card.prompts and not _asks_for_prompt(options):
+    if encoder.card.prompts and not asks_for_prompt(options):
         options = replace(options, role=role)
     return with_options(encoder, options, role=options.role or role)
-
-
-def with_choices(encoder: TokenEncoder, choices: Mapping[str, Any]) -> TokenEncoder:
-    """The encoder with some choices where it has none of its own; what is fixed at loading (dtype) is left out."""
-    if not choices or not has(encoder, "with_options"):
-        return encoder
-    options = options_of(encoder)
-    lacking: dict[str, Any] = {"max_length": options.max_length or choices.get("max_length")}
-    if not _asks_for_prompt(options):
-        lacking |= {name: choices.get(name) for name in PROMPT_CHOICES}
-    return with_options(encoder, replace(options, **lacking))
 
 
 def in_batches(encoder: TokenEncoder, batch_size: int) -> TokenEncoder:
@@ -228,16 +217,8 @@ def in_batches(encoder: TokenEncoder, batch_size: int) -> TokenEncoder:
     return with_options(encoder, replace(options_of(encoder), batch_tokens=int(batch_size) * longest))
 
 
-def unprompted(encoder: TokenEncoder) -> TokenEncoder:
-    """The encoder without any prompt, cutting where its model declares: what it does is the model's doing alone."""
-    if not has(encoder, "with_options"):
-        return encoder
-    options = replace(options_of(encoder), prompt="", prompt_name=None, role=None, max_length=None)
-    # A model that keeps a rule for each role can be run in a role only, whatever the prompt: always the same one.
-    return with_options(encoder, options, role="document")
-
-
-def _asks_for_prompt(options: EncoderOptions) -> bool:
+def asks_for_prompt(options: EncoderOptions) -> bool:
+    """Whether the caller chose a prompt himself."""
     return any(getattr(options, name) is not None for name in PROMPT_CHOICES)
 
 
@@ -282,7 +263,7 @@ class BestLayer(Result):
         poolings = dict.fromkeys(row.pooling for row in self.scores)
         curves = {name: {row.layer: row.score for row in self.scores if row.pooling == name} for name in poolings}
         title = "Which layer finds best, on the half that chose"
-        return curves_figure(curves, title=title, across="layer", along=self.difference.metric)
+        return curves_figure(curves, title=title, along=self.difference.metric)
 
 
 def best_layer(

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
-from poolscope.numbers.ranking import gaussian_like, nearest_neighbours, unit_rows
+from poolscope.numbers.ranking import GaussianLike, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, cells, origin, provenance
 
 Array = NDArray[np.float64]
@@ -156,7 +156,8 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     k = max(1, min(k, len(unit) - 2))
     near, part = _neighbours(unit, k)
     contrast, outlying, apart = _contrast(unit, near), _far(near), part != np.bincount(part).argmax()
-    floors = [_floor(gaussian_like(unit, random), k) for _ in range(_FLOOR_DRAWS)]
+    like = GaussianLike(unit)
+    floors = [_floor(like.draw(random), k) for _ in range(_FLOOR_DRAWS)]
     floor_contrast, floor_outliers, floor_apart = np.mean([floor[1:] for floor in floors], axis=0).tolist()
     return Neighbourhood(
         vectors=len(unit),

@@ -450,13 +450,6 @@ def mean_estimate(values: Array) -> Estimate:
     return Estimate(mean, leave_one_out_interval(mean, without))
 
 
-def bootstrap_estimate(values: Array, *, unit: str = "queries") -> Estimate:
-    """Mean over units with its bootstrap interval; no value for none."""
-    if not len(values):
-        return Estimate(None)
-    return Estimate(float(values.mean()), bootstrap_interval(values, unit=unit))
-
-
 def share_estimate(values: Array, *, unit: str = "queries") -> Estimate:
     """Mean of values in [0, 1], one a unit (found or not), with the interval of Wilson; no value for none.
 

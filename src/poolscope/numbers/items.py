@@ -284,7 +284,7 @@ class ChangePoint:
     after: float
 
 
-def change_point(values: ArrayLike, *, shuffles: int = 999, draws: int = 200, seed: int = 0) -> ChangePoint | None:
+def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> ChangePoint | None:
     """The place that parts a series best; None for fewer than ten values, or where all are one.
 
     With S_k the sum of the deviations from the mean up to k, the place maximises |S_k|/√(k(n − k)), which is least
@@ -305,7 +305,7 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, draws: int = 200, se
     chance = _best(random.permuted(np.tile(series, (shuffles, 1)), axis=1))[1]
     position = int(place[0])
     # Values are drawn anew within each side: what moves is how clearly the two part.
-    left, right = (random.choice(side, (draws, len(side))) for side in (series[:position], series[position:]))
+    left, right = (random.choice(side, (200, len(side))) for side in (series[:position], series[position:]))
     places, _ = _best(np.concatenate([left, right], axis=1))
     low, high = np.quantile(places, [0.025, 0.975])
     return ChangePoint(

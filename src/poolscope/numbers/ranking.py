@@ -322,11 +322,6 @@ def _divided(above: ArrayLike, below: ArrayLike) -> Array:
     return np.asarray(np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0))
 
 
-def gaussian_like(unit: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """As many Gaussian vectors of the same mean and covariance, at length 1."""
-    return GaussianLike(unit).draw(random)
-
-
 class GaussianLike:
     """Draws of as many Gaussian vectors of the same mean and covariance, at length 1.
 

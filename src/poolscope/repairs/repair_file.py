@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress, TokenEncoder
-from poolscope.encoders.capabilities import longest_of, options_of
+from poolscope.encoders.capabilities import has, longest_of, options_of, with_options
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, encode_layers, for_role, unprompted, with_choices
+from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, asks_for_prompt, encode_layers, for_role
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
@@ -143,7 +143,7 @@ class Repair:
         """
         if "dtype" in self.options and _is_loaded_here(model):
             options = {"dtype": self.options["dtype"], **options}
-        encoder = with_choices(plain_encoder(model, **options), self.options)
+        encoder = _with_choices(plain_encoder(model, **options), self.options)
         self._check(encoder)
         self._compare_options(encoder)
         return RepairedModel(encoder, self)
@@ -378,10 +378,30 @@ def _scaled(encoder: TokenEncoder, rule: TemperatureRule | None, role: str | Non
 def probe_vector(encoder: TokenEncoder) -> Vectors:
     """The mean vector of a fixed text, without any prompt: it tells a model from others, whatever it is asked with."""
     try:
-        clouds = unprompted(encoder).encode([_PROBE])[-1]
+        clouds = _unprompted(encoder).encode([_PROBE])[-1]
     except InputError as error:
         raise ModelError(
             f"{encoder.card.name}: it knows no word of the text by which a repair recognises its model ({_PROBE!r}), "
             f"so that a repair of it could be applied to any other. Use a table with these words."
         ) from error
     return np.asarray(unit_rows(MeanPooling().transform(clouds), "probe")[0])
+
+
+def _with_choices(encoder: TokenEncoder, choices: Mapping[str, Any]) -> TokenEncoder:
+    """The encoder with some choices where it has none of its own; what is fixed at loading (dtype) is left out."""
+    if not choices or not has(encoder, "with_options"):
+        return encoder
+    options = options_of(encoder)
+    lacking: dict[str, Any] = {"max_length": options.max_length or choices.get("max_length")}
+    if not asks_for_prompt(options):
+        lacking |= {name: choices.get(name) for name in PROMPT_CHOICES}
+    return with_options(encoder, replace(options, **lacking))
+
+
+def _unprompted(encoder: TokenEncoder) -> TokenEncoder:
+    """The encoder without any prompt, cutting where its model declares: what it does is the model's doing alone."""
+    if not has(encoder, "with_options"):
+        return encoder
+    options = replace(options_of(encoder), prompt="", prompt_name=None, role=None, max_length=None)
+    # A model that keeps a rule for each role can be run in a role only, whatever the prompt: always the same one.
+    return with_options(encoder, options, role="document")

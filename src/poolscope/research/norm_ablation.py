@@ -88,7 +88,7 @@ class NormAblation(Result):
     def figure(self) -> Any:
         """The direction that all tokens share, layer by layer, a line a replacement."""
         title = "How much of the tokens one direction holds, with other norms"
-        return curves_figure(self._shares(), title=title, across="layer", along="share of the squared length")
+        return curves_figure(self._shares(), title=title, along="share of the squared length")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a replacement and layer."""

@@ -97,6 +97,7 @@ def cached_clouds(
     *,
     layers: Sequence[int] | None = None,
     options: EncoderOptions | None = None,
+    shard_texts: int | None = None,
     enabled: bool = True,
     progress: Progress | None = None,
     **where: Any,
@@ -107,10 +108,10 @@ def cached_clouds(
     without a revision is never cached, since nothing would tell when it changes. `where`: options of `cached_store`.
     """
     unlabelled = replace(texts, labels=None)  # labels change no cloud: they shall not cause a second encoding
-    wanted = describe(encoder.card, unlabelled, options=options, layers=layers)
+    choices: dict[str, Any] = {"layers": layers, "options": options, "shard_texts": shard_texts}
+    wanted = describe(encoder.card, unlabelled, **choices)
     clouds = None
-    choices: dict[str, Any] = {"layers": layers, "options": options, "progress": progress, **where}
-    store = cached_store(encoder, unlabelled, **choices) if enabled else None
+    store = cached_store(encoder, unlabelled, progress=progress, **choices, **where) if enabled else None
     if store is not None:
         try:
             clouds = {layer: store.clouds(layer) for layer in wanted.keys}

@@ -252,9 +252,14 @@ def _sample(ids: Sequence[str], count: int) -> dict[str, int]:
 
 
 def shard_sizes(
-    texts: Iterable[str], *, shard_texts: int, token_bytes: int, max_length: int | None = None
+    texts: Iterable[str],
+    *,
+    shard_texts: int,
+    token_bytes: int,
+    max_length: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> list[int]:
-    """Cut texts, in order, into runs of at most `shard_texts` and of about `SHARD_BYTES` of vectors.
+    """Cut texts, in order, into runs of at most `shard_texts` and of about `shard_bytes` of vectors.
 
     The tokens of a text are taken as a third of its UTF-8 bytes and two special ones, which is on the high
     side for European scripts (four to five bytes a token) and about right for Chinese or Japanese (three).
@@ -268,7 +273,7 @@ def shard_sizes(
     for text in texts:
         tokens = 2 + len(text.encode("utf-8", "surrogatepass")) // 3
         size = token_bytes * (tokens if max_length is None else min(tokens, max_length))
-        if sizes[-1] and (sizes[-1] == shard_texts or filled + size > SHARD_BYTES):
+        if sizes[-1] and (sizes[-1] == shard_texts or filled + size > shard_bytes):
             sizes.append(0)
             filled = 0
         sizes[-1] += 1
@@ -441,16 +446,16 @@ def _remove_claims(folder: Path, *, busy_too: bool = True) -> None:
 
 # -- texts that do not fit into memory --------------------------------------------------------------------------------
 
-_LARGE = 32 * 2**20  # bytes of files from which on texts are read into a file and not into memory
+LARGE = 32 * 2**20
 
 
-def texts_for_store(source: object, folder: str | os.PathLike[str], **columns: Any) -> Texts:
+def texts_for_store(source: object, folder: str | os.PathLike[str], *, large: int = LARGE, **columns: Any) -> Texts:
     """The texts of a source, read into memory or, where they are many, into a file in the folder of their store.
 
     Such a file is read once by whoever comes first, and the others open it. `remove_spooled` takes it away when the
-    store is finished. columns: those of `read_texts`.
+    store is finished. large: bytes of files from which on they are many. columns: those of `read_texts`.
     """
-    if not _is_large(source):
+    if not _is_large(source, large):
         return read_texts(source, **columns)
     target = open_remote(located(folder)).mirror if is_remote(folder) else Path(folder)
     if not is_remote(folder) and not (target / MANIFEST).exists():
@@ -459,8 +464,8 @@ def texts_for_store(source: object, folder: str | os.PathLike[str], **columns: A
         return spool_texts(source, target, **columns)
 
 
-def _is_large(source: object) -> bool:
-    """Whether a source is a stream, or files of many bytes."""
+def _is_large(source: object, large: int) -> bool:
+    """Whether a source is a stream, or files of more bytes than that."""
     if not isinstance(source, str | os.PathLike):
         return False
     if source == "-" or str(source).startswith(STREAM):
@@ -468,4 +473,4 @@ def _is_large(source: object) -> bool:
     files = table_files(source) if not str(source).startswith(("builtin:", "hub:")) else None
     if files is None:
         files = [Path(source)] if exists(Path(source)) and Path(source).is_file() else []
-    return sum(file.stat().st_size * (4 if is_packed(file) else 1) for file in files) > _LARGE
+    return sum(file.stat().st_size * (4 if is_packed(file) else 1) for file in files) > large

@@ -58,6 +58,6 @@ def test_what_is_not_the_models_own_vector_is_said(tmp_path):
     folder = stored(tmp_path, "mean", ["Dense"])
     report = length_report(folder, TEXTS, probes=False, min_texts=5)
     assert len(report.notes) == 1
-    assert "means of the tokens and not the model's own" in report.notes[0]
+    assert "not the model's own" in report.notes[0]
     assert "applies Dense after pooling" in report.notes[0]
     assert report.to_dict()["notes"] == list(report.notes)

@@ -12,7 +12,6 @@ from poolscope import length_profile
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS
-from poolscope.metrics.length import profile as profiles
 from poolscope.metrics.length.streamed import profile_finish, profile_part
 from poolscope.numbers.intervals import grouped_interval, leave_one_out_interval
 
@@ -78,9 +77,8 @@ def test_what_only_a_draw_gives_is_said(streamed):
     assert all(row.distance.value is not None for row in streamed.bins)
 
 
-def test_many_vectors_take_the_same_way(corpus, monkeypatch):
-    monkeypatch.setattr(profiles, "MOST_TEXTS", DRAWN)
-    profile = length_profile(*corpus, bins=4)
+def test_many_vectors_take_the_same_way():
+    profile = length_profile(*with_effect(3, count=10_100), bins=4)
     assert [row.texts for row in profile.bins] == np.bincount(profile.assignment).tolist()
     assert profile.provenance["settings"]["bins"] == 4
     assert any("drawn ones" in note for note in profile.notes)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.token_data import WordEncoder, sentences
 
+from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.tokens import figure as charts_tokens
 from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, tokens_figure, variation_figure
@@ -49,27 +50,36 @@ def test_chosen_layers_and_two_models(result, other):
     assert [title for title in both if title][-1] == "words, layer 1"
 
 
-def test_deep_models_show_some_layers_the_first_and_the_last_among_them(result, monkeypatch):
-    monkeypatch.setattr(charts_tokens, "_COLUMNS", 1)
-    figure = norm_variance_figure(result)
-    assert titles(figure) == ["layer 0 (embeddings)", "layer 2"]
-    assert figure.layout.title.subtitle.text == "M against V shows 2 of 3 layers"
+def of_types(count, layers):
+    """Each type comes twice, in one text of its own."""
+    random = np.random.default_rng(0)
+    clouds = {
+        layer: TokenClouds.from_arrays(
+            random.normal(size=(count, 2, 4)) + 1, token_ids=np.repeat(np.arange(count), 2).reshape(-1, 2)
+        )
+        for layer in range(layers)
+    }
+    return token_statistics(clouds, min_count=2)
 
 
-def test_types_that_are_not_drawn_are_counted_below_the_title(result, other, monkeypatch):
+def test_deep_models_show_some_layers_the_first_and_the_last_among_them():
+    figure = norm_variance_figure(of_types(6, layers=12))
+    assert len(titles(figure)) == 8
+    assert titles(figure)[::7] == ["layer 0 (embeddings)", "layer 11"]
+    assert "8 of 12 layers" in figure.layout.title.subtitle.text
+
+
+def test_types_that_are_not_drawn_are_counted_below_the_title(result):
     whole = norm_variance_figure(result)
     assert whole.layout.title.subtitle.text is None
-    monkeypatch.setattr(charts_tokens, "_MOST_POINTS", 4)
-    figure = norm_variance_figure(result)
-    assert len(figure.data[0].x) == 4
-    counted = result.coverage.counted
-    assert figure.layout.title.subtitle.text == f"M against V shows the 4 most frequent of {counted} token types"
+    many = of_types(1100, layers=1)
+    figure = norm_variance_figure(many)
+    assert len(figure.data[0].x) == 1000
+    assert "the 1,000 most frequent of 1,100" in figure.layout.title.subtitle.text
     assert figure.layout.legend.y < whole.layout.legend.y
-    np.testing.assert_allclose(
-        np.add(figure.data[1].x, figure.data[1].y), result[0].types.mean_squares[:counted].mean()
-    )
-    both = tokens_figure(result, other).layout.title.subtitle.text
-    assert both.startswith("M against V shows words: the 4 most frequent of ")
+    np.testing.assert_allclose(np.add(figure.data[1].x, figure.data[1].y), many[0].types.mean_squares.mean())
+    both = tokens_figure(many, many).layout.title.subtitle.text
+    assert both.count("the 1,000 most frequent of 1,100") == 2
     assert both.count(" · ") == 1
 
 

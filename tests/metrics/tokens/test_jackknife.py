@@ -9,9 +9,8 @@ from tests.token_data import WORDS, WordEncoder, sentences
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.tokens import moments as token_moments
 from poolscope.metrics.tokens.measure import TokenKeys, token_statistics
-from poolscope.metrics.tokens.moments import TokenMoments
+from poolscope.metrics.tokens.moments import TextSample, TokenMoments
 from poolscope.metrics.tokens.summary import summarise
 
 TEXTS = sentences()
@@ -108,22 +107,16 @@ def test_zero_vectors_have_no_direction_to_leave_out():
     assert reaches(with_zeros[-1])[name] == pytest.approx(reaches(plain[-1])[name], rel=1e-9)
 
 
-def test_a_sample_of_the_texts_tells_nearly_the_same(monkeypatch):
+def test_a_sample_of_the_texts_tells_nearly_the_same():
     texts = sentences(400, seed=3)
-    whole = summarised(texts)
+    whole = token_statistics(WordEncoder(), texts, layers=[2])
     copies = sum(text.copies for _, text in whole.moments.sample.items())
     assert len(whole.moments.sample) == 256 < copies < 400
     assert whole.interval_meanings()["corpus"].endswith(f"jackknife over texts, on a random {copies} of 400")
-    monkeypatch.setattr(token_moments, "MOST_TEXTS", 1000)
-    every = reaches(summarised(texts)[2])
+    clouds = WordEncoder().encode(texts, layers=[2])[2]
+    every = reaches(measured(clouds, 1000, WordEncoder.vocabulary))
     for name, reach in reaches(whole[2]).items():
         assert reach == pytest.approx(every[name], rel=0.15)
-    monkeypatch.setattr(token_moments, "MOST_TOKENS", 300)
-    assert 20 < len(summarised(texts).moments.sample) < 100
-
-
-def summarised(texts):
-    return token_statistics(WordEncoder(), texts, layers=[2])
 
 
 # -- coverage -------------------------------------------------------------------------------------------------
@@ -141,17 +134,16 @@ def corpus_of(generator, texts=40):
     return TokenClouds.from_arrays(arrays, token_ids=ids)
 
 
-def measured(clouds):
-    moments = TokenMoments({"grouping": "token type", "special": None}, 100)
-    TokenKeys(moments.names, None, by_label=False).add(moments, {0: clouds}, None)
+def measured(clouds, most_texts=256, vocabulary=None):
+    moments = TokenMoments({"grouping": "token type", "special": None}, 100, sample=TextSample(most_texts))
+    TokenKeys(moments.names, vocabulary, by_label=False).add(moments, {0: clouds}, None)
     return summarise(moments, min_count=10**6)[0]  # without correlations over types
 
 
 @pytest.mark.parametrize("sampled", [256, 20])
-def test_the_intervals_cover_what_other_corpora_give(sampled, monkeypatch):
-    monkeypatch.setattr(token_moments, "MOST_TEXTS", sampled)
+def test_the_intervals_cover_what_other_corpora_give(sampled):
     generator = np.random.default_rng(0)
-    layers = [measured(corpus_of(generator)) for _ in range(250)]
+    layers = [measured(corpus_of(generator), sampled) for _ in range(250)]
     for name in layers[0].intervals:
         estimates = [layer.estimate(name) for layer in layers]
         target = np.mean([estimate.value for estimate in estimates])

@@ -32,10 +32,10 @@ def tokens(count=300, *, seed=0, types=12):
     return keys, rows
 
 
-def taken(keys, rows, *parts, **choices):
+def taken(keys, rows, *parts, elements=10**6, **choices):
     moments = TokenMoments(SOURCE, **{"max_types": 100, **choices})
     for part in parts or (slice(None),):
-        moments.add(keys[part], {layer: matrix[part] for layer, matrix in rows.items()})
+        moments.add(keys[part], {layer: matrix[part] for layer, matrix in rows.items()}, elements=elements)
     moments.names = {int(key): f"t{key}" for key in moments.table.keys}
     return moments
 
@@ -73,9 +73,10 @@ def test_keys_that_are_not_allowed_are_counted_and_pooled_special_ones_kept():
     assert table.kept.tolist() == [True, False, True]
 
 
-def test_every_group_holds_all_its_tokens():
+@pytest.mark.parametrize("elements", [10**6, 60], ids=["at once", "15 rows at a time"])
+def test_every_group_holds_all_its_tokens(elements):
     keys, rows = tokens()
-    moments = taken(keys, rows, slice(0, 90), slice(90, 91), slice(91, 300))
+    moments = taken(keys, rows, slice(0, 90), slice(90, 91), slice(91, 300), elements=elements)
     for key in set(keys.tolist()):
         for layer in (0, 5):
             assert_group(moments, key, rows[layer][keys == key], layer=layer)

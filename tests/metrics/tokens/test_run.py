@@ -15,6 +15,7 @@ from tests.token_data import (
     assert_equal_results,
     corpus,
     rows_of,
+    sentences,
 )
 
 from poolscope.clouds import TokenClouds
@@ -22,49 +23,56 @@ from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.declaration import Declaration
 from poolscope.encoders.transformers import wrap_loaded
 from poolscope.errors import InputError, StoreError
-from poolscope.metrics.tokens import measure as token_run
-from poolscope.metrics.tokens import moments as token_moments
-from poolscope.metrics.tokens.measure import most_frequent, token_statistics
+from poolscope.metrics.tokens.measure import (
+    TokenKeys,
+    TokenRun,
+    count_first,
+    items_of,
+    most_frequent,
+    source_of,
+    token_statistics,
+)
+from poolscope.metrics.tokens.moments import TokenMoments
 from poolscope.stores.store import Store
-from poolscope.stores.writer import encode_to_store
+from poolscope.stores.writer import SHARD_BYTES, encode_to_store
 
 # -- pieces, order, shards ------------------------------------------------------------------------------------
 
 
-def test_the_order_of_texts_and_the_size_of_pieces_change_nothing(monkeypatch):
+def test_the_order_of_texts_and_the_size_of_pieces_change_nothing():
     whole = token_statistics(WordEncoder(), TEXTS)
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 7)
-    monkeypatch.setattr(token_moments, "_PIECE_ELEMENTS", 60)
     encoder = WordEncoder()
-    assert_equal_results(token_statistics(encoder, TEXTS), whole)
+    assert_equal_results(token_statistics(encoder, TEXTS, shard_texts=7), whole)
     assert [len(chunk) for chunk in encoder.calls] == [7, 7, 7, 7, 7, 5]
     shuffled = [TEXTS[k] for k in np.random.default_rng(0).permutation(len(TEXTS))]
-    assert_equal_results(token_statistics(WordEncoder(), shuffled), whole)
+    assert_equal_results(token_statistics(WordEncoder(), shuffled, shard_texts=7), whole)
 
 
-def test_the_order_changes_nothing_where_only_some_texts_are_sampled(monkeypatch):
-    monkeypatch.setattr(token_moments, "MOST_TOKENS", 40)
-    texts = [*TEXTS, *TEXTS[:6]]
-    whole = token_statistics(WordEncoder(), texts)
-    assert 2 < len(whole.moments.sample) < 20
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 7)
-    assert_equal_results(token_statistics(WordEncoder(), texts[::-1]), whole)
+def test_the_order_changes_nothing_where_only_some_texts_are_sampled():
+    texts = [" ".join([TEXTS[a], *TEXTS[b : b + 10]]) for a in range(40) for b in range(0, 30, 4)]
+    whole = token_statistics(WordEncoder(), texts, layers=[1])
+    assert 100 < len(whole.moments.sample) < 200  # so many have tokens enough
+    assert_equal_results(token_statistics(WordEncoder(), texts[::-1], layers=[1], shard_texts=70), whole)
 
 
-def test_chunks_are_bounded_by_the_bytes_of_all_layers(monkeypatch):
-    monkeypatch.setattr("poolscope.stores.writer.SHARD_BYTES", 3 * 6 * 4 * 40)  # 40 tokens of three layers
-    encoder = WordEncoder()
+def of_dimension(tokens):
+    """The card of a model so wide, by its own word, that a shard has room for so many tokens of three layers."""
+    return replace(CARD, dimension=SHARD_BYTES // (3 * 4 * tokens))
+
+
+def test_chunks_are_bounded_by_the_bytes_of_all_layers():
+    encoder = WordEncoder(of_dimension(40))
     token_statistics(encoder, TEXTS)
     assert len(encoder.calls) > 3
     assert max(sum(len(text.split()) for text in chunk) for chunk in encoder.calls) <= 40
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-@pytest.mark.parametrize("sampled", [256, 7])
-def test_shards_merge_to_the_whole_in_any_order(order, sampled, monkeypatch):
-    monkeypatch.setattr(token_moments, "MOST_TEXTS", sampled)
-    whole = token_statistics(WordEncoder(), TEXTS, min_count=3)
-    shards = [token_statistics(WordEncoder(), TEXTS[a:b], min_count=3) for a, b in ((0, 5), (5, 21), (21, 40))]
+@pytest.mark.parametrize("texts", [TEXTS, sentences(400)], ids=["all sampled", "some sampled"])
+def test_shards_merge_to_the_whole_in_any_order(order, texts):
+    whole = token_statistics(WordEncoder(), texts, min_count=3)
+    assert (len(whole.moments.sample) == 256) == (len(texts) == 400)
+    shards = [token_statistics(WordEncoder(), texts[a:b], min_count=3) for a, b in ((0, 5), (5, 21), (21, None))]
     merged = shards[order[0]].merge(shards[order[1]]).merge(shards[order[2]])
     assert_equal_results(merged, whole)
     assert merged.coverage == whole.coverage
@@ -94,7 +102,7 @@ def test_a_store_with_several_layers(tmp_path):
         assert_equal_results(token_statistics(source, vocabulary=WordEncoder()), whole)
     only = token_statistics(tmp_path / "store", layers=[-1], vocabulary=WordEncoder())
     assert [layer.layer for layer in only.layers] == [2]
-    with pytest.raises(InputError, match=r"layer 1 was asked for, and the store holds the layers \[0, -1\]"):
+    with pytest.raises(InputError, match=r"layer 1 .*\[0, -1\]"):
         token_statistics(tmp_path / "store", layers=[1])
 
 
@@ -140,24 +148,21 @@ LATE = ["the the cat cat blue", "a a dog", "red mat on a tree"] + ["blue blue bl
 """A word that comes once in the beginning and often in the end: a pass with room for 2 drops it on the way."""
 
 
-def test_the_types_to_keep_are_counted_before_the_first_text_is_encoded(monkeypatch):
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 1)
+def test_the_types_to_keep_are_counted_before_the_first_text_is_encoded():
     pair = (tiny_model(), tiny_tokenizer())
-    result = token_statistics(pair, LATE, max_types=2, min_count=1)
+    result = token_statistics(pair, LATE, max_types=2, min_count=1, shard_texts=1)
     assert result.types.names == ("blue", "a")
     assert result.types.counts.tolist() == [16, 3]
     assert result.coverage.missed == 0
     assert result.coverage.groups == 9
-    once = token_statistics(pair, iter(LATE), max_types=2, min_count=1)
+    once = token_statistics(pair, iter(LATE), max_types=2, min_count=1, shard_texts=1)
     assert "blue" not in once.types.names
     assert once.coverage.missed == 1
 
 
-def test_the_types_of_clouds_are_counted_before_their_vectors_are_read(monkeypatch):
-    monkeypatch.setattr(token_moments, "_PIECE_ELEMENTS", 6 * 5)
-    result = token_statistics(
-        WordEncoder().encode(LATE, layers=[0]), vocabulary=WordEncoder(), max_types=2, min_count=1
-    )
+def test_the_types_of_clouds_are_counted_before_their_vectors_are_read():
+    blocks = TokenClouds.concatenate([WordEncoder().encode([text], layers=[0])[0] for text in LATE])
+    result = token_statistics(blocks, vocabulary=WordEncoder(), max_types=2, min_count=1)
     assert result.types.names == ("blue", "a")
     assert result.types.counts.tolist() == [16, 3]
 
@@ -166,17 +171,16 @@ def test_prompt_tokens_that_the_pooling_leaves_out_are_not_counted():
     declared = Declaration(pooling=("mean",), include_prompt=False, prompts={"q": "query : "}, default_prompt="q")
     encoder = wrap_loaded(tiny_model(), tiny_tokenizer(), options=EncoderOptions(), declared=declared)
     texts = ["cat", "dog", "dog", "cat dog mat", "tree"]
-    allowed = token_run.count_first(encoder, texts, encoder.vocabulary, 2)
+    allowed = count_first(encoder, texts, encoder.vocabulary, 2)
     assert allowed.tolist() == sorted(tiny_tokenizer().convert_tokens_to_ids(["cat", "dog"]))
     result = token_statistics(encoder, texts, max_types=2, min_count=1)
     assert dict(zip(result.types.names, result.types.counts.tolist(), strict=True)) == {"dog": 3, "cat": 2}
 
 
-def test_texts_that_can_be_read_only_once_keep_what_was_frequent_in_time(monkeypatch):
+def test_texts_that_can_be_read_only_once_keep_what_was_frequent_in_time():
     """One pass with room for 2: after more than 4 types the rarest so far go to the pool, for good."""
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 1)
     texts = ["the the the a a cat", "dog sat on", "mat mat mat mat mat mat", "cat cat cat cat"]
-    result = token_statistics(WordEncoder(), iter(texts), max_types=2, min_count=1)
+    result = token_statistics(WordEncoder(), iter(texts), max_types=2, min_count=1, shard_texts=1)
     assert result.types.names == ("mat", "the")
     assert result.types.counts.tolist() == [6, 3]
     assert result.coverage.missed == 1  # cat, 5 times, went to the pool after its first
@@ -195,23 +199,24 @@ def test_most_frequent_of_ids():
 # -- going on with a run --------------------------------------------------------------------------------------
 
 
-def interrupted(state, *, at, texts=TEXTS, error=KeyboardInterrupt, **choices):
+def interrupted(state, *, at, card=CARD, error=KeyboardInterrupt, **choices):
     def strike(call):
         if call == at:
             raise error
 
     with pytest.raises(error):
-        token_statistics(WordEncoder(before=strike), texts, state=state, **choices)
+        token_statistics(WordEncoder(card, before=strike), TEXTS, state=state, **choices)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_run_goes_on_where_it_stopped_bit_by_bit(tmp_path, monkeypatch, error):
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 6)
-    whole = token_statistics(WordEncoder(), TEXTS)
+def test_a_run_goes_on_where_it_stopped_bit_by_bit(tmp_path, error):
+    whole = token_statistics(WordEncoder(), TEXTS, shard_texts=6)
     state = tmp_path / "run.npz"
-    interrupted(state, at=3, error=error)
+    interrupted(state, at=3, error=error, shard_texts=6)
     encoder, done = WordEncoder(), []
-    result = token_statistics(encoder, TEXTS, state=state, progress=lambda texts, tokens: done.append((texts, tokens)))
+    result = token_statistics(
+        encoder, TEXTS, state=state, shard_texts=6, progress=lambda texts, tokens: done.append((texts, tokens))
+    )
     assert [len(chunk) for chunk in encoder.calls] == [6, 6, 6, 4]
     assert done[0] == (18, 0)
     assert result.to_table().equals(whole.to_table())
@@ -222,28 +227,28 @@ def test_a_run_goes_on_where_it_stopped_bit_by_bit(tmp_path, monkeypatch, error)
 
 
 @pytest.mark.parametrize("at", [1, 2, 4, 5])
-def test_windows_that_are_cut_by_bytes_are_cut_alike_after_an_interruption(tmp_path, monkeypatch, at):
+def test_windows_that_are_cut_by_bytes_are_cut_alike_after_an_interruption(tmp_path, at):
     """The window of 15 texts ends where it would have, wherever in it the run was interrupted."""
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 15)
-    monkeypatch.setattr("poolscope.stores.writer.SHARD_BYTES", 3 * 6 * 4 * 60)  # 60 tokens of three layers
-    whole = WordEncoder()
-    expected = token_statistics(whole, TEXTS)
+    card = of_dimension(60)
+    whole = WordEncoder(card)
+    expected = token_statistics(whole, TEXTS, shard_texts=15)
     sizes = [len(chunk) for chunk in whole.calls]
     assert len(sizes) > 5
     assert len(set(sizes)) > 2
-    interrupted(tmp_path / "run.npz", at=at)
-    rest = WordEncoder()
-    result = token_statistics(rest, TEXTS, state=tmp_path / "run.npz")
+    interrupted(tmp_path / "run.npz", at=at, card=card, shard_texts=15)
+    rest = WordEncoder(card)
+    result = token_statistics(rest, TEXTS, state=tmp_path / "run.npz", shard_texts=15)
     assert rest.calls == whole.calls[at:]
     assert result.to_table().equals(expected.to_table())
 
 
-def test_the_state_is_saved_now_and_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 10)
-    monkeypatch.setattr(token_run, "_SAVE_SECONDS", 0.0)
-    state = tmp_path / "run.npz"
-    seen = []
-    token_statistics(WordEncoder(before=lambda call: seen.append(state.exists())), TEXTS, state=state)
+def test_the_state_is_saved_now_and_then(tmp_path):
+    state, seen = tmp_path / "run.npz", []
+    encoder = WordEncoder(before=lambda call: seen.append(state.exists()))
+    moments = TokenMoments(source_of(CARD.to_dict(), {}, encoder.vocabulary, None), 100)
+    keys = TokenKeys(moments.names, encoder.vocabulary, by_label=False)
+    run = TokenRun(encoder, [0, 1, 2], moments, keys, state=state, shard_texts=10, save_seconds=0.0)
+    run.take(items_of(TEXTS, None))
     assert seen == [False, True, True, True]
 
 
@@ -255,11 +260,10 @@ def test_more_texts_may_follow_those_of_a_saved_run(tmp_path):
     assert encoder.calls == [TEXTS[25:]]
 
 
-def test_labels_go_on_with_their_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(token_run, "SHARD_TEXTS", 6)
+def test_labels_go_on_with_their_numbers(tmp_path):
     labels = [["b", "a", "c"][k // 14] for k in range(len(TEXTS))]
     state = tmp_path / "run.npz"
-    interrupted(state, at=3, groups=labels)
+    interrupted(state, at=3, groups=labels, shard_texts=6)
     result = token_statistics(WordEncoder(), TEXTS, groups=labels, state=state, min_count=1)
     assert_equal_results(result, token_statistics(WordEncoder(), TEXTS, groups=labels, min_count=1))
     with pytest.raises(StoreError, match="not the same ones in the same order"):
@@ -270,7 +274,7 @@ def test_a_state_of_other_texts_or_choices_is_refused(tmp_path):
     state = tmp_path / "run.npz"
     token_statistics(WordEncoder(), TEXTS[:5], state=state)
     before = state.read_bytes()
-    with pytest.raises(StoreError, match="took in 5 texts, and the first 5 given now are not the same"):
+    with pytest.raises(StoreError, match="took in 5 texts, and the first 5"):
         token_statistics(WordEncoder(), TEXTS[::-1], state=state)
     with pytest.raises(StoreError, match="took in 5 texts, and the first 3 given now"):
         token_statistics(WordEncoder(), TEXTS[:3], state=state)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolscope.metrics.tokens import moments as token_moments
 from poolscope.metrics.tokens.moments import SampledText, TextSample
 from poolscope.numbers.streaming import mark_of
 
@@ -33,17 +31,14 @@ def smallest(marks: list[int], *, texts: int, tokens: int) -> list[tuple[int, in
 @settings(max_examples=200, deadline=None)
 @given(marks=st.lists(st.integers(0, 40), max_size=60), cut=st.integers(0, 60), seed=st.integers(0, 5))
 def test_parts_in_any_order_merge_to_the_smallest_marks_of_all(marks, cut, seed):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_moments, "MOST_TEXTS", 7)
-        patch.setattr(token_moments, "MOST_TOKENS", 9)
-        shuffled = [marks[k] for k in np.random.default_rng(seed).permutation(len(marks))]
-        parts = [TextSample(), TextSample()]
-        for position, mark in enumerate(shuffled):
-            parts[position >= cut].add(mark, text(mark, mark % 4))
-        expected = smallest(marks, texts=7, tokens=9)
-        for merged in (parts[0].merge(parts[1]), parts[1].merge(parts[0])):
-            assert content(merged) == expected
-            assert merged.tokens == sum(entry[2] for entry in expected)
+    shuffled = [marks[k] for k in np.random.default_rng(seed).permutation(len(marks))]
+    parts = [TextSample(most_texts=7, most_tokens=9) for _ in range(2)]
+    for position, mark in enumerate(shuffled):
+        parts[position >= cut].add(mark, text(mark, mark % 4))
+    expected = smallest(marks, texts=7, tokens=9)
+    for merged in (parts[0].merge(parts[1]), parts[1].merge(parts[0])):
+        assert content(merged) == expected
+        assert merged.tokens == sum(entry[2] for entry in expected)
 
 
 def test_merging_leaves_both_as_they_were():
@@ -73,7 +68,7 @@ def test_the_sample_is_bounded_by_texts_and_by_tokens():
         mark = mark_of(str(number).encode())
         many.add(mark, text(mark, 1))
         long.add(mark, text(mark, 1000))
-    assert len(many) == token_moments.MOST_TEXTS
+    assert len(many) == 256
     assert len(long) == 9  # the ninth passes 8,192 tokens
     assert [mark for mark, _ in long.items()] == sorted(mark_of(str(k).encode()) for k in range(1000))[:9]
 

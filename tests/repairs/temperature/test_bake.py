@@ -101,10 +101,14 @@ def test_what_cannot_be_baked(tmp_path):
         bake(model, TAU, tmp_path)
 
 
-def test_an_unknown_projection_is_refused(monkeypatch):
-    monkeypatch.setattr(baking, "_QUERIES", ("asker",))
-    with pytest.raises(ModelError, match="BertSelfAttention: the projection of its queries was not found"):
-        bake(zoo.family("BERT")[0], TAU)
+def test_an_unknown_projection_is_refused():
+    model = copy.deepcopy(zoo.family("BERT")[0])
+    for module in model.modules():
+        if "query" in dict(module.named_children()):
+            module.asker = module.query
+            del module.query
+    with pytest.raises(ModelError, match="BertSelfAttention: the projection of its queries"):
+        bake(model, TAU)
 
 
 def test_weights_that_do_not_give_the_temperature_are_not_handed_out(monkeypatch, tmp_path):

@@ -405,7 +405,7 @@ def test_a_mask_that_carries_a_bias_is_refused():
     start_watch([])
     try:
         assert watched(model, torch.tensor([[[[0.0, LOWEST]]]]))
-        with pytest.raises(ModelError, match="BertModel: it adds a position bias to its mask"):
+        with pytest.raises(ModelError, match=r"BertModel: .* position bias"):
             watched(model, torch.tensor([[[[0.0, -0.5]]]]))
     finally:
         start_watch(None)

@@ -22,7 +22,7 @@ from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, length_bins, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
-    bootstrap_estimate,
+    bootstrap_interval,
     difference_of_means,
     paired_interval,
     share_estimate,
@@ -223,7 +223,7 @@ class _Tally:
         gain = np.where(near, 1 / discount(rank), 0.0)
         expected = self._expected(member)
         shares = self._shares(member)
-        share = bootstrap_estimate(shares)
+        share = _over_queries(shares)
         # Where all of the first k are relevant for every query, there is nothing to share out, and no chance to show.
         orders = self._orders if len(shares) else []
         chance = np.array([self._shares(member[order]).mean() for order in orders]) / (expected or np.nan)
@@ -232,9 +232,9 @@ class _Tally:
             documents=int(member.sum()),
             queries=len(self.hits(member)),
             hit=share_estimate(self.hits(member)),
-            ndcg=bootstrap_estimate(self._by_query(member, gain)),
-            mrr=bootstrap_estimate(self._by_query(member, np.where(near, 1 / rank, 0.0))),
-            rank=bootstrap_estimate(self._by_query(member, rank)),
+            ndcg=_over_queries(self._by_query(member, gain)),
+            mrr=_over_queries(self._by_query(member, np.where(near, 1 / rank, 0.0))),
+            rank=_over_queries(self._by_query(member, rank)),
             share=share,
             expected=expected,
             ratio=with_floor(share.scaled(1 / expected) if expected > 0 else Estimate(None), chance),
@@ -460,12 +460,19 @@ def segment_row(place: float, similarity: Array, rank: Array, base: tuple[Array,
     """A place from the similarities and ranks of all queries, and both at the first place."""
     return SegmentRow(
         position=place,
-        similarity=bootstrap_estimate(similarity),
-        rank=bootstrap_estimate(rank),
-        first=bootstrap_estimate((rank == 1).astype(np.float64)),
+        similarity=_over_queries(similarity),
+        rank=_over_queries(rank),
+        first=_over_queries((rank == 1).astype(np.float64)),
         change=_paired(similarity - base[0]),
         rank_change=_paired(rank - base[1]),
     )
+
+
+def _over_queries(values: Array) -> Estimate:
+    """Mean over queries with its bootstrap interval; no value for none."""
+    if not len(values):
+        return Estimate(None)
+    return Estimate(float(values.mean()), bootstrap_interval(values, unit="queries"))
 
 
 def _paired(differences: Array) -> Estimate:

@@ -191,12 +191,18 @@ def listed(left: TokenClouds, right: TokenClouds, pairs: Any) -> ListedPairs:
 
 
 def nearest(
-    left: TokenClouds, right: TokenClouds, neighbours: int, left_moments: TextMoments, right_moments: TextMoments
+    left: TokenClouds,
+    right: TokenClouds,
+    neighbours: int,
+    left_moments: TextMoments,
+    right_moments: TextMoments,
+    *,
+    approximate: bool | None = None,
 ) -> ListedPairs:
     """Each text of `left` with its nearest texts of `right` by the cosine of the mean vectors; itself left out."""
     same, neighbours = left is right, whole_number(neighbours, "neighbours")
     among = None if same else right_moments.unit_means
-    searched = find_neighbours(left_moments.unit_means, neighbours, among=among)
+    searched = find_neighbours(left_moments.unit_means, neighbours, among=among, approximate=approximate)
     pairs = np.stack([np.repeat(np.arange(len(left)), neighbours), searched.top.ravel()], axis=1)
     if same:  # two texts may be neighbours of each other: one pair
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)

@@ -32,7 +32,7 @@ from poolscope.encoders.base import (
     not_a_text,
 )
 from poolscope.encoders.tokens import Vocabulary
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, StoreError, whole_number
 from poolscope.metrics.tokens.moments import (
     TokenMoments,
     load_state,
@@ -49,7 +49,6 @@ from poolscope.texts import as_texts
 
 MAX_TYPES = 10_000
 MIN_COUNT = 10
-_SAVE_SECONDS = 60.0  # between two savings of the state
 _USUAL_DIMENSION = 1024  # taken for functions, which show theirs only when they are called
 _NO_LABEL, _END = object(), object()
 
@@ -67,6 +66,7 @@ def token_statistics(
     max_types: int = MAX_TYPES,
     vocabulary: Any = None,
     state: str | os.PathLike[str] | None = None,
+    shard_texts: int = SHARD_TEXTS,
     seed: int = 0,
     progress: bool | Progress | None = None,
     **options: Any,
@@ -92,6 +92,8 @@ def token_statistics(
         A model that names the ids of clouds and tells which are special.
     state : path, optional
         A file in which the run is saved every minute; the same call goes on where it stopped.
+    shard_texts : int
+        At most so many texts are encoded at a time; fewer where they are long, to bound memory.
     seed : int
         Of the bootstrap over types.
     progress : bool or callable, optional
@@ -139,6 +141,7 @@ def token_statistics(
         moments,
         keys,
         state=state,
+        shard_texts=whole_number(shard_texts, "shard_texts"),
         progress=as_progress(progress, len(texts) if isinstance(texts, Sized) else None),
     )
     items = items_of(texts, groups)
@@ -270,7 +273,7 @@ def items_of(texts: Iterable[str], groups: Iterable[Any] | None) -> Iterator[Ite
 class TokenRun:
     """One pass: the encoder, the layers to ask it for (None: the only one it has), and where the tokens go.
 
-    `state` is the file in which the moments are saved every minute and at the end, however it comes.
+    `state` is the file in which the moments are saved every so many seconds and at the end, however it comes.
     """
 
     encoder: TokenEncoder
@@ -278,6 +281,8 @@ class TokenRun:
     moments: TokenMoments
     keys: TokenKeys
     state: str | os.PathLike[str] | None = None
+    shard_texts: int = SHARD_TEXTS
+    save_seconds: float = 60.0
     progress: Progress | None = None
 
     def take(self, items: Iterator[Item]) -> None:
@@ -285,7 +290,7 @@ class TokenRun:
         self._saved, self._saved_at = self.moments.texts, time.monotonic()
         for chunk in self._chunks(items):
             self._take_chunk(chunk)  # in a call of its own, so that its clouds are gone before the next are made
-            if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            if time.monotonic() - self._saved_at >= self.save_seconds:
                 self._save()
         self._save()
         if not self.moments.texts:
@@ -322,9 +327,9 @@ class TokenRun:
         card = self.encoder.card
         bytes_a_token = 4 * (card.dimension or _USUAL_DIMENSION) * len(self.layers or [-1])
         longest = getattr(self.encoder, "max_length", card.max_length)
-        while window := list(islice(items, SHARD_TEXTS - self.moments.texts % SHARD_TEXTS)):
+        while window := list(islice(items, self.shard_texts - self.moments.texts % self.shard_texts)):
             texts = [text for text, _ in window]
-            sizes = shard_sizes(texts, shard_texts=SHARD_TEXTS, token_bytes=bytes_a_token, max_length=longest)
+            sizes = shard_sizes(texts, shard_texts=self.shard_texts, token_bytes=bytes_a_token, max_length=longest)
             yield from (window[span] for span in spans(sizes))
 
     def _save(self) -> None:

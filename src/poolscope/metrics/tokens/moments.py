@@ -29,11 +29,6 @@ from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, 
 
 # -- the sample of texts ----------------------------------------------------------------------------------------------
 
-# With 256 texts the estimated width of an interval is within 9 % of its true one (95 times in 100).
-MOST_TEXTS = 256
-# No further text is taken in once there are so many tokens. 8,192 tokens of 384 float32 numbers are 12 MB a layer.
-MOST_TOKENS = 8192
-
 
 @dataclass(frozen=True)
 class SampledText:
@@ -48,6 +43,9 @@ class SampledText:
 class TextSample:
     """The texts with the smallest marks, by mark; copies of one text are one entry that counts them.
 
+    With 256 texts the estimated width of an interval is within 9 % of its true one (95 times in 100). No further text
+    is taken in once there are `most_tokens`: 8,192 of 384 float32 numbers are 12 MB a layer.
+
     >>> sample = TextSample()
     >>> for mark in (7, 3, 7):
     ...     sample.add(mark, SampledText(1, np.array([5, 5]), {0: np.ones((2, 4))}))
@@ -55,9 +53,11 @@ class TextSample:
     ([(3, 1), (7, 2)], 4)
     """
 
-    tokens: int = 0
-    _marks: list[int] = field(default_factory=list)  # rising
-    _texts: dict[int, SampledText] = field(default_factory=dict)
+    most_texts: int = 256
+    most_tokens: int = 8192
+    tokens: int = field(default=0, init=False)
+    _marks: list[int] = field(default_factory=list, init=False)  # rising
+    _texts: dict[int, SampledText] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._marks)
@@ -88,26 +88,26 @@ class TextSample:
         insort(self._marks, mark)
         self._texts[mark] = text
         self.tokens += len(text.keys)
-        while len(self) > MOST_TEXTS or self.tokens - len(self._texts[self._marks[-1]].keys) >= MOST_TOKENS:
+        while len(self) > self.most_texts or self.tokens - len(self._texts[self._marks[-1]].keys) >= self.most_tokens:
             self.tokens -= len(self._texts.pop(self._marks.pop()).keys)
 
     def merge(self, other: TextSample) -> TextSample:
         """The sample of the texts of both; both are left as they are."""
-        result = TextSample()
+        result = TextSample(self.most_texts, self.most_tokens)
         for mark, text in [*self.items(), *other.items()]:
             result.add(mark, text)
         return result
 
     def renumbered(self, numbers: Mapping[int, int]) -> TextSample:
         """The same texts with other keys: `numbers` gives the new one of each."""
-        result = TextSample()
+        result = TextSample(self.most_texts, self.most_tokens)
         for mark, text in self.items():
             keys = np.array([numbers[key] for key in text.keys.tolist()], np.int64)
             result.add(mark, replace(text, keys=keys))
         return result
 
     def _wants(self, mark: int) -> bool:
-        full = len(self) >= MOST_TEXTS or self.tokens >= MOST_TOKENS
+        full = len(self) >= self.most_texts or self.tokens >= self.most_tokens
         return not full or mark <= self._marks[-1]
 
 
@@ -116,10 +116,6 @@ class TextSample:
 FORMAT = "poolscope token moments 2"
 SUFFIX = ".npz"
 POOLED = -1  # the slot of a key whose tokens are in the pool
-
-# Elements of a matrix that are taken in at a time: its rows are read in the order of their groups, back and forth, and
-# must not be fetched from a file again and again meanwhile.
-_PIECE_ELEMENTS = 1 << 23
 
 
 def special_key(token_id: Any) -> Any:
@@ -225,8 +221,12 @@ class TokenMoments:
         """Tokens taken in, special ones too."""
         return int(self.table.counts.sum())
 
-    def add(self, keys: Index, rows: Mapping[int, NDArray[Any]]) -> None:
-        """Take in tokens: the key of each (n) and, for every layer, its vector (n × d)."""
+    def add(self, keys: Index, rows: Mapping[int, NDArray[Any]], *, elements: int = 1 << 23) -> None:
+        """Take in tokens: the key of each (n) and, for every layer, its vector (n × d).
+
+        So many elements of a matrix are taken in at a time: its rows are read in the order of their groups, back and
+        forth, and must not be fetched from a file again and again meanwhile.
+        """
         if not self.layers:
             self.layers = {layer: LayerMoments.empty(matrix.shape[1]) for layer, matrix in rows.items()}
         if rows.keys() != self.layers.keys() or any(len(matrix) != len(keys) for matrix in rows.values()):
@@ -235,7 +235,7 @@ class TokenMoments:
                 f"received the layers {shapes} for {len(keys)} tokens; needed: one row a token for each of the layers "
                 f"{sorted(self.layers)}. Take all layers from the same texts."
             )
-        step = max(1, _PIECE_ELEMENTS // max(matrix.shape[1] for matrix in rows.values()))
+        step = max(1, elements // max(matrix.shape[1] for matrix in rows.values()))
         for start in range(0, len(keys), step):
             piece = slice(start, start + step)
             self._add_piece(Grouping.of(keys[piece]), {layer: matrix[piece] for layer, matrix in rows.items()})

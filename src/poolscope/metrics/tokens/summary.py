@@ -280,7 +280,7 @@ def without_each(sums: TextSums, clusters: GroupedMoments, directions: Direction
     return numbers
 
 
-def jackknife(value: float, without: Array, copies: Index, *, texts: int, level: float = 0.95) -> Interval:
+def jackknife(value: float, without: Array, copies: Index, *, texts: int) -> Interval:
     """Interval of a number from its values without each of some texts, of which `copies` (weights) are among `texts`.
 
     Variance (n − 1)²/n · S², with S² the variance of those values; Student's t with as many degrees of freedom as there
@@ -289,7 +289,7 @@ def jackknife(value: float, without: Array, copies: Index, *, texts: int, level:
     centre = float(copies @ without) / copies.sum()
     variance = float(copies @ (without - centre) ** 2) / (copies.sum() - 1)
     error = (texts - 1) / np.sqrt(texts) * np.sqrt(variance)
-    reach = float(special.stdtrit(len(without) - 1, (1 + level) / 2)) * float(error)
+    reach = float(special.stdtrit(len(without) - 1, 0.975)) * float(error)
     seen = int(copies.sum())
     method = "jackknife over texts" + ("" if seen == texts else f", on a random {seen:,} of {texts:,}")
-    return Interval(value - reach, value + reach, level, ANSWERS, method)
+    return Interval(value - reach, value + reach, 0.95, ANSWERS, method)

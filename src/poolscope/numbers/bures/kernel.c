@@ -525,6 +525,7 @@ COPY(v4, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2
 
 /* For the caller to see that this library is the one that it was written for. */
 int64_t poolscope_lanes(void) { return LANES; }
+int64_t poolscope_block_bytes(void) { return (int64_t)sizeof(struct block); }
 
 /* The highest copy that this CPU can run: 4, 3, or 0 for the default one. */
 int64_t poolscope_level(void) {

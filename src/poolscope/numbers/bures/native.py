@@ -100,9 +100,12 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "no compiled kernel: there was no C compiler when poolscope was installed"
     try:
         library = ctypes.CDLL(os.fspath(files[0]))
-        library.poolscope_level.restype = library.poolscope_lanes.restype = ctypes.c_int64
+        for name in ("level", "lanes", "block_bytes"):
+            getattr(library, f"poolscope_{name}").restype = ctypes.c_int64
         if (lanes := library.poolscope_lanes()) != LANES:
             raise OSError(f"groups of {lanes} texts instead of {LANES}")
+        if (size := library.poolscope_block_bytes()) != ctypes.sizeof(_Block):
+            raise OSError(f"blocks of {size} bytes instead of {ctypes.sizeof(_Block)}")
     except (OSError, AttributeError) as error:
         return None, f"no usable compiled kernel: {files[0].name} was built for another machine or version ({error})"
     return library, ""

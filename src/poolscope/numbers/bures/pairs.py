@@ -63,16 +63,18 @@ def all_pairs(
     eps: float = 0.0,
     rank: int | None = None,
     tile_bytes: int = TILE_BYTES,
+    block: tuple[int, int] | None = None,
 ) -> Iterator[Distances]:
     """Every pair i < j of `clouds` once, or every text of `clouds` with every text of `other`.
 
     With eps > 0 (see `grid_distances`) the order of a pair matters a little: it is i < j, as everywhere. With `rank`,
     only so many directions of each text enter the nuclear norm. That can only lower it, so BW² comes out as an upper
-    bound, for a fraction of the cost.
+    bound, for a fraction of the cost. `block`: rows and columns of a product; by default what suits the route.
     """
     native.warn_of_slow_route()
+    block = block or (_BLOCK_ROWS, _BLOCK_COLUMNS if native.kernel() is not None else _PLAIN_BLOCK_COLUMNS)
     with workers() as pool:
-        yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, pool))
+        yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, block, pool))
 
 
 def given_pairs(
@@ -82,6 +84,7 @@ def given_pairs(
     *,
     eps: float = 0.0,
     caches: tuple[ReducedCache, ReducedCache] | None = None,
+    tile_bytes: int = TILE_BYTES,
 ) -> Iterator[tuple[Index, Distances]]:
     """Distances of the pairs (m × 2), in pieces; each piece comes with the rows of `pairs` that it answers.
 
@@ -99,7 +102,7 @@ def given_pairs(
     starts = np.flatnonzero((np.diff(ordered[order], axis=0, prepend=-1) != 0).any(axis=1))
     distinct, starts = ordered[order[starts]], np.append(starts, len(order))
     with workers() as pool:
-        for chunk in _chunks(distinct, left.bytes.tolist(), right.bytes.tolist()):
+        for chunk in _chunks(distinct, left.bytes.tolist(), right.bytes.tolist(), tile_bytes):
             for positions, distances in _in_order(pool, _given_pairs_jobs(left, right, distinct[chunk], eps, pool)):
                 runs = [slice(*starts[k : k + 2]) for k in (chunk.start + positions).tolist()]
                 rows = np.concatenate([order[run] for run in runs])
@@ -188,6 +191,7 @@ def _all_pairs_jobs(
     eps: float,
     rank: int | None,
     tile_bytes: int,
+    block: tuple[int, int],
     pool: ThreadPoolExecutor,
 ) -> Iterator[Callable[[], Distances]]:
     def panel(part: TokenClouds, texts: Index) -> Panel:
@@ -197,7 +201,6 @@ def _all_pairs_jobs(
     direction = None if eps else shared_direction(*([clouds] if other is None else [clouds, other]))
     # Bounds by few directions are to be cheap.
     refine = _as_found if rank else _refinement(clouds, other or clouds, eps)
-    columns = _BLOCK_COLUMNS if native.kernel() is not None else _PLAIN_BLOCK_COLUMNS
     ordered = bool(eps) and other is None
     left_tiles = _tiles(clouds, tile_bytes, ordered=ordered)
     right_tiles = left_tiles if other is None else _tiles(other, tile_bytes)
@@ -206,12 +209,12 @@ def _all_pairs_jobs(
         for u in range(t if other is None else 0, len(right_tiles)):
             same = other is None and t == u
             right = left if same else panel(other or clouds, right_tiles[u])
-            for first, last in _runs(_group_heights(left), _BLOCK_ROWS):
+            for first, last in _runs(_group_heights(left), block[0]):
                 start, rows = first if same else 0, left.groups(first, last)
-                for begin, end in _runs(_group_heights(right)[start:], columns):
-                    block = rows, right.groups(start + begin, start + end)
+                for begin, end in _runs(_group_heights(right)[start:], block[1]):
+                    columns = right.groups(start + begin, start + end)
                     ahead = begin * LANES if same else None
-                    yield partial(_block, *block, eps=eps, ahead=ahead, crossed=other is not None, refine=refine)
+                    yield partial(_block, rows, columns, eps=eps, ahead=ahead, crossed=other is not None, refine=refine)
 
 
 def _refinement(left: TokenClouds, right: TokenClouds, eps: float) -> Refinement:
@@ -288,12 +291,12 @@ def _equal_runs(values: Index) -> list[Index]:
     return np.split(np.arange(len(values)), np.flatnonzero(np.diff(values)) + 1)
 
 
-def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int]) -> Iterator[slice]:
+def _chunks(pairs: Index, left_bytes: list[int], right_bytes: list[int], tile_bytes: int) -> Iterator[slice]:
     """Cut sorted pairs into runs whose distinct texts fit the budget."""
     lefts, rights = set[int](), set[int]()
     start = used = 0
     for row, (i, j) in enumerate(pairs.tolist()):
-        if used > TILE_BYTES:
+        if used > tile_bytes:
             yield slice(start, row)
             start, used = row, 0
             lefts.clear()

@@ -392,8 +392,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted.round(12)]
 
 
-def detectable_correlation(n: int, *, power: float = 0.8, level: float = 0.05) -> float | None:
-    """The smallest Spearman correlation that n items show with this power in a two-sided test; None below 5 items.
+def detectable_correlation(n: int) -> float | None:
+    """The smallest Spearman correlation that n items show 4 times in 5 (two-sided, 5 %); None below 5 items.
 
     Fisher's z with the standard error √(1.06/(n − 3)) of Fieller, Hartley and Pearson (1957): a good approximation, and
     for n below 10 an optimistic one.
@@ -403,5 +403,5 @@ def detectable_correlation(n: int, *, power: float = 0.8, level: float = 0.05) -
     """
     if n < 5:
         return None
-    reach = stats.norm.ppf(1 - level / 2) + stats.norm.ppf(power)
+    reach = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
     return tanh(float(reach) * sqrt(1.06 / (n - 3)))
