@@ -53,6 +53,11 @@ def opening(name: str, sentences: Sequence[str], numbers: Sequence[tuple[str, st
     return f'<p style="margin:4px 0"><b>{html.escape(name)}</b>{words}</p><p style="{_QUIET}">{told}</p>'
 
 
+def note(text: str) -> str:
+    """A quiet line below a drawing or a table."""
+    return f'<p style="{_QUIET}">{html.escape(text)}</p>'
+
+
 def shown_columns(table: pa.Table) -> list[str]:
     """The columns of a table that a screen shows: not empty ones, lists, nor the ends and floors of others."""
     names = [
@@ -89,9 +94,9 @@ def table_view(table: pa.Table, rows: int, words: Mapping[str, str]) -> str:
     more = [f"{left:,} {'more ' if kept else ''}row{'' if left == 1 else 's'}"] if left else []
     if others:
         named = [*(heading(name, words) for name in others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])]
-        more.append(f"{len(others)} more column{'' if len(others) == 1 else 's'} ({html.escape(', '.join(named))})")
+        more.append(f"{len(others)} more column{'' if len(others) == 1 else 's'} ({', '.join(named)})")
     if more:
-        parts.append(f'<p style="{_QUIET}">{" and ".join(more)}: to_pandas(), to_polars(), to_table()</p>')
+        parts.append(note(f"{' and '.join(more)}: to_pandas(), to_polars(), to_table()"))
     return "".join(parts)
 
 
@@ -118,7 +123,7 @@ def sketch(figure: Any, *, panels: int = 6) -> str:
     layout = figure.layout
     owners: dict[tuple[str, str], list[_Trace]] = {}
     for trace in figure.data:
-        if trace.type in ("scatter", "bar") and trace.x is not None and trace.y is not None:
+        if trace.type in ("scatter", "bar") and trace.x is not None and trace.y is not None and len(trace.x):
             axes = (trace.xaxis or "x", trace.yaxis or "y")
             owners.setdefault(axes, []).append(_Trace(trace))
     shown = list(owners.items())[:panels]
@@ -314,7 +319,7 @@ class _Scale:
                     return inside[:: -(-len(inside) // 6)]
             return inside
         step = 10 ** math.floor(math.log10((self._high - self._low) / 3))
-        step *= next((many for many in (1, 2, 5, 10) if (self._high - self._low) / (many * step) <= 4), 10)
+        step *= next((many for many in (1, 2, 5, 10) if (self._high - self._low) / (many * step) <= 5), 10)
         first = math.ceil(self._low / step)
         return [k * step for k in range(first, first + 6) if k * step <= self._high]
 
@@ -336,6 +341,8 @@ def _panel(
         values["x" if any(trace.flat for trace in traces) else "y"].append(0.0)
     long = max((len(_plain(value)) for value in values["y"] if isinstance(value, str)), default=0)
     room = max(_LEFT, 8 + min(long, most) * _LETTER)
+    beside = _plain(axes[1].title.text or "") if _plain(heading) else ""  # a title above leaves the axis without a name
+    room += _LINE * bool(beside)
     left, right = box[0] + room, box[0] + box[2] - _RIGHT
     top, bottom = box[1] + _ABOVE + _LINE * len(names), box[1] + box[3] - _BELOW
     across, along = _Scale(axes[0], values["x"], left, right), _Scale(axes[1], values["y"], bottom, top)
@@ -344,6 +351,12 @@ def _panel(
     parts += [_words(x, bottom + 12, text, anchor="middle", faint=True) for x, text in _apart(across, right - left)]
     parts += [_words(left - 4, y + 3, short(text, most), anchor="end", faint=True) for y, text in along.ticks()]
     parts.append(_words(left, box[1] + 13, _fitting(_plain(heading) or along.title, letters - int(room / _LETTER))))
+    if beside:
+        middle = f"{box[0] + 10:g} {(top + bottom) / 2:g}"
+        turned = _fitting(beside, int((bottom - top) / _LETTER))
+        parts.append(
+            f'<text transform="translate({middle}) rotate(-90)" text-anchor="middle">{html.escape(turned)}</text>'
+        )
     for number, line in enumerate(names, 1):
         spans = "".join(f'<tspan fill="{ink}">{html.escape(name)}</tspan>  ' for name, ink in line)
         parts.append(f'<text x="{left:g}" y="{box[1] + 13 + number * _LINE:g}">{spans}</text>')

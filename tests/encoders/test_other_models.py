@@ -39,11 +39,15 @@ def test_models_that_do_not_read_texts(make, message, tmp_path):
         encode((model, tiny_tokenizer()), ["the cat"])
 
 
-def test_a_folder_of_an_adapter(tmp_path):
+@pytest.mark.parametrize("with_its_model", [False, True])
+def test_a_folder_of_an_adapter(tmp_path, with_its_model):
+    """Beside its model it would be applied where peft is installed and dropped elsewhere."""
+    if with_its_model:
+        save_model(tmp_path)
     write(tmp_path / "adapter_config.json", {"peft_type": "LORA"})
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     with pytest.raises(ModelError, match="holds an adapter"):
-        as_encoder(tmp_path)
+        as_encoder(tmp_path, trust_remote_code=True)
 
 
 def loaded(tmp_path, **options):

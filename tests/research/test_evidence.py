@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -66,6 +67,10 @@ def test_claims_are_counted_over_models(folder):
     assert row_of(result, "rise of the cosine").reading == "agrees"
     assert row_of(result, "of σₐ and length").models == 0
     assert row_of(result, "of σₐ and length").reading == "cannot be told"
+    assert (together.side, heat.side, row_of(result, "of σₐ and length").side) == ("for", "against", "open")
+    counts = list(map(int, re.findall(r"\d+", result.seen()[0])))
+    assert counts[0] == len(result.tests) == sum(counts[3:])
+    assert "Drawn: SOCM goes with quality" in result._repr_html_()
 
 
 def test_a_child_beside_its_backbone(folder):
@@ -112,7 +117,7 @@ def test_pages_take_the_tables(folder, tmp_path):
 
 def test_command(folder, tmp_path):
     shown = run("research", "evidence", folder, "-o", tmp_path / "out", "--child", "a=b")
-    assert "concentration (memory):" in shown
+    assert "agrees: ρ over models of concentration ratio" in " ".join(shown.split())
     names = {path.name for path in (tmp_path / "out").iterdir()}
     drawn = {f"claim-{claim.key}.html" for claim in CLAIMS} - {"claim-norms.html"}  # of which nothing is planted
     assert names == {"evidence.md", "evidence.json", "evidence.csv", *drawn}

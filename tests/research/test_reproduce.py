@@ -81,6 +81,14 @@ def test_figures_without_a_browser_are_pages_and_without_plotly_are_named(tmp_pa
     assert "one" in folder.notes[0]
     assert "two" in folder.notes[1]
     assert "no plotly" in folder.notes[1]
+    runs = [
+        {"model": "a", "status": "not reached", "reason": "gone"},
+        {"model": "b", "status": "measured", "exact": 1.0},
+    ]
+    result = folder.result(Request({}, {}), runs, ["b: found."])
+    assert result.figure() == "figure of results"
+    assert result.seen()[1:] == ("b: found.", "Without numbers: a; README.md says why.")
+    assert result.to_table().column_names == ["model", "status", "exact", "reason"]  # whichever row comes first
 
 
 def test_models_and_sets_are_chosen_by_name():

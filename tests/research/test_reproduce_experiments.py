@@ -240,7 +240,7 @@ def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
     arguments = ["--model", "mini=builtin:minilm", "--models", GTE, "--sets", "wiki", "--sets", "hard", "--limit", 8]
     texts = ["--texts", "wiki=builtin:docstrings", "--texts", "hard=builtin:docstrings"]
     output = run("socm-paper", "-o", tmp_path / "out", *arguments, *texts, "--no-cache")
-    assert "measured: 2 of 4" in output
+    assert "2 of 4 runs gave numbers" in output
     rows = pq.read_table(tmp_path / "out" / "averages.parquet").to_pylist()
     mini = next(row for row in rows if row["model"] == "mini" and row["set"] == "wiki")
     corpus = read_texts("builtin:docstrings", limit=8)
@@ -251,7 +251,7 @@ def test_the_command_on_the_embedded_model_and_corpus(tmp_path):
 def test_a_run_that_reaches_nothing_says_so(tmp_path, texts):
     choice = ("--models", "openai-community/gpt2", "--texts", f"texts={texts}")
     output = run("norm-variance", "-o", tmp_path / "out", *choice, expect=1)
-    assert "measured: 0 of 1" in output
+    assert "0 of 1 runs gave numbers" in output
     assert "not reached" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 

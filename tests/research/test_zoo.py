@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -163,6 +164,12 @@ def test_round_trip_and_table(measured, tmp_path):
     assert Zoo.load(tmp_path / "zoo.json").rows() == result.rows()
     assert result.to_table()["model"].to_pylist() == ["one", "gone"]
     assert result.to_table()["socm"].to_pylist()[1] is None
+    view = result._repr_html_()
+    assert "<svg" in view
+    assert all(words in view for words in ("1 of 2 models were", "Not measured: gone", "SOCM, exact"))
+    two = dataclasses.replace(result, runs=(result.runs[0], {**result.runs[0], "model": "other"}))
+    assert "(one)" in two.seen()[1]
+    assert "(other)" in two.seen()[1]
 
 
 def test_names_must_differ(tmp_path):
@@ -176,7 +183,8 @@ def test_command(measured, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS), encoding="utf-8")
     shown = run("research", "zoo", "table=builtin:wordllama", "-o", tmp_path / "out", "--texts", texts, "--no-cache")
-    assert "measured: 1 of 1" in shown
+    assert "\n1 of 1 models" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("poolscope research evidence ")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"zoo.csv", "zoo.md", "zoo.html", "zoo.json", "models"} == names
 

@@ -174,6 +174,12 @@ def name_written(screen: Console, *paths: object) -> None:
             screen.print(f"written: {path}", soft_wrap=True)  # a path that is broken in two cannot be copied
 
 
+def print_seen(result: Result, screen: Console) -> None:
+    """What the numbers say in plain words."""
+    for sentence in result.seen():
+        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+
+
 def name_next(screen: Console, command: str) -> None:
     """Say which command comes next: alone in its lines, so that it can be copied."""
     screen.print("Next", style="bold")

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, put_result, to_figure, to_file, to_folder
+from poolscope.cli.arguments import (
+    name_written,
+    print_seen,
+    print_table,
+    put_json,
+    put_result,
+    to_figure,
+    to_file,
+    to_folder,
+)
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
@@ -85,16 +94,18 @@ def correlate(
 
 
 def _print(study: CorrelationStudy, screen: Console) -> None:
-    screen.print(f"{len(study.models)} models: {', '.join(study.models)}")
+    print_seen(study, screen)
+    screen.print(wrapped(f"{len(study.models)} models: {', '.join(study.models)}", screen.width), soft_wrap=True)
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
-            screen.print(f"Not compared, with {where}: {', '.join(names)}", style="yellow")
+            told = f"Not compared, with {where}: {', '.join(names)}"
+            screen.print(wrapped(told, screen.width), style="yellow", soft_wrap=True)
     for score in dict.fromkeys(row.score for row in study.correlations):
         rows = [row for row in study.correlations if row.score == score]
         _print_correlations(score, rows, screen)
         _print_partials(rows, screen)
     for note in study.notes:
-        screen.print(note, style="dim")
+        screen.print(wrapped(note, screen.width), style="dim", soft_wrap=True)
 
 
 def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
@@ -257,8 +268,7 @@ def _print_transport(result: TransportResult, screen: Console) -> None:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
         distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
         table.add_row(str(entry.layer), *distances, *map(_share, shares))
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+    print_seen(result, screen)
     print_table(table, screen)
 
 
@@ -361,14 +371,15 @@ def _encode_pairs(
 
 
 def _print_effects(result: InterveneResult, screen: Console) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+    print_seen(result, screen)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
-    table = Table(*heads, title=f"after each intervention{intervals}", title_justify="left")
+    title = f"after each intervention{intervals}"
+    table = Table(*heads, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for effect in result.effects:
@@ -454,7 +465,7 @@ def reproduce(
     )
     done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
     screen = arguments.open_screen(json)
-    screen.print(f"measured: {done.measured} of {len(done.runs)}" + ("" if done.complete else "; README.md says why"))
+    print_seen(done, screen)
     if json is not None:
         put_json(done.to_dict(), json)
     name_written(screen, json, done.folder)

@@ -107,11 +107,12 @@ def _print(result: RuntimeCheck, screen: Console) -> None:
     from poolscope.cli.inputs import print_notes
 
     match, verdict = result.match, result.verdict
-    screen.print(
+    print_verdict(verdict, screen)
+    told = (
         f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
         f"{result.requests} requests in {result.seconds:.1f} s"
     )
-    print_verdict(verdict, screen)
+    screen.print(wrapped(told, screen.width), soft_wrap=True)
     causes = Table("what it would be", "cosine", "lowest", "texts explained", box=SIMPLE_HEAD, pad_edge=False)
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_folder
+from poolscope.cli.arguments import name_next, name_written, print_seen, print_table, put_json, to_folder
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from poolscope.research.zoo.evidence import Evidence
     from poolscope.research.zoo.run import Zoo
 
 NOTHING_MEASURED = 1
@@ -74,6 +76,7 @@ def zoo(
     name_written(screen, json, output)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
+    name_next(screen, shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
 
 
 def _named(models: list[str]) -> dict[str, str] | list[str]:
@@ -97,6 +100,7 @@ def _print(done: Zoo, screen: Console) -> None:
     from poolscope.research.zoo.numbers import COLUMNS
     from poolscope.research.zoo.run import written
 
+    print_seen(done, screen)
     measured = [run for run in done.runs if run["numbers"]]
     together = max((screen.width - _WORDS) // _NUMBERS, 1)
     for first in range(0, len(measured), together):
@@ -113,8 +117,6 @@ def _print(done: Zoo, screen: Console) -> None:
         if run["reason"] is not None:
             reason = f"{run['model']}: {run['status']}: {run['reason']}"
             screen.print(wrapped(reason, screen.width, hanging="  "), soft_wrap=True)
-    told = f"measured: {done.measured} of {len(done.runs)} models; zoo.html has every number and every answer"
-    screen.print(wrapped(told, screen.width), soft_wrap=True)
 
 
 def evidence(
@@ -144,9 +146,21 @@ def evidence(
     save_evidence(result, output, ending=".svg" if pictures else ".html")
     changed = [] if pages is None else put_into_pages(result, pages)
     screen = arguments.open_screen(json)
-    for row in result.tests:
-        told = f"{row.claim} ({row.corpus}): {row.words}: {row.reading}"
-        screen.print(wrapped(told, screen.width, hanging="  "), soft_wrap=True)
+    _print_claims(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     name_written(screen, json, output, *changed)
+
+
+def _print_claims(result: Evidence, screen: Console) -> None:
+    """How the tests came out, claim by claim: what is claimed, and a line a test and corpus."""
+    from poolscope.research.zoo.evidence import CLAIMS
+
+    print_seen(result, screen)
+    for claim in CLAIMS:
+        if rows := [row for row in result.tests if row.claim == claim.key]:
+            screen.print(f"\n{claim.title}", style="bold")
+            screen.print(wrapped(claim.words, screen.width), soft_wrap=True)
+            for row in rows:
+                told = f"{row.reading}: {row.words} ({row.corpus})"
+                screen.print(wrapped(told, screen.width, "  ", hanging="  "), soft_wrap=True)

@@ -26,6 +26,7 @@ from poolscope.encoders.base import (
 )
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.declaration import is_router
+from poolscope.encoders.folders import refuse_adapter
 from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
@@ -268,12 +269,8 @@ def _unknown(source: Source) -> InputError | ModelError:
             f".gguf, and .txt or .vec with a word and its vector on each line. Pass the model's folder."
             f"{texts_first(source.name)}"
         )
-    if source.path is not None and (source.path / "adapter_config.json").is_file():
-        return ModelError(
-            f"{source.name}: the folder holds an adapter (PEFT), which is no model by itself; needed: the model with "
-            f"the adapter in its weights. Load both with peft, call merge_and_unload(), and save that."
-        )
     if source.path is not None:
+        refuse_adapter(source.path, name=source.name)
         return ModelError(
             f"{source.name}: the folder holds no model that poolscope knows; needed: config.json with weights "
             f"(transformers), modules.json (sentence-transformers), model.onnx, a .gguf file or a static table."

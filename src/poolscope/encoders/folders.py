@@ -47,6 +47,7 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
         if path.suffix in (".json", ".jinja"):
             large = path.name.startswith(("tokenizer.", "vocab")) or path.name.endswith(".index.json")
             check_length(path, _VOCABULARY if large else _LONGEST)
+    refuse_adapter(place, name=name)
     _check_index(place, name=name, allow_pickle=allow_pickle)
     if trusted:
         return
@@ -62,6 +63,16 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
     config = read_settings(place / "config.json")
     _check_config(config, name=name)
     check_sizes(config, place, name=name)
+
+
+def refuse_adapter(place: Path, *, name: str) -> None:
+    """Refuse a folder with an adapter: transformers applies it where peft is installed, and drops it elsewhere."""
+    if (place / "adapter_config.json").exists():
+        raise ModelError(
+            f"{name}: the folder holds an adapter (PEFT, adapter_config.json), which is no model by itself and which "
+            f"only some installations would apply; needed: the model with the adapter in its weights. Load both with "
+            f"peft, call merge_and_unload(), and save that to a folder of its own."
+        )
 
 
 def _check_config(config: Mapping[str, Any], *, name: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.declaration import file_digest
+from poolscope.encoders.folders import refuse_adapter
 from poolscope.encoders.transformers import QUANTIZATION_KEY, load_folder, quietly
 from poolscope.errors import ModelError, PoolscopeError, require
 from poolscope.files import user_cache_folder, write_json
@@ -238,6 +239,7 @@ def _check_whole(file: _File, weights: Mapping[str, Any], *, name: str) -> None:
 def _by_transformers(file: _File) -> tuple[Any, dict[str, Any], Any]:
     """Configuration, weights and tokenizer, read by transformers."""
     library, torch = require("transformers", "torch"), require("torch", "torch")
+    refuse_adapter(file.path.parent, name=str(file.path))
     source = {"gguf_file": file.path.name, "local_files_only": True}
     with redirect_stderr(io.StringIO()):  # a bar that has no switch
         model, report = library.AutoModel.from_pretrained(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import factorial, sqrt, tanh
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from poolscope.results import Result, key, origin
 Array = NDArray[np.float64]
 
 MOST_PANELS = 9
+LEVEL = 0.05  # of all p-values together: Holm's over the metrics, Bonferroni's over the scores
 _COLUMNS = 3
 _PANEL = (380, 330)  # width and height of one panel, in pixels
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star")
@@ -123,6 +124,20 @@ class CorrelationStudy(Result):
     notes: tuple[str, ...]
     provenance: Mapping[str, Any] = origin()
 
+    column_words: ClassVar[Mapping[str, str]] = {
+        "spearman": "Spearman ρ",
+        "spearman_p": "p",
+        "holm": "p, all metrics (Holm)",
+        "without_family_low": "lowest ρ without a family",
+        "without_family_high": "highest",
+        "kendall": "Kendall τ",
+        "kendall_p": "p of τ",
+        "pearson": "Pearson r",
+        "pearson_p": "p of r",
+        "lacking": "models lacking one",
+        "detectable": "smallest ρ that would show",
+    }
+
     def __getitem__(self, names: tuple[str, str]) -> MetricScore:
         """The entry of (metric, score)."""
         for row in self.correlations:
@@ -137,8 +152,20 @@ class CorrelationStudy(Result):
         return {"models": len(self.models), "metrics": len(metrics), "scores": len(scores)}
 
     def seen(self) -> tuple[str, ...]:
-        """The strongest correlation, no stronger than its numbers."""
-        return tuple(row.sentence() for row in _strongest(self.correlations)[:1])
+        """Whether any metric goes with a score beyond chance, and the strongest correlation with its numbers."""
+        defined = _strongest(self.correlations)
+        if not defined:
+            return ("No metric has a correlation with a score: too few models, or numbers that are all the same.",)
+        scores = len({row.score for row in self.correlations})
+        beyond = [row for row in defined if _corrected(row) * scores <= LEVEL]
+        if not beyond:
+            told = (
+                f"No metric goes with a score beyond what chance gives over {len(self.models)} models; the strongest:"
+            )
+            return (f"{told} {defined[0].sentence()}",)
+        row = beyond[0]
+        way = "higher" if (row.spearman.estimate.value or 0.0) > 0 else "lower"
+        return (f"Models with a higher {row.metric} have a {way} {row.score}, beyond chance. {row.sentence()}",)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a metric and score: the three coefficients with intervals and p-values, partials, families."""
@@ -150,7 +177,7 @@ class CorrelationStudy(Result):
         `panels` names the pairs (metric, score); by default the pairs of largest |ρ|, at most nine. Each title holds ρ,
         its interval and its p-value. Pairs without a correlation can be drawn when they are named.
         """
-        rows = [self[pair] for pair in panels] if panels is not None else _strongest(self.correlations)
+        rows = [self[pair] for pair in panels] if panels is not None else _strongest(self.correlations)[:MOST_PANELS]
         if not rows:
             raise InputError("no metric has a correlation to draw; name pairs with panels, or add models.")
         columns = min(len(rows), _COLUMNS)
@@ -163,7 +190,8 @@ class CorrelationStudy(Result):
             vertical_spacing=0.36 / lines,
         )
         shown: set[str] = set()
-        looks = {family: k for k, family in enumerate(self.families)}
+        several = len(self.families) < len(self.models)  # else a colour would be a model
+        looks = {family: k * several for k, family in enumerate(self.families)}
         for number, row in enumerate(rows):
             cell = (number // columns + 1, number % columns + 1)
             _add_points(figure, cell, row, looks, shown)
@@ -180,19 +208,23 @@ class CorrelationStudy(Result):
         return figure
 
 
+def _corrected(row: MetricScore) -> float:
+    """The p-value of ρ, corrected for all metrics against its score."""
+    own = 1.0 if row.spearman.p is None else row.spearman.p.value
+    return own if row.holm is None else row.holm
+
+
 def _flat(row: MetricScore) -> dict[str, Any]:
     flat: dict[str, Any] = {
         "metric": row.metric,
         "score": row.score,
         "models": len(row.models),
-        "lacking": len(row.lacking),
-        "detectable": row.detectable,
     }
-    for name in ("spearman", "pearson", "kendall"):
-        flat |= _columns(name, getattr(row, name))
-    flat |= {"holm": row.holm}
     edges = row.range_without or (None, None)
+    flat |= {**_columns("spearman", row.spearman), "holm": row.holm}
     flat |= {"without_family_low": edges[0], "without_family_high": edges[1]}
+    flat |= {**_columns("kendall", row.kendall), **_columns("pearson", row.pearson)}
+    flat |= {"lacking": len(row.lacking), "detectable": row.detectable}
     for part in row.partials:
         for kind, association in (("spearman", part.spearman), ("pearson", part.pearson)):
             name = f"partial_{kind}_{'_'.join(part.controls)}"
@@ -212,7 +244,7 @@ def _columns(name: str, association: Association) -> dict[str, float | None]:
 
 def _strongest(rows: Sequence[MetricScore]) -> list[MetricScore]:
     defined = [row for row in rows if row.spearman.estimate.value is not None]
-    return sorted(defined, key=lambda row: -abs(row.spearman.estimate.value or 0.0))[:MOST_PANELS]
+    return sorted(defined, key=lambda row: -abs(row.spearman.estimate.value or 0.0))
 
 
 def _title(row: MetricScore) -> str:

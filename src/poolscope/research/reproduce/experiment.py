@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -21,7 +21,7 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError
 from poolscope.files import atomic_folder
-from poolscope.results import Result, cells, origin, plain, provenance
+from poolscope.results import Result, cells, origin, plain, provenance, transient
 
 _PACKAGES = ("poolscope", "numpy", "scipy", "torch", "transformers", "sentence-transformers", "datasets")
 P = ParamSpec("P")
@@ -101,11 +101,20 @@ class Request:
 
 @dataclass(frozen=True, repr=False)
 class Reproduction(Result):
-    """What came of it: where the folder is, and one row a model and set with its status."""
+    """What came of it: where the folder is, what was found, and one row a model and set with its status."""
 
     output: str
     runs: tuple[Mapping[str, Any], ...]
+    findings: tuple[str, ...] = ()
+    drawn: Any = transient()
     provenance: Mapping[str, Any] = origin()
+
+    column_words: ClassVar[Mapping[str, str]] = {
+        "set": "set of texts",
+        "compatible": "SOCM as published",
+        "exact": "SOCM, exact",
+        "mean_d_mu": "mean d_μ",
+    }
 
     @property
     def folder(self) -> Path:
@@ -127,13 +136,23 @@ class Reproduction(Result):
         return {"output": self.output, "measured": self.measured, "runs": len(self.runs)}
 
     def seen(self) -> tuple[str, ...]:
-        """How much was measured, and where it stands."""
-        runs = f"{self.measured:,} of {len(self.runs):,} runs"
-        return (f"{runs} were measured; tables, figures and a README stand in {self.output}.",)
+        """How much was measured, what was found, and where it stands."""
+        missing = {str(run["model"]): None for run in self.runs if run["status"] != MEASURED}
+        left = [f"Without numbers: {', '.join(missing)}; README.md says why."] if missing else []
+        told = f"{self.measured:,} of {len(self.runs):,} runs gave numbers"
+        return (f"{told}; tables, figures and a README stand in {self.output}.", *self.findings, *left)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a model and set."""
-        return [cells(run) for run in self.runs]
+        """One row a model and set: numbers first, then where they came from."""
+        names = dict.fromkeys(name for run in self.runs for name in run)
+        ordered = sorted(names, key=lambda name: "source" in name or name in ("reason", "revision"))
+        return [cells({name: run.get(name) for name in ordered}) for run in self.runs]
+
+    def figure(self) -> Any:
+        """The first figure of the experiment (plotly), in the process that drew it; the folder has all of them."""
+        if self.drawn is None:
+            raise InputError(f"the figures of the experiment stand in {self.output}, as far as they were drawn.")
+        return self.drawn
 
 
 def choose(
@@ -197,6 +216,7 @@ class ReproductionFolder:
         self._atomic = atomic_folder(self.target)
         self.files: dict[str, list[str]] = {}  # by what they hold
         self.notes: list[str] = []
+        self.drawn: Any = None  # the first figure
 
     def __enter__(self) -> Self:
         self._work = self._atomic.__enter__()
@@ -228,6 +248,7 @@ class ReproductionFolder:
         except MissingExtraError as error:
             self.notes.append(f"The figure {name} was not drawn: {error}")
             return
+        self.drawn = self.drawn or drawn
         try:
             save_figure(drawn, self._work / f"{name}.svg")
             self.files.setdefault(meaning, []).append(f"{name}.svg")
@@ -254,10 +275,11 @@ class ReproductionFolder:
         lines += ["## Versions", "", *(f"- {name} {version}" for name, version in versions().items()), ""]
         (self._work / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
-    def result(self, request: Request, runs: Sequence[Mapping[str, Any]]) -> Reproduction:
+    def result(self, request: Request, runs: Sequence[Mapping[str, Any]], findings: Iterable[str] = ()) -> Reproduction:
         """What came of a request, once the folder is whole."""
         settings = {name: getattr(request, name) for name in ("models", "texts", "limit", "seed")}
-        return Reproduction(str(self.target), tuple(runs), provenance=provenance(settings=settings))
+        made = provenance(settings=settings)
+        return Reproduction(str(self.target), tuple(runs), tuple(findings), self.drawn, provenance=made)
 
     def _place(self, file: str, meaning: str) -> Path:
         self.files.setdefault(meaning, []).append(file)

@@ -105,7 +105,8 @@ def run(
         runs = request.measure_each(no_texts or no_task, measure)
         _write(folder, tables)
         folder.readme("Length collapse and attention temperature", about=_ABOUT, runs=runs, command=command)
-    return folder.result(request, runs)
+    untouched = (row for row in tables.slopes if row["tau"] == 1)
+    return folder.result(request, runs, (f"{row['model']}: {row['verdict']}" for row in untouched))
 
 
 def _task(source: str, limit: int, seed: int) -> RetrievalTask:

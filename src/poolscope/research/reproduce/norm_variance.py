@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,18 +57,26 @@ def run(output: str | os.PathLike[str], request: Request, *, command: str = "") 
             return {"tokens": statistics.coverage.tokens, "types": statistics.coverage.groups}
 
         runs = request.measure_each(missing, measure)
-        _write(folder, results, layouts)
+        seen = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
+        _write(folder, results, seen)
         folder.readme("Norm and variance of contextual embeddings", about=_ABOUT, runs=runs, command=command)
-    return folder.result(request, runs)
+    return folder.result(request, runs, map(partial(_counted, seen), results))
 
 
-def _write(folder: ReproductionFolder, results: Mapping[str, TokenStatistics], layouts: Mapping[str, str]) -> None:
+def _counted(seen: Sequence[Mapping[str, Any]], model: str) -> str:
+    """How many findings of the paper one model shows too."""
+    known = [finding["holds"] for finding in seen if finding["model"] == model and finding["holds"] is not None]
+    return f"{model}: {sum(known)} of {len(known)} findings of the paper are seen here too (findings.csv)."
+
+
+def _write(
+    folder: ReproductionFolder, results: Mapping[str, TokenStatistics], seen: Sequence[Mapping[str, Any]]
+) -> None:
     if not results:
         return
     folder.arrow("layers", _joined(results, "layer_table"), "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
     folder.arrow("types", _joined(results, "to_table"), "Q, M and V of every model, layer and token type", csv=False)
-    rows = [finding for name, result in results.items() for finding in findings(name, layouts[name], result)]
-    folder.table("findings", rows, "the findings of the paper, with the numbers for or against each")
+    folder.table("findings", seen, "the findings of the paper, with the numbers for or against each")
     shown = list(results.values())
     folder.figure("norm-variance", "M against V of the types, by layer", norm_variance_figure, *shown)
     folder.figure("shares", "M/Q, V_W/Q and V_B/Q by layer", shares_figure, *shown)

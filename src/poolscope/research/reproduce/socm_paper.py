@@ -114,7 +114,16 @@ def run(output: str | os.PathLike[str], request: Request, *, scores: Any = None,
         if scores is not None:
             _write_correlation(folder, rows, scores)
         folder.readme("SOCM of twelve models", about=_ABOUT, runs=[_short(row) for row in rows], command=command)
-    return folder.result(request, rows)
+    return folder.result(request, rows, _range(rows))
+
+
+def _range(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The smallest and the largest average, where there are any."""
+    known = sorted((row for row in rows if row.get("exact") is not None), key=lambda row: float(row["exact"]))
+    ends = [f"{row['exact']:.3f} ({row['model']} on {row['set']})" for row in known]
+    if len(ends) < 2:
+        return [f"The average SOCM is {end}." for end in ends]
+    return [f"The average SOCM lies between {ends[0]} and {ends[-1]}."]
 
 
 def read_pair_set(name: str, request: Request) -> PairSet:

@@ -29,6 +29,7 @@ from poolscope.research.reproduce.experiment import MEASURED, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of
 from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number, written
 from poolscope.results import Result, origin, plain, provenance
+from poolscope.views import note
 
 Side = Literal["above", "below"]
 MIN_MODELS = 4  # fewer have no p-value below 0.08
@@ -119,6 +120,9 @@ CLAIMS = (
 )
 
 
+DRAWN = "quality"  # the claim that a notebook shows
+
+
 @dataclass(frozen=True)
 class TestRow:
     """What one test says on one corpus.
@@ -136,6 +140,13 @@ class TestRow:
     open: tuple[str, ...] = ()
     estimate: Estimate | None = None
     p: PValue | None = None
+
+    @property
+    def side(self) -> str:
+        """Agreement or not, in short: for the claim, against it, divided or open."""
+        if self.reading == "cannot be told":
+            return "open"
+        return "divided" if self.agree and self.disagree else "for" if self.agree else "against"
 
     @property
     def reading(self) -> str:
@@ -179,15 +190,27 @@ class Evidence(Result):
 
     def headline(self) -> dict[str, Any]:
         """How many claims, tests and corpora."""
-        return {"claims": len(CLAIMS), "tests": len(self.tests), "corpora": len(self.corpora)}
+        return {
+            "claims": len({row.claim for row in self.tests}),
+            "tests": len(self.tests),
+            "corpora": len(self.corpora),
+        }
 
     def seen(self) -> tuple[str, ...]:
         """How the tests came out."""
-        counts = ", ".join(
-            f"{count} {reading}" for reading, count in Counter(row.reading for row in self.tests).items()
-        )
+        counts = Counter(row.side for row in self.tests)
         corpora = f"{len(self.corpora)} {'corpus' if len(self.corpora) == 1 else 'corpora'}"
-        return (f"{len(self.tests)} tests of {len(CLAIMS)} claims on {corpora}: {counts}.",)
+        return (
+            f"Of {len(self.tests)} tests of {len({row.claim for row in self.tests})} claims on {corpora}, "
+            f"{counts['for']} speak for the claim, {counts['against']} against it, {counts['divided']} differ between "
+            f"models, and {counts['open']} cannot be told from these models.",
+        )
+
+    def _drawing(self) -> str:
+        """The figure of one claim, and which one it is."""
+        drawn = super()._drawing()
+        title = next(claim.title for claim in CLAIMS if claim.key == DRAWN)
+        return drawn and drawn + note(f"Drawn: {title}. figure(claim) draws another claim.")
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a test and corpus."""
@@ -237,7 +260,7 @@ class Evidence(Result):
         )
         return "\n".join([*markdown_table(rows), ""])
 
-    def figure(self, claim: str = "quality") -> Any:
+    def figure(self, claim: str = DRAWN) -> Any:
         """The figure of one claim: points of the models, a panel a test."""
         from poolscope.research.zoo.pages import claim_figure
 

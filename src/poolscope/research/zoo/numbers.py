@@ -69,7 +69,7 @@ TABLES: dict[str, dict[str, str]] = {
         "mean_and_variance_middle": "ρ of M and V, middle layer",
     },
 }
-COLUMNS = {name: words for table in TABLES.values() for name, words in table.items()}
+COLUMNS: dict[str, str] = {name: words for table in TABLES.values() for name, words in table.items()}
 # Measured over all pairs or in thirds here; the audit has them over some pairs, and by other bins.
 _OWN = ("socm", "socm_trace", "length_slope", "length_slope_floor")
 _THIRDS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ _MARKED = re.compile(r"(<!-- begin (?P<name>[^>]+?) -->\n).*?(<!-- end (?P=name)
 _PANEL, _MARGINS = (360, 330), (120, 150)
 _LOGARITHMIC = ("concentration", "socm", "socm_eps")
 _BACKBONES = ("socm", "socm_trace", "concentration")
+_OVERVIEW = ("socm", "socm_trace", "ndcg", "split_half", "anisotropy", "length_slope", "position_drop")
 
 
 def parts(evidence: Evidence) -> dict[str, str]:
@@ -82,17 +83,29 @@ def claim_figure(evidence: Evidence, key: str) -> Any:
     panels = [panel for panel in _panels(claim) if any(_has(zoo, panel) for zoo in evidence.zoos)]
     if not panels:
         raise InputError(f"claim: received {key!r}, of which these zoos hold no number. Measure more models.")
-    models = list(dict.fromkeys(name for zoo in evidence.zoos for name in _measured(zoo)))
+    return _drawn(evidence.zoos, panels, claim.title)
+
+
+def zoo_figure(zoo: Zoo) -> Any:
+    """The models in a few numbers of one zoo: a panel a number, a line a model."""
+    panels = [name for name in _OVERVIEW if _has(zoo, name)]
+    if not panels:
+        raise InputError("no model of this zoo has a number to draw; its reasons stand in to_table().")
+    return _drawn([zoo], panels, f"{zoo.measured} models on {zoo.corpus['source']}")
+
+
+def _drawn(zoos: Sequence[Zoo], panels: Sequence[Any], title: str) -> Any:
+    models = list(dict.fromkeys(name for zoo in zoos for name in _measured(zoo)))
     figure = require("plotly.subplots", "report").make_subplots(
         rows=1, cols=len(panels), horizontal_spacing=0.4 / len(panels)
     )
     for column, panel in enumerate(panels, start=1):
-        for number, zoo in enumerate(evidence.zoos):
+        for number, zoo in enumerate(zoos):
             draw = _add_scatter if isinstance(panel, Together) else _add_dots
             figure.add_trace(draw(zoo, panel, COLOURS[number % len(COLOURS)], legend=column == 1), 1, column)
         _name_axes(figure, panel, column, models)
     width = len(panels) * _PANEL[0] + _MARGINS[0]
-    return style(figure, title=f"{claim.title} · bars: 95 % intervals", width=width, height=_PANEL[1] + _MARGINS[1])
+    return style(figure, title=f"{title} · bars: 95 % intervals", width=width, height=_PANEL[1] + _MARGINS[1])
 
 
 def _panels(claim: Claim) -> list[Any]:
@@ -157,7 +170,7 @@ def _name_axes(figure: Any, panel: Any, column: int, models: list[str]) -> None:
         figure.update_xaxes(title_text=COLUMNS[panel], row=1, col=column)
         names = {"type": "category", "categoryarray": models, "categoryorder": "array", "automargin": True}
         figure.update_yaxes(range=[-0.5, len(models) - 0.5], **names, row=1, col=column)
-        if panel not in _BACKBONES:
+        if panel not in (*_BACKBONES, *_OVERVIEW[:5]):
             figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=column)
         return
     for axis, name in ((figure.update_xaxes, panel.number), (figure.update_yaxes, panel.other)):

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from poolscope.auditing.compare import compare
 from poolscope.auditing.pages import comparison_overview, section
@@ -37,7 +37,7 @@ from poolscope.research.reproduce.experiment import (
     markdown_table,
     versions,
 )
-from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers
+from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers, value_of
 from poolscope.results import Result, origin, plain, provenance
 from poolscope.texts import JudgedQueries, Queries, Texts, read_pairs, read_queries, read_texts
 from poolscope.texts.groups import groups_of_ids
@@ -61,6 +61,8 @@ class Zoo(Result):
     runs: tuple[Mapping[str, Any], ...]
     provenance: Mapping[str, Any] = origin()
 
+    column_words: ClassVar[Mapping[str, str]] = COLUMNS
+
     @property
     def measured(self) -> int:
         """How many models have numbers."""
@@ -71,8 +73,23 @@ class Zoo(Result):
         return {"models": len(self.runs), "measured": self.measured, "texts": self.corpus["texts"]}
 
     def seen(self) -> tuple[str, ...]:
-        """How many models were measured, and on what."""
-        return (f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts.",)
+        """How many models were measured and on what, between which ends SOCM lies, and who is missing."""
+        told = f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts of"
+        sentences = [f"{told} {self.corpus['source']}."]
+        known = {run["model"]: value_of(run["numbers"], "socm") for run in self.runs}
+        ends = sorted((value, name) for name, value in known.items() if value is not None)
+        if len(ends) > 1:
+            (low, first), (high, last) = ends[0], ends[-1]
+            sentences.append(f"The mean SOCM of their texts goes from {low:.3g} ({first}) to {high:.3g} ({last}).")
+        if missing := [run["model"] for run in self.runs if run["status"] != MEASURED]:
+            sentences.append(f"Not measured: {', '.join(missing)}.")
+        return tuple(sentences)
+
+    def figure(self) -> Any:
+        """The models in the numbers that most of them have: a panel a number, a line a model, bars for intervals."""
+        from poolscope.research.zoo.pages import zoo_figure
+
+        return zoo_figure(self)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a model: numbers flat, their intervals as `…_low` and `…_high`, levels as `level_…`."""
@@ -304,7 +321,7 @@ class _Run:
             encoder, reason = attempt(self._open, source)
             status = NOT_REACHED
             if encoder is not None:
-                reason, status = attempt(self._measure, encoder, kept)[1], NOT_MEASURED
+                reason, status = attempt(self._measure, name, encoder, kept)[1], NOT_MEASURED
             if reason is not None:
                 self.say(f"{name}: {status}: {reason}")
                 return {**row, "status": status, "reason": reason, "numbers": {}}
@@ -328,9 +345,8 @@ class _Run:
         longest = min(int(longest), encoder.card.positions or int(longest))
         return with_options(encoder, replace(options_of(encoder), max_length=longest))
 
-    def _measure(self, encoder: TokenEncoder, kept: _Kept) -> None:
+    def _measure(self, name: str, encoder: TokenEncoder, kept: _Kept) -> None:
         """Measure the parts that are missing; each is kept before the next begins."""
-        name = encoder.card.name
         material = Material(encoder, self.corpus, self.queries, self.seed, self.cache)
         for part, measure in PARTS.items():
             if part in self.wanted and kept.get(part) is None:
@@ -410,12 +426,13 @@ def short_name(source: str) -> str:
 
 
 def _flat(run: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {name: run[name] for name in ("model", "source", "status", "reason")}
+    row: dict[str, Any] = {name: run[name] for name in ("model", "status")}
     for name in COLUMNS:
         number = run["numbers"].get(name) or {}
         interval = number.get("interval") or {}
         row |= {name: number.get("value"), f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
-    return row | {f"level_{key}": level for key, level in run.get("levels", {}).items()}
+    levels = {f"level_{key}": level for key, level in run.get("levels", {}).items()}
+    return row | levels | {name: run[name] for name in ("source", "reason")}
 
 
 def written(number: Mapping[str, Any] | None) -> str:
