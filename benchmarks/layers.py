@@ -56,7 +56,7 @@ def main() -> None:
     print(f"{len(texts)} texts, {tokens:,} tokens, {torch.get_num_threads()} threads, best of {options.repeats}")
     show("a pass through the model alone", encoded, tokens)
     show("poolscope layers", ours, tokens)
-    with_socm = best(1, lambda: layers(encoder, texts))
+    with_socm = best(options.repeats, lambda: layers(encoder, texts))
     show("poolscope layers with SOCM of 7 states", with_socm, tokens)
 
     chosen = np.argsort(result.lengths, kind="stable")[:: max(1, len(texts) // options.baseline_texts)]

@@ -33,8 +33,8 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from poolscope import encode, read_pairs, read_texts
-from poolscope.charts import COLOURS, save_figure, style
+from poolscope import encode, read_pairs, read_texts, save_figure
+from poolscope.charts import COLOURS, style
 from poolscope.errors import require
 from poolscope.files import atomic_path, write_json
 from poolscope.integrations.evaluator import SOCMEvaluator

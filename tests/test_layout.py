@@ -120,6 +120,24 @@ def test_public_names_exist():
         poolscope.nonsense  # noqa: B018
 
 
+PROJECT = SOURCE.parents[1]
+EXAMPLES = sorted(path for folder in ("docs", "examples") for path in (PROJECT / folder).rglob("*.*"))
+IMPORT = re.compile(r"from (poolscope[\w.]*) import ([\w, ]+)")
+
+
+@pytest.mark.skipif(not EXAMPLES, reason="an installed package has no documentation")
+def test_examples_import_from_the_root_what_the_root_has():
+    texts = [path for path in (PROJECT / "README.md", *EXAMPLES) if path.suffix in (".md", ".py", ".ipynb")]
+    imported = [
+        (path.name, module, name)
+        for path in texts
+        for module, names in IMPORT.findall(path.read_text(encoding="utf-8"))
+        for name in names.replace(",", " ").split()
+    ]
+    assert len(imported) > 100
+    assert [each for each in imported if each[1] != "poolscope" and each[2] in HOMES] == []
+
+
 PUBLIC_FUNCTIONS = sorted(name for name in poolscope.__all__ if inspect.isfunction(getattr(poolscope, name)))
 
 

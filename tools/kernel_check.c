@@ -3,9 +3,9 @@
  *     kernel_check FILE [FILE ...]
  *
  * A file is written by tools/kernel_inputs.py (in the byte order of the machine): int64 rows, stride, lefts, groups,
- * poles, corners (0 or 1), side, scratch doubles; eps; then the arrays of `struct block` in their order, and the norms
- * and squares that are expected. Exit 1 where one differs by more than 1e-7 of
- * the largest, which leaves room for the error of the rational function.
+ * poles, corners (0 or 1), side, scratch doubles, gathered floats (0: no list of pairs); eps; then the arrays of `struct
+ * block` in their order, the norms and squares that are expected, and the pairs. Exit 1 where one differs by more than
+ * 1e-7 of the largest, which leaves room for the error of the rational function.
  */
 #include "../src/poolscope/numbers/bures/kernel.c"
 
@@ -46,7 +46,7 @@ static int check(const char *name) {
         perror(name);
         return 2;
     }
-    int64_t *head = take(file, 8, sizeof *head);
+    int64_t *head = take(file, 9, sizeof *head);
     size_t rows = (size_t)head[0], lefts = (size_t)head[2], lanes = (size_t)head[3] * LANES, poles = (size_t)head[4];
     struct block b = {.stride = head[1], .lefts = head[2], .groups = head[3], .poles = head[4], .side = head[6]};
     double *eps = take(file, 1, sizeof *eps);
@@ -57,11 +57,13 @@ static int check(const char *name) {
     size_t energies = b.side == SMALLER ? 0 : b.side == LEFT ? rows : (size_t)right[b.groups] * LANES;
     double *ridge = take(file, energies, sizeof *ridge);
     double *norms = take(file, lefts * lanes, sizeof *norms), *squares = take(file, lefts * lanes, sizeof *squares);
+    struct pair *pairs = take(file, head[8] ? lanes : 0, sizeof *pairs);
     double *scratch = aligned_alloc(sizeof(vec), (size_t)head[7] * sizeof(double));
+    float *gathered = aligned_alloc(sizeof(wide), (size_t)head[8] * sizeof(float) + sizeof(wide));
     b.products = products, b.left = left, b.right = right, b.pole = pole, b.weight = weight, b.eps = *eps;
     if (head[5]) b.left_corners = left_values, b.right_corners = right_values;
     if (b.side != SMALLER) b.left_scales = left_values, b.right_scales = right_values, b.ridge = ridge;
-    b.scratch = scratch;
+    b.scratch = scratch, b.pairs = head[8] ? pairs : NULL, b.gathered = gathered;
     b.norms = malloc(lefts * lanes * sizeof(double)), b.squares = malloc(lefts * lanes * sizeof(double));
     int failures = 0;
     void (*copies[])(const struct block *) = {
@@ -88,7 +90,8 @@ static int check(const char *name) {
         failures += failed;
     }
     void *owned[] = {head,  eps,          products,     left,  right, pole,    weight,
-                     norms, left_values,  right_values, ridge, squares, scratch, b.norms, b.squares, some};
+                     norms, left_values,  right_values, ridge, squares, scratch, b.norms, b.squares, some,
+                     pairs, gathered};
     for (size_t k = 0; k < sizeof owned / sizeof *owned; k++) free(owned[k]);
     fclose(file);
     return failures > 0;

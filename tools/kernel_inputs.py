@@ -30,6 +30,8 @@ def main(folder: Path) -> None:
         random = np.random.default_rng(number)
         for variant in ("plain", "corners", "ridge-left", "ridge-right"):
             (folder / f"{name}-{variant}.bin").write_bytes(block(random, lefts, rights, variant))
+        for variant in ("list", "list-corners"):
+            (folder / f"{name}-{variant}.bin").write_bytes(listed(random, lefts, rights, variant == "list-corners"))
 
 
 def block(random: np.random.Generator, lefts: list[int], rights: list[int], variant: str) -> bytes:
@@ -55,8 +57,32 @@ def block(random: np.random.Generator, lefts: list[int], rights: list[int], vari
     scratch = native.scratch_doubles(min(heights) if ridge is None else heights[side - 1], max(heights))
     poles, weights = square_root_poles()
     head = [len(whole), whole.shape[1], len(lefts), len(rights), len(poles), int(corners is not None), side]
-    parts = [np.array([*head, scratch]), np.array([0.0 if ridge is None else ridge.eps]), whole]
+    parts = [np.array([*head, scratch, 0]), np.array([0.0 if ridge is None else ridge.eps]), whole]
     parts += [left, right, poles, weights, *scales, energies, norms, squares]
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+
+def listed(random: np.random.Generator, lefts: list[int], rights: list[int], cornered: bool) -> bytes:
+    """One file: the pairs of a random block, as a list; some higher than wide, the last group not full."""
+    whole = (random.normal(size=(sum(lefts), sum(rights) + 3)) / 60).astype(np.float32)
+    count, stride = len(lefts) * len(rights), whole.shape[1]
+    groups = count // native.LANES + 1
+    pairs, expected = np.zeros((groups * native.LANES, 3), dtype=np.int64), np.zeros((2, groups * native.LANES))
+    corners = np.zeros(len(pairs))
+    for k, (i, j) in enumerate(np.ndindex(len(lefts), len(rights))):
+        rows, columns = (slice(sum(sizes[:at]), sum(sizes[: at + 1])) for sizes, at in ((lefts, i), (rights, j)))
+        pairs[k] = rows.start * stride + columns.start, lefts[i], rights[j]
+        matrix = whole[rows, columns].astype(np.float64)
+        corners[k] = 1e5 * random.uniform(1, 2) if cornered and matrix.size else 0.0
+        if matrix.size:
+            matrix[0, 0] += corners[k]
+        values = np.linalg.svd(matrix, compute_uv=False)
+        expected[:, k] = values.sum(), (values**2).sum()
+    side, longest = (int(fold(pairs[:, 1], pairs[:, 2]).max()) for fold in (np.minimum, np.maximum))
+    poles, weights = square_root_poles()
+    head = [len(whole), stride, 1, groups, len(poles), int(cornered), 0, native.scratch_doubles(side, longest)]
+    parts = [np.array([*head, side * longest * native.LANES]), np.zeros(1), whole, np.zeros(2, dtype=np.int64)]
+    parts += [np.zeros(groups + 1, dtype=np.int64), poles, weights, np.ones(1), corners, *expected, pairs]
     return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
 
 

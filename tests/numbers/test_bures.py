@@ -19,7 +19,7 @@ from cloud_data import (
 )
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.numbers.bures import all_pairs, bures_wasserstein, given_pairs, native, nuclear_norm, plain
+from poolscope.numbers.bures import all_pairs, bures_wasserstein, distances, given_pairs, native, nuclear_norm, plain
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
 from poolscope.numbers.bures.native import square_root_poles
@@ -217,6 +217,33 @@ def test_pairs_that_the_kernel_declines_are_computed_another_way(monkeypatch):
 
     monkeypatch.setattr(native, "norms", declining)
     assert _norms(products, left, right)[0] == pytest.approx(honest, abs=1e-8)
+
+
+@needs_kernel
+@pytest.mark.parametrize("sink", [0, 1000])
+def test_pairs_that_are_gathered_equal_those_of_whole_groups(monkeypatch, sink):
+    random = np.random.default_rng(32)
+    first = sink * random.normal(size=(1, 48))
+    clouds, others = (
+        TokenClouds.from_arrays([np.concatenate([first, random_cloud(random, n, 48)]) for n in lengths])
+        for lengths in (MIXED * 2, [70, 30, 3, 1])
+    )
+    calls, answers = [], []
+    listed = native.listed_norms
+
+    def declining(*arguments):
+        nuclear, squares = listed(*arguments)
+        nuclear[len(calls) :: 5] = np.nan  # computed another way
+        calls.append(len(nuclear))
+        return nuclear, squares
+
+    monkeypatch.setattr(native, "listed_norms", declining)
+    for full in (2.0, 0.0):
+        monkeypatch.setattr(distances, "_FULL", full)
+        answers.append([by_pair_with_error(all_pairs(clouds)), by_pair_with_error(all_pairs(clouds, others))])
+    assert calls == [len(found) for found in answers[0]]  # the first time all of them, the second time none
+    for gathered, grouped in zip(*answers, strict=True):
+        assert_within_bounds(gathered, grouped)
 
 
 def test_crossed_pairs(route):

@@ -284,6 +284,15 @@ def test_a_small_file_of_much_is_refused_before_memory_is_taken(tmp_path, monkey
     assert taken < 4 * limit + 2**21
 
 
+def test_lists_that_grow_behind_the_first_row_are_noticed(tmp_path, monkeypatch):
+    offsets = np.concatenate([[0, 8], 8 + 100_000 * np.arange(1, 41)]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.zeros(offsets[-1], np.float32)))
+    pq.write_table(pa.table({"vector": lists}), tmp_path / "a.parquet")
+    monkeypatch.setattr(plain, "_ROOM", 2**19)
+    with pytest.raises(InputError, match="packed file that holds more than"):
+        ps.read_index(tmp_path / "a.parquet")
+
+
 def test_an_archive_with_what_is_no_array_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("notes.txt", "not an array")

@@ -236,7 +236,7 @@ def verify(
     screen = arguments.open_screen(json, soft_wrap=True)
     checked = verify_path(path)
     screen.print(checked.seen()[0])
-    for file in checked.files:
+    for file in sorted(checked.files, key=lambda file: file.state == "ok"):  # what is wrong stands first
         screen.print(wrapped(f"{file.state:<9}  {file.name}  {file.words}", screen.width, hanging=" " * 11))
     if json is not None:
         put_json(checked.to_dict(), json)

@@ -35,7 +35,7 @@ from poolscope.errors import InputError, panics_raised, reading, require
 from poolscope.files import files_below
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns
-from poolscope.texts.plain import refuse_packed_arrow, refuse_packed_parquet
+from poolscope.texts.plain import Room, decoded_size, refuse_packed_arrow, refuse_packed_parquet
 from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.tables import checked_batch
 
@@ -175,8 +175,12 @@ def open_arrow(name: str, fields: Fields) -> ArrowConnector:
                 refuse_packed_parquet(file)
 
     def scan(columns: list[str], size: int) -> Any:
+        room = Room(path, size=sum(Path(file).stat().st_size for file in dataset.files))
         # One file after the other, so that rows come in their order.
-        return dataset.to_batches(columns=columns, batch_size=size, use_threads=False, batch_readahead=1)
+        for batch in dataset.to_batches(columns=columns, batch_size=size, use_threads=False, batch_readahead=1):
+            if FORMATS.get(path.suffix.lower(), "parquet") == "parquet":  # the other was judged in whole
+                room.take(decoded_size(batch))
+            yield batch
 
     return ArrowConnector(path.name, dataset.schema, scan, fields)
 

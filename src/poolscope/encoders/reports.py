@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.token_clouds import check_clouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
-from poolscope.encoders.capabilities import options_of
+from poolscope.encoders.capabilities import is_encoder, options_of
 from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
+from poolscope.errors import InputError, shorten
 from poolscope.results import Result
 from poolscope.texts.groups import plain_text
 
@@ -103,7 +105,27 @@ class PoolingReport(Result):
 
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:
-    """What the model behind an encoder declares about pooling, prompts and length, and what is done."""
+    """What the model behind an encoder declares about pooling, prompts and length, and what is done.
+
+    Parameters
+    ----------
+    encoder
+        What `as_encoder` gives.
+
+    Returns
+    -------
+    PoolingReport
+        The declared pooling and whether the mean is it, the prompts, the lengths; `notes` says it in sentences.
+
+    Examples
+    --------
+    >>> from poolscope import as_encoder
+    >>> pooling_report(as_encoder("builtin:wordllama")).declared
+    ('mean',)
+
+    """
+    if not is_encoder(encoder):
+        raise InputError(f"encoder: received {shorten(encoder)}; needed: what as_encoder gives. Open it first.")
     return _pooling_report(encoder.card, options_of(encoder))
 
 
@@ -184,7 +206,26 @@ def truncation_report(clouds: TokenClouds) -> TruncationReport:
 
     Texts count as different when they differ in more than letter case and blanks. Without token ids on the
     clouds the groups of identical texts are unknown and empty.
+
+    Parameters
+    ----------
+    clouds : TokenClouds
+        Of any model and layer.
+
+    Returns
+    -------
+    TruncationReport
+        Texts and tokens that were cut, and the texts that became identical by it.
+
+    Examples
+    --------
+    >>> clouds = TokenClouds.from_arrays([[[1.0, 0.0]], [[0.0, 2.0], [1.0, 1.0]]], truncated=[0, 3])
+    >>> report = truncation_report(clouds)
+    >>> report.cut_texts, report.tokens_lost
+    (1, 3)
+
     """
+    clouds = check_clouds(clouds, "truncation_report")
     cut, ids = clouds.truncated, clouds.ids
     identical = _identical(clouds) if cut.any() else ()
     return TruncationReport(

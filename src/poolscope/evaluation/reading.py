@@ -195,7 +195,29 @@ def _words(text: str) -> Iterator[int]:
 
 
 def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int = 10) -> RetrievalTask:
-    """Split-half self-retrieval as a task; the notes count the texts that could not be cut."""
+    """Split-half self-retrieval as a task: the first half of each text is to find the second.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Your own texts; no labels are needed.
+    min_words : int
+        Shorter texts are left out; the notes of the task count them.
+    k : int
+        Of nDCG@k.
+
+    Returns
+    -------
+    RetrievalTask
+        For `evaluate` and `tune`.
+
+    Examples
+    --------
+    >>> task = split_half_task(["one two three four five six seven eight", "nine ten eleven twelve and so on again"])
+    >>> task.queries[0], task.documents[0]
+    ('one two three four', 'five six seven eight')
+
+    """
     texts = check_texts(texts)
     halves = split_half(texts, min_words=min_words)
     left_out = len(texts) - len(halves.queries)

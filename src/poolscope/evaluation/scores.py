@@ -19,6 +19,7 @@ from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
 from poolscope.results import Result, bulk
+from poolscope.surface import as_array
 
 Array = NDArray[np.float64]
 
@@ -268,11 +269,28 @@ def compare_scores(
     holds its level from about 20 units on (`paired_interval`); for Spearman's ρ both sides are resampled by the same
     units. Clusters are compared by half-samples of the texts, the same for both sides, each clustered anew.
 
+    Parameters
+    ----------
+    before, after : Evaluation or array-like
+        What `evaluate` gives for the same task, or one score a query.
+    level : float
+        Of the interval.
+    draws, seed : int
+        Of the bootstrap, where there is one.
+
+    Returns
+    -------
+    Difference
+        The mean change with its interval; `proves_gain` and `proves_loss` say what it proves.
+
+    Examples
+    --------
     >>> found = compare_scores([0.0, 0.5, 0.75, 0.5] * 10, [0.5, 0.75, 0.75, 0.5] * 10)
     >>> found
     Difference(change 0.188 [0.1025, 0.2571], metric score, unit queries, count 40, changed 20)
     >>> found.mean, found.proves_gain
     (0.1875, True)
+
     """
     sides = [_as_evaluation(side) for side in (before, after)]
     _check_pair(*sides)
@@ -308,7 +326,7 @@ def _drawn_interval(values: Array, level: float, unit: str) -> Interval | None:
 def _as_evaluation(side: Evaluation | ArrayLike) -> Evaluation:
     if isinstance(side, Evaluation):
         return side
-    scores = np.asarray(side, dtype=np.float64)
+    scores = as_array(side, "scores", float)
     if scores.ndim != 1 or not len(scores) or not np.isfinite(scores).all():
         raise InputError(
             f"received scores of shape {scores.shape}; allowed: an Evaluation, or one finite number a query. Leave out "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.charts import COLOURS, style
 from poolscope.clouds import TokenClouds
+from poolscope.clouds.token_clouds import check_clouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require
 from poolscope.metrics.length.bins import histogram_bins
@@ -141,12 +142,25 @@ class CorpusCounts:
 def corpus_summary(clouds: TokenClouds) -> CorpusSummary:
     """Lengths, cut texts, norms and repeated texts of clouds.
 
+    Parameters
+    ----------
+    clouds : TokenClouds
+        Of any model and layer.
+
+    Returns
+    -------
+    CorpusSummary
+        Counts, and the shares of texts that were cut or repeat an earlier one, with their intervals.
+
+    Examples
+    --------
     >>> arrays = [[[1.0]], [[2.0], [2.0]], [[3.0]]]
     >>> result = corpus_summary(TokenClouds.from_arrays(arrays, texts=["a", "b c", "A"], truncated=[0, 4, 0]))
     >>> result.tokens, result.tokens_cut, round(result.repeated.value, 3), result.norm.value
     (4, 4, 0.333, 2.0)
+
     """
-    return corpus_finish(corpus_part(clouds))
+    return corpus_finish(corpus_part(check_clouds(clouds, "corpus_summary")))
 
 
 def corpus_part(shard: TokenClouds | Vectors) -> CorpusCounts:

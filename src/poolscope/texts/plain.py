@@ -246,9 +246,9 @@ _RECORD_BATCH, _DICTIONARY = "record batch", "dictionary"
 class Room:
     """What a packed file may hold: far more than texts and vectors shrink by, and a bound all the same."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, size: int | None = None) -> None:
         self._name, self._taken = path.name, 0
-        self.most = _ROOM + _FOLD * path.stat().st_size
+        self.most = _ROOM + _FOLD * (path.stat().st_size if size is None else size)
 
     def take(self, size: int) -> None:
         """Count so many bytes; an error as soon as all of them are more than the file may hold."""

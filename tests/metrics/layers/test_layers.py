@@ -14,10 +14,9 @@ from scipy.stats import ortho_group
 import zoo
 from layers_by_hand import REFERENCE, bert_layers, by_hand, llama_layers
 from poolscope import encode, socm
-from poolscope.clouds.file import say_without_digests
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.layers.anatomy import LayerSums, centred_attention, cloud_moments, contraction, squared_norms
-from poolscope.metrics.layers.measure import layers
+from poolscope.metrics.layers.measure import StateClouds, layers
 from poolscope.metrics.layers.result import QUANTITIES
 from poolscope.numbers.cosines import largest_singular_values
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
@@ -190,6 +189,18 @@ def test_socm_of_some_texts_only():
     assert layers(model, TEXTS, socm_texts=0).socm is None
 
 
+def test_which_thread_ends_its_batch_first_does_not_change_a_byte():
+    random, found = np.random.default_rng(0), []
+    batches = [(np.array(at), random.normal(1, 1, size=(sum(n), 8))) for at, n in (((3, 0), (9, 4)), ((1, 2), (4, 9)))]
+    for order in (batches, batches[::-1]):
+        with StateClouds("abcd", 4, seed=0) as clouds:
+            for positions, rows in order:
+                lengths = np.array([{0: 4, 1: 4, 2: 9, 3: 9}[k] for k in positions.tolist()])
+                clouds.add(0, rows, lengths, positions)
+            found.append(clouds.socm(["0"], np.ones((4, 1)), np.zeros(1, dtype=bool)))
+    assert found[0] == found[1]
+
+
 def test_wrong_arguments_are_named():
     model = zoo.family("BERT")
     with pytest.raises(InputError, match="ids: received 2 for 5 texts"):
@@ -330,9 +341,3 @@ def test_no_bound_from_lambda_alone_holds_for_every_text():
         slacks.append(found["slack"][0, 0])
     assert slacks[0] > slacks[1] > slacks[2]
     assert slacks[2] < 0.01
-
-
-def test_files_of_its_own_have_digests(caplog):
-    say_without_digests.cache_clear()
-    layers(zoo.family("BERT"), TEXTS, socm_texts=3)
-    assert "digests" not in caplog.text

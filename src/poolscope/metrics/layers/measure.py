@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, token_rows, weights_to_numpy
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.file import DigestedFile
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
@@ -39,8 +38,10 @@ from poolscope.metrics.layers.anatomy import (
 from poolscope.metrics.layers.result import LayersResult, StateSocm
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
-from poolscope.metrics.socm.selection import AllPairs
+from poolscope.metrics.socm.selection import AllPairs, TallyOptions, tallied
+from poolscope.numbers.bures.pairs import kept_workers
 from poolscope.numbers.cosines import largest_singular_values
+from poolscope.numbers.intervals import Estimate
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 
@@ -284,8 +285,16 @@ def _by_head(norms: Sequence[Array], heads: int) -> Array:
 # -- SOCM of every state ------------------------------------------------------------------------------------------
 
 
+class _Part(NamedTuple):
+    """Some texts in the file of a state: their positions, the row at which they begin, and offsets from there."""
+
+    positions: NDArray[np.int64]
+    start: int
+    offsets: NDArray[np.int64]
+
+
 class StateClouds:
-    """The clouds of at most `count` of the texts, one Arrow file a state, written batch by batch.
+    """The clouds of at most `count` of the texts, one file of bare rows a state, written batch by batch.
 
     The files are gone when the context ends.
     """
@@ -295,8 +304,8 @@ class StateClouds:
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
-        self._writers: dict[int, DigestedFile] = {}
-        self._written: dict[int, list[int]] = {}
+        self._parts: dict[int, list[_Part]] = {}
+        self._rows: NDArray[Any] = np.empty((0, 0))  # an example
         self._lock = Lock()
 
     def __enter__(self) -> StateClouds:
@@ -305,7 +314,6 @@ class StateClouds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
         self._folder.cleanup()
 
     def add(self, state: int, rows: NDArray[Any], lengths: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
@@ -314,48 +322,58 @@ class StateClouds:
         if not drawn.any():
             return
         offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
-        kept = rows[np.repeat(drawn, lengths)]
-        table = TokenClouds.from_matrix(kept, offsets, ids=[self._ids[k] for k in positions[drawn]]).to_table()
+        kept = rows if drawn.all() else rows[np.repeat(drawn, lengths)]
         with self._lock:  # batches come from several threads
-            if state not in self._writers:
-                self._writers[state], self._written[state] = DigestedFile(self._path(state), table.schema), []
-            self._writers[state].write(table)
-            self._written[state] += positions[drawn].tolist()
+            before = self._parts.setdefault(state, [])
+            start = before[-1].start + int(before[-1].offsets[-1]) if before else 0
+            before.append(_Part(positions[drawn], start, offsets))
+            self._rows = kept[:0]
+            with self._path(state).open("ab") as file:
+                kept.tofile(file)
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
         """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too.
 
         traces (texts × states): tr Σ at unit mean, which is S/‖μ‖².
         """
-        self._close()
-        return tuple(
-            _measure(TokenClouds.open(self._path(k)), name, traces[self._written[k], k], sink=bool(sinks[k]))
-            for k, name in enumerate(states)
-        )
+        found = []
+        with kept_workers():
+            for k, name in enumerate(states):
+                clouds, positions = self._clouds(k)
+                found.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
+        return tuple(found)
 
-    def _path(self, state: int) -> str:
-        return str(Path(self._folder.name) / f"state-{state}.arrow")
+    def _clouds(self, state: int) -> tuple[TokenClouds, NDArray[np.int64]]:
+        """The clouds of a state, and the positions of their texts; in the order of the plan, whichever came first."""
+        parts = sorted(self._parts[state], key=lambda part: int(part.positions[0]))
+        rows = np.memmap(self._path(state), dtype=self._rows.dtype, mode="r").reshape(-1, self._rows.shape[1])
+        pieces = (rows[part.start : part.start + part.offsets[-1]] for part in parts)
+        clouds = [
+            TokenClouds.from_matrix(piece, part.offsets, ids=[self._ids[k] for k in part.positions])
+            for part, piece in zip(parts, pieces, strict=True)
+        ]
+        return TokenClouds.concatenate(clouds), np.concatenate([part.positions for part in parts])
 
-    def _close(self) -> None:
-        for writer in self._writers.values():
-            writer.close()
-        self._writers = {}
+    def _path(self, state: int) -> Path:
+        return Path(self._folder.name) / f"state-{state}"
 
 
 def _measure(clouds: TokenClouds, state: str, traces: Array, *, sink: bool) -> StateSocm:
     others = without_first(clouds) if sink else None
-    result = socm(clouds, keep=AllPairs(clouds).count)
-    assert result.pairs is not None  # all were kept
-    trace_sum = traces[result.pairs.i] + traces[result.pairs.j]
-    share, violations = _theorem_2(result.pairs.covariance_distance, trace_sum / 4)
-    relative = SocmFormula(scale="trace").covariance_distance(4 * result.pairs.covariance_distance, trace_sum)
+    selection, formula = AllPairs(clouds), SocmFormula()
+    tally = tallied(selection, selection.distances(eps=0.0), TallyOptions(formula, top=1, keep=True))
+    pairs, _ = tally.columns(selection)
+    assert pairs is not None  # all were kept
+    trace_sum = traces[pairs.i] + traces[pairs.j]
+    share, violations = _theorem_2(pairs.covariance_distance, trace_sum / 4)
+    relative = SocmFormula(scale="trace").covariance_distance(4 * pairs.covariance_distance, trace_sum)
     return StateSocm(
         state=state,
-        pairs=result.count,
-        estimate=result.estimate,
-        mean_distance=result.mean_distance,
-        covariance_distance=result.covariance_distance,
-        above_trace=result.trace_check.share,
+        pairs=selection.count,
+        estimate=Estimate(tally.total / selection.count, tally.interval(selection, pairs, positive=True)),
+        mean_distance=tally.total_mean_distance / selection.count,
+        covariance_distance=tally.total_covariance_distance / selection.count,
+        above_trace=float((traces > 2).mean()),
         covariance_distance_over_trace=float(relative.mean()),
         largest_share=share,
         violations=violations,

@@ -33,6 +33,8 @@ _DOUBLE_ERROR = 1e-13
 _LINE = 16
 # Rows of the left texts that are multiplied at a time: fewer are slower, more reach further below the diagonal.
 _STRIP_ROWS = 256
+# Below this share of products that are asked for among those of whole groups, pairs are better gathered one by one.
+_FULL = 0.9
 _buffers = threading.local()
 
 
@@ -78,12 +80,11 @@ def grid_distances(
     """
     if wanted is None:
         wanted = np.ones((len(left), len(right)), dtype=bool)
-    products = _products(left, right, wanted)
     if eps:
-        roots, squares = _published_traces(products, left, right, eps, second_is_left, wanted)
+        roots, squares = _published_traces(left, right, eps, second_is_left, wanted)
     else:
-        corners = (left.corners, right.corners) if left.corners.any() else None
-        nuclear, squares = _norms(products, left.row_offsets, right.offsets, corners, wanted)
+        gathered = native.kernel() is not None and _sparse(left, right, wanted)
+        nuclear, squares = (_gathered_norms if gathered else _grouped_norms)(left, right, wanted)
         roots = nuclear * np.outer(left.scales, right.scales)
     trace_sum = left.traces[:, None] + right.traces
     # BW² of equal covariances is zero but for rounding; a negative value of that size is set to zero. The published
@@ -133,12 +134,20 @@ def listed_distances(
     return (1 - cosines) / 2, bures, trace_sum, squares * scale**2, error
 
 
-def _products(left: Panel, right: Panel, wanted: Mask) -> Products:
+def _sparse(left: Panel, right: Panel, wanted: Mask) -> bool:
+    """Would whole groups multiply many rows that are not asked for: on the diagonal, or of shorter neighbours?"""
+    begins = np.where(wanted.any(axis=1), wanted.argmax(axis=1) // native.LANES, len(right.offsets) - 1)
+    whole = left.ranks @ (right.offsets[-1] - right.offsets[begins]) * native.LANES
+    return bool(left.ranks @ wanted @ right.ranks < _FULL * whole)
+
+
+def _products(left: Panel, right: Products, offsets: Index, wanted: Mask) -> Products:
     """The products of all rows, in memory that this thread keeps and uses again: valid until the next call.
 
-    A strip of left texts begins at the first group that is wanted of it: what is before is not computed.
+    The right rows come in parts that begin at `offsets`. A strip of left texts begins at the first part that is wanted
+    of it: what is before is not computed.
     """
-    rows, offsets, columns = left.rows_by_text, left.row_offsets, len(right.rows)
+    rows, starts, columns = left.rows_by_text, left.row_offsets, len(right)
     stride = (-(-columns // _LINE) | 1) * _LINE
     size = len(rows) * stride + _LINE
     if getattr(_buffers, "products", np.empty(0)).size < size:
@@ -146,14 +155,44 @@ def _products(left: Panel, right: Panel, wanted: Mask) -> Products:
     buffer: Products = _buffers.products
     start = -(buffer.ctypes.data // buffer.itemsize) % _LINE
     out = buffer[start : start + len(rows) * stride].reshape(len(rows), stride)[:, :columns]
-    begins = np.where(wanted.any(axis=1), wanted.argmax(axis=1), wanted.shape[1]) // native.LANES
-    strips = np.flatnonzero(np.diff(offsets[:-1] // _STRIP_ROWS, prepend=-1))
+    begins = np.where(wanted.any(axis=1), wanted.argmax(axis=1), wanted.shape[1])
+    strips = np.flatnonzero(np.diff(starts[:-1] // _STRIP_ROWS, prepend=-1))
     lowest = np.minimum.reduceat(begins, strips)
     strips, lowest = (part[np.diff(lowest, prepend=-1) != 0] for part in (strips, lowest))  # equal ones as one
-    for first, last, group in zip(strips, [*strips[1:], len(left)], lowest, strict=True):
-        part, begin = slice(offsets[first], offsets[last]), right.offsets[group] * native.LANES
-        np.matmul(rows[part], right.rows[begin:].T, out=out[part, begin:])
+    for first, last, begin in zip(strips, [*strips[1:], len(left)], offsets[lowest], strict=True):
+        part = slice(starts[first], starts[last])
+        np.matmul(rows[part], right[begin:].T, out=out[part, begin:])
     return out
+
+
+def _by_group(left: Panel, right: Panel, wanted: Mask) -> Products:
+    """The products with whole groups of right texts, interleaved."""
+    groups = np.asarray(wanted.reshape(len(left), -1, native.LANES).any(axis=2))
+    return _products(left, right.rows, right.offsets * native.LANES, groups)
+
+
+def _grouped_norms(left: Panel, right: Panel, wanted: Mask) -> tuple[Array, Array]:
+    """‖C‖_* and ‖C‖_F² (left × right), each left text with whole groups of right texts."""
+    corners = (left.corners, right.corners) if left.corners.any() else None
+    return _norms(_by_group(left, right, wanted), left.row_offsets, right.offsets, corners, wanted)
+
+
+def _gathered_norms(left: Panel, right: Panel, wanted: Mask) -> tuple[Array, Array]:
+    """The same of the wanted pairs alone, which the kernel puts together by size; zeros elsewhere."""
+    products = _products(left, right.rows_by_text, right.row_offsets, wanted)
+    i, j = np.nonzero(wanted)
+    small, large = np.sort([left.ranks[i], right.ranks[j]], axis=0)
+    order = np.lexsort((large, small))
+    i, j = i[order], j[order]
+    first, sizes = (left.row_offsets[i], right.row_offsets[j]), (left.ranks[i], right.ranks[j])
+    corners = left.corners[i] * right.corners[j]
+    found = native.listed_norms(products, first, sizes, corners if left.corners.any() else None)
+    for k in np.flatnonzero(np.isnan(found[0])):  # pairs that the kernel declined
+        rows, columns = (slice(start[k], start[k] + size[k]) for start, size in zip(first, sizes, strict=True))
+        found[0][k] = plain.one_norm(products, rows, columns, float(corners[k]))
+    norms = np.zeros((2, *wanted.shape))
+    norms[:, i, j] = found
+    return norms[0], norms[1]
 
 
 def _norms(
@@ -176,7 +215,7 @@ def _norms(
 
 
 def _published_traces(
-    products: Products, left: Panel, right: Panel, eps: float, second_is_left: Mask | None, wanted: Mask
+    left: Panel, right: Panel, eps: float, second_is_left: Mask | None, wanted: Mask
 ) -> tuple[Array, Array]:
     """tr √(√(Σ₁ + εI) Σ₂ √(Σ₁ + εI) + εI) without a d × d matrix, and ‖C‖_F² (left × right lanes).
 
@@ -184,6 +223,7 @@ def _published_traces(
     factor are orthogonal, so F₂F₂ᵀ is diagonal. Pairs of either order are computed in a turn of their own.
     """
     swapped = np.zeros((len(left), len(right)), dtype=bool) if second_is_left is None else second_is_left
+    products = _by_group(left, right, wanted)
     compute = plain.norms if native.kernel() is None else native.norms
     traces, squares = np.zeros((2, len(left), len(right)))
     for on_left in (False, True):

@@ -23,10 +23,10 @@ Index = NDArray[np.int64]
 # A little room, so that rounding in the float32 product cannot push a singular value above 1.
 _HEADROOM = 1 + 1e-6
 # Texts of equal length are reduced together, in stacks of at most so many numbers.
-_STACK_SIZE = 200_000
-# A shared direction: texts and steps to find it, the share of the spread that it must have, and the least scale of what
-# is left, relative to it.
-_LOOKED_AT, _POWER_STEPS, _SHARED, _SMALLEST_REST = 16, 12, 0.97, 1e-9
+_STACK_SIZE = 100_000
+# A shared direction: texts and steps to find it, the step by which half of it must be found, the share of the spread
+# that it must have, and the least scale of what is left, relative to it.
+_LOOKED_AT, _POWER_STEPS, _FIRST_LOOK, _SHARED, _SMALLEST_REST = 16, 12, 3, 0.97, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,8 @@ def drop_centre(factors: Array) -> tuple[Array, Array]:
     """
     rows = factors[:, 1:] - factors[:, :1] / (1 + math.sqrt(factors.shape[1]))
     scales = np.sqrt(np.linalg.norm(rows @ rows.transpose(0, 2, 1), axis=(1, 2))) * _HEADROOM
-    return rows * np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None], scales
+    rows *= np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None]
+    return rows, scales
 
 
 def reduce_texts(
@@ -133,11 +134,16 @@ def shared_direction(*corpora: TokenClouds) -> Array | None:
     if not factors:
         return None
     rows = np.concatenate(factors)
+    starts = np.cumsum([0, *map(len, factors[:-1])])
     direction = rows[int(np.argmax(np.einsum("ij,ij->i", rows, rows)))]
-    for _ in range(_POWER_STEPS):
-        direction = (rows @ direction) @ rows
-        direction = direction / np.linalg.norm(direction)
-    shares = [float(((factor @ direction) ** 2).sum()) for factor in factors]
+    for step in range(_POWER_STEPS + 1):
+        parts = rows @ direction
+        shares = np.add.reduceat(parts**2, starts)  # of the spread of each text
+        if step == _FIRST_LOOK and np.median(shares) < _SHARED / 2:
+            return None
+        if step < _POWER_STEPS:
+            direction = parts @ rows
+            direction = direction / np.linalg.norm(direction)
     return direction if np.median(shares) > _SHARED else None
 
 

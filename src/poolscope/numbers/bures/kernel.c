@@ -3,7 +3,8 @@
  * Input is a block of C = A Bᵀ. A holds the rows of the left texts one text after the other. B holds the right
  * texts in groups of LANES, interleaved: row (t, lane) of a group is row t of its lane-th text, zero where that text
  * has no row t. So C[r][t][lane] arrives from the matrix product with the lanes side by side, and every step below
- * treats many pairs with one vector instruction, with no shuffle and no branch.
+ * treats many pairs with one vector instruction, with no shuffle and no branch. Where few pairs of a block are asked for,
+ * they come as a list instead, by rising size: LANES of them at a time are brought into that order first.
  *
  * For one left text (m rows) against one group (n rows, padded), where the two are of similar length:
  *   1. bidiagonal:  Householder reduction of C to two diagonals B, in single precision, all LANES at once. Orthogonal
@@ -42,6 +43,11 @@ typedef int32_t wide_mask __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* One pair of a list: where its C begins in the block, and its size. */
+struct pair {
+    int64_t first, rows, columns;
+};
+
 /* What the caller passes: one block, and where its norms go. */
 struct block {
     const float *products;      /* C, `stride` floats a row */
@@ -60,6 +66,8 @@ struct block {
     double *scratch;            /* aligned to a vector; for its size see native.py */
     double *norms, *squares;    /* out, lefts x (groups * LANES): ‖C‖_* (or the published trace) and ‖C‖_F² */
     const unsigned char *wanted; /* of the same shape: zero for pairs that may be left out. NULL: all are wanted */
+    const struct pair *pairs;   /* groups * LANES of them, with lefts = 1, instead of left and right; or NULL */
+    float *gathered;            /* with pairs: room for LANES of the largest, aligned to a vector */
 };
 
 INLINE vec load(const float *address) {
@@ -357,7 +365,7 @@ INLINE vec diagonal_sum(const vec *G, size_t m) {
 
 /* Ask for C of the next group while this one is being worked on: its rows lie too far apart for the CPU to guess. */
 INLINE void prefetch(const struct block *b, int64_t i, int64_t group) {
-    if (group >= b->groups) return;
+    if (b->pairs || group >= b->groups) return;
     const char *row = (const char *)(b->products + b->left[i] * b->stride + b->right[group] * LANES);
     size_t bytes = (size_t)(b->right[group + 1] - b->right[group]) * LANES * sizeof(float);
     for (int64_t j = b->left[i]; j < b->left[i + 1]; j++, row += b->stride * (int64_t)sizeof(float))
@@ -370,8 +378,33 @@ struct cross {
     size_t m, n, row_step, column_step;
 };
 
+/* LANES pairs of the list side by side, each turned so that m <= n and padded with zeros to the largest. */
+INLINE struct cross gather(const struct block *b, int64_t group) {
+    const struct pair *pairs = b->pairs + group * LANES;
+    size_t m = 0, n = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        size_t rows = (size_t)pairs[lane].rows, columns = (size_t)pairs[lane].columns;
+        size_t small = rows < columns ? rows : columns, large = rows < columns ? columns : rows;
+        m = small > m ? small : m, n = large > n ? large : n;
+    }
+    for (size_t j = 0; j < m; j++)
+        for (int lane = 0; lane < LANES; lane++) {
+            struct pair p = pairs[lane];
+            int turned = p.columns < p.rows;
+            size_t own = (size_t)(turned ? p.columns : p.rows), length = (size_t)(turned ? p.rows : p.columns);
+            size_t stride = (size_t)b->stride, down = turned ? 1 : stride, across = turned ? stride : 1, t = 0;
+            float *out = b->gathered + j * n * LANES + lane;
+            const float *row = b->products + p.first + j * down;
+            if (j < own)
+                for (; t < length; t++) out[t * LANES] = row[t * across];
+            for (; t < n; t++) out[t * LANES] = 0;
+        }
+    return (struct cross){b->gathered, m, n, n * LANES, LANES};
+}
+
 /* The cross product of one left text with one group, or its transpose: C Cᵀ and Cᵀ C have the same nonzero spectrum. */
 INLINE struct cross cross_product(const struct block *b, int64_t i, int64_t group) {
+    if (b->pairs) return gather(b, group);
     size_t m = (size_t)(b->left[i + 1] - b->left[i]), n = (size_t)(b->right[group + 1] - b->right[group]);
     const float *c = b->products + b->left[i] * b->stride + b->right[group] * LANES;
     if (b->side == RIGHT || (b->side == SMALLER && n < m)) return (struct cross){c, n, m, LANES, (size_t)b->stride};
@@ -492,6 +525,7 @@ COPY(v4, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx2
 
 /* For the caller to see that this library is the one that it was written for. */
 int64_t poolscope_lanes(void) { return LANES; }
+int64_t poolscope_block_bytes(void) { return (int64_t)sizeof(struct block); }
 
 /* The highest copy that this CPU can run: 4, 3, or 0 for the default one. */
 int64_t poolscope_level(void) {

@@ -100,9 +100,12 @@ def _library() -> tuple[ctypes.CDLL | None, str]:
         return None, "no compiled kernel: there was no C compiler when poolscope was installed"
     try:
         library = ctypes.CDLL(os.fspath(files[0]))
-        library.poolscope_level.restype = library.poolscope_lanes.restype = ctypes.c_int64
+        for name in ("level", "lanes", "block_bytes"):
+            getattr(library, f"poolscope_{name}").restype = ctypes.c_int64
         if (lanes := library.poolscope_lanes()) != LANES:
             raise OSError(f"groups of {lanes} texts instead of {LANES}")
+        if (size := library.poolscope_block_bytes()) != ctypes.sizeof(_Block):
+            raise OSError(f"blocks of {size} bytes instead of {ctypes.sizeof(_Block)}")
     except (OSError, AttributeError) as error:
         return None, f"no usable compiled kernel: {files[0].name} was built for another machine or version ({error})"
     return library, ""
@@ -146,6 +149,8 @@ class _Block(ctypes.Structure):
         ("norms", ctypes.c_void_p),
         ("squares", ctypes.c_void_p),
         ("wanted", ctypes.c_void_p),
+        ("pairs", ctypes.c_void_p),
+        ("gathered", ctypes.c_void_p),
     ]
 
 
@@ -166,29 +171,16 @@ def norms(
     Both results are (left texts × right lanes), as is `wanted`, which is False where a pair may be left out; a NaN
     among the nuclear norms marks a pair for which rounding came too close to a pole, or whose corner is not large.
     """
-    function = kernel()
-    assert function is not None, "the caller checks kernel() first"
     assert products.dtype == np.float32
     assert products.shape[1] < 2 or products.strides[1] == products.itemsize
-    poles, weights = square_root_poles()
-    lefts, groups = len(left) - 1, len(right) - 1
     heights = int(np.diff(left).max(initial=0)), int(np.diff(right).max(initial=0))
-    side = min(heights) if ridge is None else heights[0 if ridge.on_left else 1]
-    scratch = np.empty(scratch_doubles(side, max(heights)) + _VECTOR_BYTES // 8)
-    nuclear, squares = np.empty((2, lefts, groups * LANES))
     block = _Block(
         products=products.ctypes.data,
         stride=products.strides[0] // products.itemsize,
         left=left.ctypes.data,
-        lefts=lefts,
+        lefts=len(left) - 1,
         right=right.ctypes.data,
-        groups=groups,
-        pole=poles.ctypes.data,
-        weight=weights.ctypes.data,
-        poles=len(poles),
-        scratch=scratch.ctypes.data + (-scratch.ctypes.data) % _VECTOR_BYTES,
-        norms=nuclear.ctypes.data,
-        squares=squares.ctypes.data,
+        groups=len(right) - 1,
     )
     if corners is not None:
         block.left_corners, block.right_corners = (part.ctypes.data for part in corners)
@@ -198,6 +190,47 @@ def norms(
     if wanted is not None:
         wanted = np.ascontiguousarray(wanted)
         block.wanted = wanted.ctypes.data
+    return _run(block, min(heights) if ridge is None else heights[0 if ridge.on_left else 1], max(heights))
+
+
+def listed_norms(
+    products: NDArray[np.float32], first: tuple[Index, Index], sizes: tuple[Index, Index], corners: Array | None = None
+) -> tuple[Array, Array]:
+    """The same of a list of sub-blocks, by the row and the column at which they begin, and their rows and columns.
+
+    LANES neighbours are treated together, and padded to the largest of them, so they should be of similar size.
+    `corners`: one a sub-block.
+    """
+    count, stride = len(first[0]), products.strides[0] // products.itemsize
+    pairs = np.zeros((-(-count // LANES) * LANES, 3), dtype=np.int64)
+    pairs[:count, 0], pairs[:count, 1], pairs[:count, 2] = first[0] * stride + first[1], *sizes
+    side, longest = (int(fold(*sizes).max(initial=0)) for fold in (np.minimum, np.maximum))
+    block = _Block(products=products.ctypes.data, stride=stride, lefts=1, groups=len(pairs) // LANES)
+    block.pairs = pairs.ctypes.data
+    gathered = np.empty((side * longest + 1) * LANES, dtype=np.float32)
+    block.gathered = _aligned(gathered)
+    if corners is not None:
+        both = np.ones(1), np.pad(corners, (0, len(pairs) - count))
+        block.left_corners, block.right_corners = (part.ctypes.data for part in both)
+    nuclear, squares = _run(block, side, longest)
+    return nuclear[0, :count], squares[0, :count]
+
+
+def _aligned(array: NDArray[Any]) -> int:
+    """The first address of an array that is aligned to a vector."""
+    return array.ctypes.data + -array.ctypes.data % _VECTOR_BYTES
+
+
+def _run(block: _Block, side: int, longest: int) -> tuple[Array, Array]:
+    """The norms of a block whose smaller side, or that of the Gram matrix, and longer side are at most these."""
+    function = kernel()
+    assert function is not None, "the caller checks kernel() first"
+    poles, weights = square_root_poles()
+    scratch = np.empty(scratch_doubles(side, longest) + _VECTOR_BYTES // 8)
+    nuclear, squares = np.empty((2, block.lefts, block.groups * LANES))
+    block.pole, block.weight, block.poles = poles.ctypes.data, weights.ctypes.data, len(poles)
+    block.scratch = _aligned(scratch)
+    block.norms, block.squares = nuclear.ctypes.data, squares.ctypes.data
     function(ctypes.byref(block))
     return nuclear, squares
 

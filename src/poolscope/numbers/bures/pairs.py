@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -145,11 +146,28 @@ def limit_cores(count: int) -> None:
         sys.modules["torch"].set_num_threads(count)
 
 
+_KEPT: ContextVar[ThreadPoolExecutor | None] = ContextVar("workers", default=None)
+
+
 @contextmanager
 def workers() -> Iterator[ThreadPoolExecutor]:
     """One thread a core, each with a single-threaded BLAS: blocks in parallel beat parallel products."""
+    if (kept := _KEPT.get()) is not None:
+        yield kept
+        return
     with ThreadPoolExecutor(available_cores()) as pool, threadpool_limits(1, user_api="blas"):
         yield pool
+
+
+@contextmanager
+def kept_workers() -> Iterator[None]:
+    """The same threads for all that is asked for in the context, with the memory that they keep for products."""
+    with workers() as pool:
+        token = _KEPT.set(pool)
+        try:
+            yield
+        finally:
+            _KEPT.reset(token)
 
 
 def _in_order(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], Found]]) -> Iterator[Found]:
