@@ -92,6 +92,12 @@ def test_a_row_that_a_model_does_not_take_is_padded(monkeypatch):
     assert packed.first_position(model) is None
 
 
+def test_windows_which_only_a_long_row_would_mask_are_not_tried():
+    model = tiny_model("Llama")
+    model.config.sliding_window = 16
+    assert packed.first_position(model) is None
+
+
 def test_rows_have_room_for_more_tokens_than_padded_batches(monkeypatch):
     monkeypatch.setattr(packed, "_wins", lambda: True)
     encoder = as_encoder((tiny_model("Bert"), tiny_tokenizer()))

@@ -71,7 +71,10 @@ def first_position(model: Any) -> int | None:
     if not _plain(model):
         return None
     if model not in _starts:
-        _starts[model] = _tried(model) if "position_ids" in signature(model.forward).parameters else None
+        # Attention within a window is masked in long rows only, which the trial would not show.
+        able = "position_ids" in signature(model.forward).parameters
+        able = able and not getattr(model.config, "sliding_window", None)
+        _starts[model] = _tried(model) if able else None
     return _starts[model]
 
 
