@@ -365,7 +365,7 @@ def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collectio
     empty = np.array([text is None or not text.strip() for text in texts])
     if empty.all():
         return whole
-    # `_with_faults` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
+    # `_without` drops the same rows of the texts, so that an empty string may stand for a missing one until then.
     left = replace(whole, texts=tuple(text or "" for text in texts))._without(empty)
     note = f"{empty.sum():,} of {len(empty):,} vectors are set aside, since they have no text."
     return replace(left, notes=(*left.notes, note)) if empty.any() else left

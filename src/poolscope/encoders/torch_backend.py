@@ -122,7 +122,7 @@ class TorchBackend:
         share = tokens // _FEWEST_ROWS
         if share <= self.budget or self.models[0].device.type != "cpu" or not self._joins:
             return 0
-        with _resting(self.models):
+        with resting(*self.models):
             return min(share, room_of(self.models[0]))
 
     @property
@@ -142,7 +142,7 @@ class TorchBackend:
         shared = len(self.models) == 1 and self.models[0].device.type == "cpu"
         shared = shared and type(self.models[0]).__module__.startswith("transformers.")
         threads = min(cores, batches, _MOST_THREADS) if shared else 1
-        with _resting(self.models):
+        with resting(*self.models):
             # The cores are dealt out among all that compute on them at the same time.
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
@@ -240,8 +240,8 @@ class TorchBackend:
 
 
 @contextmanager
-def _resting(models: Sequence[Any]) -> Iterator[None]:
-    """The models out of training mode (dropout) for the time being."""
+def resting(*models: Any) -> Iterator[None]:
+    """The models out of training mode for the time being: dropout would draw random numbers that a training misses."""
     training = [module for model in models for module in model.modules() if module.training]
     for module in training:
         module.training = False

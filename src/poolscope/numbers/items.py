@@ -284,6 +284,9 @@ class ChangePoint:
     after: float
 
 
+_DRAWS = 200  # of each side, for the interval of the place
+
+
 def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> ChangePoint | None:
     """The place that parts a series best; None for fewer than ten values, or where all are one.
 
@@ -305,7 +308,7 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> Ch
     chance = _best(random.permuted(np.tile(series, (shuffles, 1)), axis=1))[1]
     position = int(place[0])
     # Values are drawn anew within each side: what moves is how clearly the two part.
-    left, right = (random.choice(side, (200, len(side))) for side in (series[:position], series[position:]))
+    left, right = (random.choice(side, (_DRAWS, len(side))) for side in (series[:position], series[position:]))
     places, _ = _best(np.concatenate([left, right], axis=1))
     low, high = np.quantile(places, [0.025, 0.975])
     return ChangePoint(

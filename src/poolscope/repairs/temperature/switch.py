@@ -33,6 +33,7 @@ from weakref import WeakKeyDictionary, ref
 
 from poolscope.capture.sites import attention_tap
 from poolscope.encoders.capabilities import STATE, current_role
+from poolscope.encoders.torch_backend import resting
 from poolscope.errors import ModelError, PoolscopeError
 from poolscope.repairs.temperature.rules import Constant, TemperatureRule
 
@@ -447,7 +448,7 @@ def run_probe(model: Any) -> tuple[Any, Any]:
     mask = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
     inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.long().to(model.device)}
     try:
-        with torch.inference_mode(), _evaluating(model):
+        with torch.inference_mode(), resting(model):
             state = model(**inputs, return_dict=True).last_hidden_state
     except PoolscopeError:
         raise
@@ -457,16 +458,3 @@ def run_probe(model: Any) -> tuple[Any, Any]:
             f" Needed: a model for texts that gives token vectors. Pass the text part of the model."
         ) from error
     return state, mask.to(model.device)
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """Out of training mode: dropout would draw random numbers that the training misses."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

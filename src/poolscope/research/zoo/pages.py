@@ -23,6 +23,7 @@ _MARKED = re.compile(r"(<!-- begin (?P<name>[^>]+?) -->\n).*?(<!-- end (?P=name)
 _PANEL, _MARGINS = (360, 330), (120, 150)
 _LOGARITHMIC = ("concentration", "socm", "socm_eps")
 _BACKBONES = ("socm", "socm_trace", "concentration")
+_WITHOUT_ZERO = (*_BACKBONES, "ndcg", "split_half", "anisotropy")  # zero is nothing to hold these against
 _OVERVIEW = ("socm", "socm_trace", "ndcg", "split_half", "anisotropy", "length_slope", "position_drop")
 
 
@@ -170,7 +171,7 @@ def _name_axes(figure: Any, panel: Any, column: int, models: list[str]) -> None:
         figure.update_xaxes(title_text=COLUMNS[panel], row=1, col=column)
         names = {"type": "category", "categoryarray": models, "categoryorder": "array", "automargin": True}
         figure.update_yaxes(range=[-0.5, len(models) - 0.5], **names, row=1, col=column)
-        if panel not in (*_BACKBONES, *_OVERVIEW[:5]):
+        if panel not in _WITHOUT_ZERO:
             figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=column)
         return
     for axis, name in ((figure.update_xaxes, panel.number), (figure.update_yaxes, panel.other)):
