@@ -37,6 +37,7 @@ from poolscope.numbers.bures.factors import (
     shared_direction,
 )
 from poolscope.numbers.bures.native import LANES
+from poolscope.numbers.bures.tridiagonal import lapack
 
 # A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
 # The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.
@@ -155,6 +156,8 @@ def workers() -> Iterator[ThreadPoolExecutor]:
     if (kept := _KEPT.get()) is not None:
         yield kept
         return
+    if native.kernel() is None:
+        lapack()  # with the BLAS of scipy: what is loaded later would not be limited
     with ThreadPoolExecutor(available_cores()) as pool, threadpool_limits(1, user_api="blas"):
         yield pool
 
