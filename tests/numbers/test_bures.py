@@ -13,6 +13,7 @@ from cloud_data import (
     by_pair,
     by_pair_with_error,
     dense_distances,
+    dense_singular,
     moments,
     random_cloud,
     random_clouds,
@@ -181,30 +182,66 @@ def test_compiled_and_numpy_routes_agree(monkeypatch):
     assert max(abs(compiled[pair][1] - plain[pair][1]) / 4 for pair in plain) < 5e-8
 
 
-@needs_kernel
 @pytest.mark.parametrize(
     "make",
     [
         lambda random, k: np.repeat(random_cloud(random, 3, 40), 9, axis=0),
         lambda random, k: random_cloud(np.random.default_rng(0), 20, 40) + 1e-7 * random.normal(size=(20, 40)),
+        lambda random, k: random_cloud(np.random.default_rng(0), 20, 40),
         lambda random, k: random_cloud(random, 15, 40) * np.where(np.arange(15) == 3, 1000, 1)[:, None],
         lambda random, k: 1 + np.eye(40)[(k * 5 + np.arange(5)) % 40] * random.normal(size=(5, 1)),
         lambda random, k: random_cloud(random, 200, 40),
         lambda random, k: random_cloud(random, 2 + k % 3, 40),
+        lambda random, k: random_cloud(random, (1, 2, 35, 150)[k % 4], 160),
+        lambda random, k: 1 + np.outer(random.normal(size=(1, 30, 60)[k % 3]), random.normal(size=40)),
         lambda random, k: random_cloud(random, 12, 40) * 1e-20,
         lambda random, k: random_cloud(random, 12, 40) * 1e15,
         lambda random, k: random_cloud(random, 12, 40) * 1e160,
     ],
-    ids=["repeated", "near-duplicates", "outlier", "disjoint", "n>d", "tiny", "small", "large", "huge"],
+    ids=[
+        "repeated",
+        "near-duplicates",
+        "equal",
+        "outlier",
+        "disjoint",
+        "n>d",
+        "tiny",
+        "unequal",
+        "rank 0 or 1",
+        "small",
+        "large",
+        "huge",
+    ],
 )
-def test_adversarial_clouds(make):
+def test_adversarial_clouds(route, make):
     random = np.random.default_rng(7)
     clouds = TokenClouds.from_arrays([make(random, k) for k in range(12)])
-    for (i, j), (_, bures, trace_sum) in by_pair(all_pairs(clouds)).items():
+    for (i, j), (_, bures, trace_sum, error) in by_pair_with_error(all_pairs(clouds)).items():
         sizes = [np.abs(clouds[k]).max() for k in (i, j)]
-        expected = dense_distances(clouds[i] / sizes[0], clouds[j] / sizes[1])[1]
+        expected = dense_singular(clouds[i] / sizes[0], clouds[j] / sizes[1])
         # 1e-6 where the trace is of order 1, as for every real model; relative to it for wilder clouds.
         assert bures / 4 == pytest.approx(expected, abs=1e-6 * max(1.0, trace_sum / 2))
+        assert abs(bures - 4 * expected) <= error + 1e-12 * max(1.0, trace_sum)
+
+
+@pytest.mark.parametrize("heights", [[3, 0, 1, 5], [8] * 40, [60, 0, 1, 130]], ids=["short", "many", "long"])
+def test_numpy_norms_of_degenerate_products(heights):
+    """Of rank 0, 1 and full; texts without rows, and with one."""
+    random = np.random.default_rng(len(heights))
+    left, right = np.cumsum([0, *heights]), np.array([0, 1, 1, 9, 50])
+    products = random.normal(size=(left[-1], right[-1], native.LANES))
+    products[..., 1::3] = 1.0
+    products[..., 2::3] = 0.0
+    products = (products / 200).astype(np.float32)
+    wanted = random.random((len(heights), 4 * native.LANES)) < 0.8
+    wanted[0] = False
+    nuclear, squares = plain.norms(products.reshape(left[-1], -1), left, right, wanted=wanted)
+    for i, j in np.argwhere(wanted):
+        group, lane = divmod(j, native.LANES)
+        pair = products[left[i] : left[i + 1], right[group] : right[group + 1], lane].astype(np.float64)
+        values = np.linalg.svd(pair, compute_uv=False) if pair.size else np.zeros(1)
+        assert nuclear[i, j] == pytest.approx(values.sum(), abs=1e-7)
+        assert squares[i, j] == pytest.approx((values**2).sum(), abs=1e-12)
 
 
 def gram_matrices(side: int) -> tuple[np.ndarray, np.ndarray]:

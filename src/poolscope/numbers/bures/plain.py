@@ -1,7 +1,9 @@
 """What the compiled kernel does, in numpy: for every platform, and to check the kernel against.
 
-Gram matrices of many pairs of one size at once, and the traces of their roots, with the matrices along the last axis;
-the two variants of the kernel go by LAPACK.
+The nuclear norm of a cross product C is tr √G with its Gram matrix G = C Cᵀ, taken on the smaller side. As in the
+kernel, no eigenvalue is computed. G is turned to tridiagonal form T (tridiagonal.py), and √x is written as a sum of
+logarithms of 1 + x/p, so that the trace is a sum of log determinants of 1 + T/p: short recurrences, which run over many
+pairs at once. Everything after the float32 product is float64. The two variants of the kernel go by LAPACK alone.
 """
 
 from __future__ import annotations
@@ -19,10 +21,8 @@ from poolscope.numbers.bures.tridiagonal import all_at_once, buffer, one_by_one,
 _TOGETHER = 400_000
 # So many matrices are enough to be treated together; to reach them, smaller ones are padded by up to this factor.
 _ENOUGH, _STRETCH = 512, 1.06
-# Measured: from this side on, half a Gram matrix is faster than all of it.
-_HALF_PAYS = 40
 # Tridiagonal matrices whose determinants are computed together: enough for numpy, and few enough for the cache.
-_IN_CACHE = 256
+_IN_CACHE = 512
 # Logarithms in the square root, and pivots that are multiplied before one is taken: no product of so many leaves the
 # range of float64.
 _LOGARITHMS, _FACTORS = 28, 16
@@ -91,7 +91,7 @@ def _stacked(products: NDArray[np.float32], left: Index, right: Index, texts: In
 def _nuclear(
     products: NDArray[np.float32], left: Index, right: Index, wanted: NDArray[np.bool_]
 ) -> tuple[Array, Array]:
-    """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side, for the wanted pairs; zeros elsewhere."""
+    """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side; of pairs that are not wanted perhaps zero."""
     heights, widths = np.diff(left), np.diff(right)
     nuclear, squares = np.zeros((2, len(heights), len(widths), LANES))
     lanes = wanted.reshape(len(heights), len(widths), LANES)
@@ -144,9 +144,7 @@ def _grams(block: NDArray[np.float32]) -> Array:
     matrices = block.reshape(len(block), -1, LANES)
     axes = (2, 0, 1) if len(block) <= matrices.shape[1] else (2, 1, 0)
     rows = matrices.transpose(axes).astype(np.float64, order="C")
-    # For a matrix with itself numpy takes the routine that computes half, which is slower where there is little to do.
-    again = rows if rows.shape[1] >= _HALF_PAYS else rows.copy()
-    return np.asarray(rows @ again.swapaxes(1, 2))
+    return np.asarray(rows @ rows.swapaxes(1, 2))  # numpy sees that half of it is enough
 
 
 def _published(stack: Array, i: Index, lanes: Index, left: Index, right: Index, ridge: Ridge) -> tuple[Array, Array]:
