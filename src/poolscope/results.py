@@ -282,6 +282,16 @@ def cells(values: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
+def column_rows(**columns: NDArray[Any]) -> list[dict[str, Any]]:
+    """Columns of equal length as the rows of a table, in plain types.
+
+    >>> column_rows(position=np.arange(2), length=np.array([1.5, 2.5]))
+    [{'position': 0, 'length': 1.5}, {'position': 1, 'length': 2.5}]
+    """
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def with_provenance(table: pa.Table, provenance: Mapping[str, Any]) -> pa.Table:
     """The table with its provenance in the metadata of its schema."""
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(plain(provenance)).encode()})
@@ -476,6 +486,7 @@ __all__ = [
     "Result",
     "bulk",
     "cells",
+    "column_rows",
     "key",
     "origin",
     "packed",

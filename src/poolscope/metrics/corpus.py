@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, style
+from poolscope.charts import COLOURS, panel
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.clouds.vectors import Vectors
@@ -101,12 +101,9 @@ class CorpusSummary(Result):
         labels, cut = [row["tokens"] for row in rows], [row["truncated"] for row in rows]
         whole = [row["texts"] - row["truncated"] for row in rows]
         parts = (("read to the end", whole, COLOURS[0]), ("cut", cut, COLOURS[1]))
-        figure = go.Figure([go.Bar(x=labels, y=y, name=name, marker={"color": colour}) for name, y, colour in parts])
-        figure = style(figure, title="How long the texts are", width=860, height=380)
-        figure.update_layout(barmode="stack")
-        figure.update_xaxes(title_text="tokens")
-        figure.update_yaxes(title_text="texts")
-        return figure
+        bars = [go.Bar(x=labels, y=y, name=name, marker={"color": colour}) for name, y, colour in parts]
+        figure = panel(*bars, title="How long the texts are", across="tokens", along="texts", height=380)
+        return figure.update_layout(barmode="stack")
 
 
 @dataclass(frozen=True, eq=False)

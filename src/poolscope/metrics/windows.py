@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, GREY, error_bars, style
+from poolscope.charts import GREY, curve, ratios_figure
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
 from poolscope.numbers.moments import (
@@ -136,23 +136,19 @@ class WindowsResult(Result):
 
     def figure(self) -> Any:
         """The share of variance that is lost by ratio, for every kind of window, beside random order."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
         ratios = [row.ratio for row in self.ratios]
         names = ("lost", "without_first", "second_order", "adaptive")
         words = ("windows", "without the first token", "mean and first direction", "cut where the vectors change")
-        for name, word, colour in zip(names, words, COLOURS, strict=False):
-            estimates = [getattr(row, name) for row in self.ratios]
-            values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
-            figure.add_scatter(x=ratios, y=values, error_y=bars, name=word, line={"color": colour, "width": 2.5})
-        floors = [row.lost.floor for row in self.ratios]
-        line = {"color": GREY, "dash": "dash"}
-        figure.add_scatter(x=ratios, y=floors, name="tokens in random order", line=line)
-        figure = style(figure, title="What windows lose of the variance of a text", width=860, height=440)
-        figure.update_xaxes(
-            title_text="tokens a window", type="log", tickvals=ratios, ticktext=[str(k) for k in ratios]
+        figure = ratios_figure(
+            ratios,
+            {word: [getattr(row, name) for row in self.ratios] for name, word in zip(names, words, strict=True)},
+            title="What windows lose of the variance of a text",
+            across="tokens a window",
+            along="share of the variance lost",
         )
-        figure.update_yaxes(title_text="share of the variance lost", tickformat=".0%", range=[0, 1.02])
+        floors = [row.lost.floor for row in self.ratios]
+        figure.add_trace(curve(ratios, floors, "tokens in random order", GREY, dash="dash"))
+        figure.update_yaxes(range=[0, 1.02])
         return figure
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, style
+from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
@@ -19,7 +19,7 @@ from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
 from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result, bulk, origin, provenance, transient
+from poolscope.results import Result, bulk, column_rows, origin, provenance, transient
 from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
 
@@ -133,19 +133,15 @@ class Confusion(Result):
 
     def figure(self) -> Any:
         """The cosine of each pair, and the share of its difference that the means do not see."""
-        go = require("plotly.graph_objects", "report")
-        points = go.Scatter(
-            x=self.cosine,
-            y=self.hidden,
-            mode="markers",
-            marker={"color": COLOURS[0], "size": 5, "opacity": 0.5},
-            hovertemplate="cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>",
-            showlegend=False,
+        hover = "cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>"
+        return panel(
+            dots(self.cosine, self.hidden, "pairs", COLOURS[0], hover, showlegend=False),
+            title="What averages hide of pairs that look alike",
+            across="cosine of the means",
+            along="share that the means do not see",
+            height=440,
+            y={"tickformat": ".0%"},
         )
-        figure = style(go.Figure(points), title="What averages hide of pairs that look alike", width=860, height=440)
-        figure.update_xaxes(title_text="cosine of the means")
-        figure.update_yaxes(title_text="share that the means do not see", tickformat=".0%")
-        return figure
 
     def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
         """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""
@@ -199,18 +195,16 @@ class Confusion(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair that was measured."""
-        values = {
-            "i": self.columns.i,
-            "j": self.columns.j,
-            "cosine": self.cosine,
-            "d_mu": self.columns.mean_distance,
-            "d_sigma": self.columns.covariance_distance,
-            "d_sigma_bounded": self.bounded,
-            "d_sigma_floor": self.floors,
-            "hidden": self.hidden,
-        }
-        columns = [column.tolist() for column in values.values()]
-        return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
+        return column_rows(
+            i=self.columns.i,
+            j=self.columns.j,
+            cosine=self.cosine,
+            d_mu=self.columns.mean_distance,
+            d_sigma=self.columns.covariance_distance,
+            d_sigma_bounded=self.bounded,
+            d_sigma_floor=self.floors,
+            hidden=self.hidden,
+        )
 
 
 def _token_names(
