@@ -283,7 +283,16 @@ def confusion(
     alike = confusable_pairs(vectors, scores.cut_off.known, groups=members)
     drawn = draw_pairs(alike, most, seed)
     if not len(drawn):
-        return _none_alike(scores, {"false_hits": false_hits, "most": most, "seed": seed})
+        empty, none = np.zeros(0), np.zeros(0, np.int64)
+        settings = {"false_hits": false_hits, "most": most, "seed": seed}
+        return Confusion(
+            **_of_scores(scores),
+            count=0,
+            share=Estimate(None),
+            provenance=provenance(settings=settings),
+            columns=PairColumns(none, none, empty, empty, empty),
+            **dict.fromkeys(("cosine", "bounded", "floors", "hidden"), empty),
+        )
     result = socm(clouds, pairs=texts[drawn])
     cosine = np.einsum("nd,nd->n", vectors[drawn[:, 0]], vectors[drawn[:, 1]])
     return confusion_of(clouds, result, cosine, scores=scores, count=len(alike), seed=seed)
@@ -292,25 +301,6 @@ def confusion(
 def different_texts(clouds: TokenClouds) -> Index:
     """Positions of the texts that equal no earlier one but for letter case and blanks."""
     return np.arange(len(clouds)) if clouds.texts is None else np.unique(first_of_equal(list(clouds.texts)))
-
-
-def _none_alike(scores: ScoreDistribution, settings: dict[str, Any]) -> Confusion:
-    empty, none = np.zeros(0), np.zeros(0, np.int64)
-    return Confusion(
-        kind="confusable pairs",
-        texts=scores.texts,
-        documents=scores.documents,
-        cut_off=scores.cut_off.known,
-        placed=scores.placed,
-        count=0,
-        share=Estimate(None),
-        provenance=provenance(settings=settings),
-        columns=PairColumns(none, none, empty, empty, empty),
-        cosine=empty,
-        bounded=empty,
-        floors=empty,
-        hidden=empty,
-    )
 
 
 def confusion_of(
@@ -339,12 +329,9 @@ def confusion_of(
         for part in (pairs.covariance_distance, floors)
     )
     interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
+    named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}
     return Confusion(
-        kind=result.kind if scores is None else "confusable pairs",
-        texts=len(texts) if scores is None else scores.texts,
-        documents=None if scores is None else scores.documents,
-        cut_off=None if scores is None else scores.cut_off.known,
-        placed=scores is None or scores.placed,
+        **(named if scores is None else _of_scores(scores)),
         count=len(pairs) if count is None else count,
         share=Estimate(float(hidden.mean()), interval, floor=0.0),
         provenance=result.provenance,
@@ -355,6 +342,12 @@ def confusion_of(
         hidden=hidden,
         clouds=clouds,
     )
+
+
+def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
+    """What the scores of all pairs say of those that look alike."""
+    named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
+    return named | {"cut_off": scores.cut_off.known, "placed": scores.placed}
 
 
 def draw_pairs(pairs: Index, most: int | None, seed: int) -> Index:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,103 +31,66 @@ Array = NDArray[np.float64]
 TILE_TEXTS, PART_PAIRS = 1024, 4096
 
 
-class PairSelection(Protocol):
-    """Some pairs (i, j) of `left` × `right` (the same object within one corpus), numbered 0 … count − 1."""
+@dataclass(frozen=True)
+class AllPairs:
+    """Every pair i < j of one corpus, in the order of `scipy.spatial.distance.pdist`, or every text of it with every
+    text of another.
+
+    As of every selection, pairs are numbered 0 … count − 1 and cut into parts by themselves alone, so that these are
+    the same on every machine; `distances` and `part_distances` give pieces of the answer with the numbers of their
+    pairs.
+    """
+
+    left: TokenClouds
+    other: TokenClouds | None = None
+
+    @property
+    def right(self) -> TokenClouds:
+        return self.left if self.other is None else self.other
 
     @property
     def kind(self) -> str:
         """In words, for people."""
-        ...
+        return "all pairs" if self.other is None else "crossed pairs"
 
     @property
-    def left(self) -> TokenClouds: ...
-
-    @property
-    def right(self) -> TokenClouds: ...
-
-    @property
-    def count(self) -> int: ...
-
-    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        """Pieces of the answer, each with the numbers of its pairs."""
-        ...
+    def count(self) -> int:
+        return len(self.left) * (len(self.left) - 1) // 2 if self.other is None else len(self.left) * len(self.other)
 
     def indices(self) -> tuple[Index, Index]:
         """i and j of every pair, by number."""
-        ...
-
-    @property
-    def parts(self) -> int:
-        """Into how many parts the pairs are cut, by themselves alone: the same on every machine."""
-        ...
-
-    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        """`distances` of one part."""
-        ...
-
-
-@dataclass(frozen=True)
-class AllPairs:
-    """Every pair i < j of one corpus, in the order of `scipy.spatial.distance.pdist`."""
-
-    left: TokenClouds
-    kind: str = "all pairs"
-
-    @property
-    def right(self) -> TokenClouds:
-        return self.left
-
-    @property
-    def count(self) -> int:
-        return len(self.left) * (len(self.left) - 1) // 2
-
-    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        for piece in all_pairs(self.left, eps=eps):
-            yield piece.i * (2 * len(self.left) - piece.i - 3) // 2 + piece.j - 1, piece
-
-    def indices(self) -> tuple[Index, Index]:
-        i, j = np.triu_indices(len(self.left), 1)
+        if self.other is None:
+            i, j = np.triu_indices(len(self.left), 1)
+        else:
+            i, j = np.divmod(np.arange(self.count), len(self.other))
         return i, j
 
     @property
     def parts(self) -> int:
-        blocks = -(-len(self.left) // TILE_TEXTS)
-        return blocks * (blocks + 1) // 2
-
-    def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        rows, columns = np.triu_indices(-(-len(self.left) // TILE_TEXTS))
-        for piece in _tile(self.left, self.left, int(rows[part]), int(columns[part]), eps):
-            yield piece.i * (2 * len(self.left) - piece.i - 3) // 2 + piece.j - 1, piece
-
-
-@dataclass(frozen=True)
-class CrossedPairs:
-    """Every text of one corpus with every text of another."""
-
-    left: TokenClouds
-    right: TokenClouds
-    kind: str = "crossed pairs"
-
-    @property
-    def count(self) -> int:
-        return len(self.left) * len(self.right)
+        return len(self._tiles()[0])
 
     def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        for piece in all_pairs(self.left, self.right, eps=eps):
-            yield piece.i * len(self.right) + piece.j, piece
-
-    def indices(self) -> tuple[Index, Index]:
-        i, j = np.divmod(np.arange(self.count), len(self.right))
-        return i, j
-
-    @property
-    def parts(self) -> int:
-        return -(-len(self.left) // TILE_TEXTS) * -(-len(self.right) // TILE_TEXTS)
+        return self._numbered(all_pairs(self.left, self.other, eps=eps))
 
     def part_distances(self, part: int, *, eps: float) -> Iterator[tuple[Index, Distances]]:
-        row, column = divmod(part, -(-len(self.right) // TILE_TEXTS))
-        for piece in _tile(self.left, self.right, row, column, eps):
-            yield piece.i * len(self.right) + piece.j, piece
+        rows, columns = self._tiles()
+        return self._numbered(_tile(self.left, self.right, int(rows[part]), int(columns[part]), eps))
+
+    def _tiles(self) -> tuple[Index, Index]:
+        """The block of texts of each side, part by part."""
+        blocks = [-(-len(clouds) // TILE_TEXTS) for clouds in (self.left, self.right)]
+        if self.other is None:
+            rows, columns = np.triu_indices(blocks[0])
+        else:
+            rows, columns = np.divmod(np.arange(blocks[0] * blocks[1]), blocks[1])
+        return rows, columns
+
+    def _numbered(self, pieces: Iterable[Distances]) -> Iterator[tuple[Index, Distances]]:
+        for piece in pieces:
+            if self.other is None:
+                yield piece.i * (2 * len(self.left) - piece.i - 3) // 2 + piece.j - 1, piece
+            else:
+                yield piece.i * len(self.other) + piece.j, piece
 
 
 @dataclass(frozen=True)
@@ -159,6 +122,9 @@ class ListedPairs:
         own = self.pairs[start : start + PART_PAIRS]
         for rows, piece in given_pairs(self.left, own, self.right, eps=eps, caches=self.reduced):
             yield start + rows, piece
+
+
+PairSelection = AllPairs | ListedPairs
 
 
 def _tile(left: TokenClouds, right: TokenClouds, row: int, column: int, eps: float) -> Iterator[Distances]:
