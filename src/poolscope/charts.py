@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import equal_bins
 
 PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
 
@@ -132,20 +133,6 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
-    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
-
-    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
-    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
-    (2, True)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    low, high = float(values.min()), float(values.max())
-    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
-    middle = (low + high) / 2
-    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
-
-
 def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None) -> Any:
     """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
     go = require("plotly.graph_objects", "report")
@@ -177,7 +164,7 @@ def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, a
     for number, (name, points) in enumerate(curves.items()):
         colour, estimates = COLOURS[number % len(COLOURS)], list(points.values())
         hover = f"%{{x}}: %{{y:.4g}}<extra>{name}</extra>"
-        look = {"mode": "lines+markers", "width": 2.5, "hovertemplate": hover}
+        look: dict[str, Any] = {"mode": "lines+markers", "width": 2.5, "hovertemplate": hover}
         values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
         lines.append(curve(list(points), values, name, colour, error_y=bars, **look))
     return panel(*lines, title=title, across="layer", along=along)
@@ -232,5 +219,5 @@ def ratios_figure(
         for (name, estimates), colour in zip(curves.items(), COLOURS, strict=False)
     ]
     axis = {"type": "log", "tickvals": ratios, "ticktext": [str(ratio) for ratio in ratios]}
-    axes = {"across": across, "along": along, "x": axis, "y": {"tickformat": ".0%"}}
-    return panel(*lines, title=title, height=440, **axes)
+    shares = {"tickformat": ".0%"}
+    return panel(*lines, title=title, across=across, along=along, height=440, x=axis, y=shares)

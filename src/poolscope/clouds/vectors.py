@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, atomic_path, refuse_special
-from poolscope.surface import as_array
+from poolscope.surface import as_lengths
 from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
@@ -254,20 +254,6 @@ def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...]
             f"one a vector is needed."
         )
     return tuple(value for value in strings if value is not None)
-
-
-def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
-    """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
-    numbers = as_array(lengths, "lengths")
-    whole = numbers.dtype.kind in "iu" or (
-        numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
-    )
-    if numbers.shape != (count,) or not whole or (numbers < 0).any():
-        raise InputError(
-            f"{source}: received lengths of shape {numbers.shape} and type {numbers.dtype}; needed is one whole "
-            f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
-        )
-    return numbers.astype(np.int64)
 
 
 # -- the files of a store that keeps one vector a text ----------------------------------------------------------------

@@ -46,17 +46,23 @@ class _AnswerError(ValueError):
 
 @dataclass(frozen=True)
 class Protocol:
-    """A way of speaking: the end of its path, the body of a request, and the vectors of an answer."""
+    """A way of speaking: the end of its path, what a request says, and the vectors of an answer.
+
+    `texts` is the field of the texts, `further` what is said beside them; `names_model`: the model too.
+    """
 
     name: str
     path: str
-    body: Callable[[Endpoint, Sequence[str]], dict[str, Any]]
+    texts: str
+    further: Mapping[str, Any]
     vectors: Callable[[Any], Any]
+    names_model: bool = True
 
-
-def _openai_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "encoding_format": "float"}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
+    def body(self, endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+        """The body of a request."""
+        model = {"model": endpoint.model or "default"} if self.names_model else {}
+        dimensions = {} if endpoint.dimensions is None else {"dimensions": endpoint.dimensions}
+        return {self.texts: list(texts), **model, **self.further, **dimensions}
 
 
 def _openai_vectors(answer: Any) -> Any:
@@ -74,22 +80,12 @@ def _openai_vectors(answer: Any) -> Any:
     return [row["embedding"] for row in rows]
 
 
-def _tei_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"inputs": list(texts), "truncate": True}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
-
-
-def _ollama_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "truncate": True}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
-
-
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("openai", "/v1/embeddings", _openai_body, _openai_vectors),
-        Protocol("ollama", "/api/embed", _ollama_body, lambda answer: answer["embeddings"]),
-        Protocol("tei", "/embed", _tei_body, lambda answer: answer),
+        Protocol("openai", "/v1/embeddings", "input", {"encoding_format": "float"}, _openai_vectors),
+        Protocol("ollama", "/api/embed", "input", {"truncate": True}, lambda answer: answer["embeddings"]),
+        Protocol("tei", "/embed", "inputs", {"truncate": True}, lambda answer: answer, names_model=False),
     )
 }
 

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, curve, equal_bins, histogram_figure, panel, short_name
+from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
+from poolscope.numbers.items import equal_bins
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.numbers.streaming import VectorDraw, marks_of
 from poolscope.results import Result, bulk, column_rows, origin, provenance

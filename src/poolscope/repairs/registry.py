@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poolscope.errors import InputError, shorten
-from poolscope.extensions import load_extensions
+from poolscope.extensions import add_row, load_extensions
 from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant, TemperatureRule, as_rule
@@ -76,9 +76,7 @@ def register(kind: type[Any], *, tried: Iterable[Mapping[str, Any]] = ({},)) -> 
         bases = ", ".join(base.__name__ for base in _BASES.values())
         raise InputError(f"repair: received {kind.__name__}; allowed: a class that inherits from one of {bases}.")
     name = str(kind.kind if family == "temperature" else kind.name)
-    if name in REPAIRS:
-        raise InputError(f"repair {name!r} is in the table already. Give yours another name.")
-    REPAIRS[name] = RepairKind(name, family, kind, tuple(tried))
+    add_row(REPAIRS, RepairKind(name, family, kind, tuple(tried)), "repair")
     _NAMES[family][name] = kind
     return kind
 

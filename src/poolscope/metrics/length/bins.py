@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, shorten, whole_number
 from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.learning import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells
+from poolscope.surface import as_lengths
 from poolscope.texts.records import is_missing
 
 Index = NDArray[np.int64]

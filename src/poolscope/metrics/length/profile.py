@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins, table_rows
 from poolscope.numbers.cosines import (
@@ -32,7 +31,7 @@ from poolscope.numbers.cosines import (
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import bulk, origin, plain, provenance
-from poolscope.surface import as_array
+from poolscope.surface import as_array, as_lengths
 
 SHUFFLES = 200
 NEIGHBOURS = 10

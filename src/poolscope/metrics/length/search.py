@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
@@ -29,6 +28,7 @@ from poolscope.numbers.intervals import (
     with_floor,
 )
 from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
+from poolscope.surface import as_lengths
 from poolscope.texts import Pairs
 
 SHUFFLES = 200

@@ -291,7 +291,10 @@ def confusion(
             share=Estimate(None),
             provenance=provenance(settings=settings),
             columns=PairColumns(none, none, empty, empty, empty),
-            **dict.fromkeys(("cosine", "bounded", "floors", "hidden"), empty),
+            cosine=empty,
+            bounded=empty,
+            floors=empty,
+            hidden=empty,
         )
     result = socm(clouds, pairs=texts[drawn])
     cosine = np.einsum("nd,nd->n", vectors[drawn[:, 0]], vectors[drawn[:, 1]])
