@@ -266,11 +266,7 @@ def _host() -> str:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed writers of `target` on this machine left behind; that of a process that lives stays."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.{_host()}.*.tmp"):
-        number = path.name.split(".")[-2]
-        if number.isdigit() and not _lives(int(number)):
-            with suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove_leftovers(target.parent, f".{glob.escape(target.name)}")
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
@@ -279,7 +275,7 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
         number = path.name.split(".")[-2]
         if number.isdigit() and not _lives(int(number)):
             with suppress(OSError):
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _lives(process: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.digests import add_strings
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import STATISTICS, Evaluation
@@ -88,9 +89,7 @@ def digest_of(texts: Iterable[Sequence[str]], *judgements: Any) -> str:
     digest = hashlib.sha256()
     for side in texts:
         digest.update(f"{len(side)}\n".encode())
-        for text in side:
-            data = text.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(8, "little") + data)
+        add_strings(digest, *side)
     for part in judgements:
         digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
     return digest.hexdigest()

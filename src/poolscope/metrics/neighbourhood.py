@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, GREY, curve, panel
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers.cosines import mean_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
 from poolscope.numbers.ranking import GaussianLike, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, cells, column_rows, origin, provenance
@@ -207,7 +208,8 @@ def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[Array, Index]:
 
 def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
     """The distance of pairs over the mean distance to the nearest, leaving out one vector at a time."""
-    mean = float(np.sqrt(max(2 - 2 * _mean_cosine(unit), 0.0)))
+    whole = unit.sum(axis=0, dtype=np.float64)
+    mean = float(np.sqrt(max(2 - 2 * float(mean_cosine(float(whole @ whole), len(unit))), 0.0)))
     total = float(near.sum())
     if total <= 0:
         return Estimate(None)
@@ -215,11 +217,6 @@ def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
     left = total - near
     without = mean * (len(near) - 1) / np.where(left > 0, left, np.nan)
     return Estimate(value, leave_one_out_interval(value, without))
-
-
-def _mean_cosine(unit: NDArray[np.float32]) -> float:
-    count, total = len(unit), unit.sum(axis=0, dtype=np.float64)
-    return float((total @ total - count) / (count * (count - 1)))
 
 
 @dataclass(frozen=True)

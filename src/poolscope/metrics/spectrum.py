@@ -16,7 +16,7 @@ from poolscope.charts import COLOURS, curve, histogram_figure, panel
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers.cosines import isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.ranking import best_of_rows, unit_rows
+from poolscope.numbers.ranking import best_of_rows, drawn_units, unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 
 Array = NDArray[np.float64]
@@ -134,12 +134,10 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
     (True, True)
 
     """
-    unit = unit_rows(vectors, "vectors")
+    random = np.random.default_rng(seed)
+    unit, _ = drawn_units(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), random)
     if len(unit) < 3 or unit.shape[1] < 2:
         raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
-    random, most = np.random.default_rng(seed), whole_number(most, "most", least=3)
-    if len(unit) > most:
-        unit = unit[np.sort(random.choice(len(unit), most, replace=False))]
     squares = unit.astype(np.float64) ** 2
     shares = squares.mean(axis=0)
     order = np.argsort(-shares, kind="stable")
@@ -208,8 +206,7 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
     Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so
     one product of all with some of the vectors, which are asked, serves both.
     """
-    if len(unit) > _MOST_NEIGHBOURS:
-        unit = unit[np.sort(random.choice(len(unit), _MOST_NEIGHBOURS, replace=False))]
+    unit, _ = drawn_units(unit, _MOST_NEIGHBOURS, random)
     drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
     k, rows = min(_K, len(unit) - 1), np.arange(len(drawn))
     products = unit[drawn] @ unit.T
@@ -339,10 +336,8 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
     table = np.asarray(vectors)
     every = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
     random, most = np.random.default_rng(seed), whole_number(most, "most", least=2)
-    chosen = np.arange(len(unit))
-    if len(unit) > most:
-        chosen = np.sort(random.choice(len(unit), most, replace=False))
-    unit, lengths = unit[chosen], every[chosen]
+    unit, chosen = drawn_units(unit, most, random)
+    lengths = every[chosen]
     k = min(k, len(unit) - 1)
     variation = float(every.std() / every.mean())
     dot = l2 = np.zeros(len(unit))

@@ -219,11 +219,7 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
 
     Without `among` they are searched among the other vectors: a vector is not its own neighbour.
     """
-    unit = unit_rows(vectors, "vectors")
-    held = unit if among is None else unit_rows(among, "among")
-    most = len(held) - (among is None)
-    if not 1 <= k <= most:
-        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
+    unit, held, k = _sides(vectors, among, k)
     top = np.empty((len(unit), k), dtype=np.int64)
     scores = np.empty((len(unit), k))
     for start, cosines in _blocks(unit, held):
@@ -232,6 +228,21 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
             cosines[rows, start + rows] = -np.inf
         top[start : start + len(rows)], scores[start : start + len(rows)] = best_of_rows(cosines, k)
     return top, scores
+
+
+def _sides(vectors: ArrayLike, among: ArrayLike | None, k: int) -> tuple[Units, Units, int]:
+    """Who looks for neighbours, among whom, and how many: all of them checked."""
+    unit = unit_rows(vectors, "vectors")
+    held = unit if among is None else unit_rows(among, "among")
+    if held.shape[1] != unit.shape[1]:
+        raise InputError(
+            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
+            f"come from one model. Encode them alike."
+        )
+    most = len(held) - (among is None)
+    if not 1 <= (k := whole_number(k, "neighbours", least=0)) <= most:
+        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
+    return unit, held, k
 
 
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
@@ -388,17 +399,8 @@ def find_neighbours(
     >>> find_neighbours([[1, 0], [1, 0.1], [0, 1]], 1).top.ravel().tolist()
     [1, 0, 1]
     """
-    unit = unit_rows(vectors, "vectors")
-    held = unit if among is None else unit_rows(among, "among")
-    most = len(held) - (among is None)
-    if held.shape[1] != unit.shape[1]:
-        raise InputError(
-            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
-            f"come from one model. Encode them alike."
-        )
-    k, seed = whole_number(k, "neighbours", least=0), whole_number(seed, "seed", least=0)
-    if not 1 <= k <= most:
-        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
+    unit, held, k = _sides(vectors, among, k)
+    seed = whole_number(seed, "seed", least=0)
     if approximate is None:
         approximate = len(held) > APPROXIMATE_FROM and importlib.util.find_spec("faiss") is not None
     own = np.arange(len(unit)) if among is None else None

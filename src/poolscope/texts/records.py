@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.digests import add_strings
 from poolscope.errors import InputError
 from poolscope.errors import shorten as shorten
 
@@ -177,10 +178,7 @@ class Texts(Sequence[str]):
         """
         sha = hashlib.sha256()
         for pair in zip(self.ids, self.texts, strict=True):
-            for string in pair:
-                data = string.encode("utf-8")
-                sha.update(len(data).to_bytes(8, "little"))
-                sha.update(data)
+            add_strings(sha, *pair)
         return sha.hexdigest()
 
     def origin(self) -> dict[str, Any]:
@@ -433,8 +431,5 @@ guessed_column=None, selected=None)
 def _fingerprint(texts: tuple[str, ...]) -> bytes:
     """16 bytes for the texts of a row, so that a sampled reading need not hold every text it passes."""
     hasher = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8")
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
+    add_strings(hasher, *texts)
     return hasher.digest()
