@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
 from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, shorten, whole_number
 from poolscope.surface import check_fields
 
 Array = NDArray[np.float32]
@@ -167,12 +167,12 @@ class Endpoint:
             whole_number(self.dimensions, "dimensions")
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:
             raise InputError(
-                f"timeout: received {_brief(self.timeout)}; allowed: a number of seconds above 0, at most "
+                f"timeout: received {shorten(self.timeout)}; allowed: a number of seconds above 0, at most "
                 f"{_LONGEST_TIMEOUT:,.0f} (a day). Pass one."
             )
         if not 0 <= self.pause <= _LONGEST_TIMEOUT:
             raise InputError(
-                f"pause: received {_brief(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
+                f"pause: received {shorten(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
             )
         if not self.key_variable:
             raise InputError(
@@ -332,10 +332,6 @@ def _are_numbers(row: list[Any]) -> bool:
     """Are all entries single numbers, of JSON or of the library of an embedding object?"""
     kinds = set(map(type, row))
     return not any(issubclass(kind, str | bytes | bool | np.bool_ | list | dict | type(None)) for kind in kinds)
-
-
-def _brief(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
 
 
 def _ends(protocol: str) -> tuple[str, ...]:

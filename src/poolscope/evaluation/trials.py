@@ -150,6 +150,7 @@ def compared(
     possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
+    family = family if repair is None else repair.family
     return Trial(
         name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair=repair
     )

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,11 +41,10 @@ def read_remote(remote: Remote) -> Manifest:
 def _other(before: bytes, manifest: Manifest) -> bool:
     """Whether an earlier manifest in the mirror was of other clouds, or cut otherwise."""
     try:
-        content = json.loads(before)
-        return [content[name] for name in ("model", "options", "layers", "texts", "shard_sizes", "keep")] != [
-            json.loads(json.dumps(getattr(manifest, name)))
-            for name in ("model", "options", "layers", "texts", "shard_sizes", "keep")
-        ]
+        content, now = json.loads(before), json.loads(json.dumps(asdict(manifest)))
+        return any(
+            content[name] != now[name] for name in ("model", "options", "layers", "texts", "shard_sizes", "keep")
+        )
     except (ValueError, KeyError, TypeError):
         return True
 
@@ -68,10 +67,7 @@ def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_sha
             raise
         stored = None
     if stored is not None:
-        differences = stored.differences(wanted)
-        if explicit_shards and stored.shard_texts != wanted.shard_texts:
-            differences.append(f"texts in a shard: {stored.shard_texts} in the store, {wanted.shard_texts} asked for")
-        if differences:
+        if differences := stored.differences(wanted, shards=explicit_shards):
             raise StoreError(
                 f"{remote.address}: holds clouds of other choices than those asked for:\n  "
                 + "\n  ".join(differences)

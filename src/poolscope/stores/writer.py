@@ -308,9 +308,7 @@ def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrit
         _refuse_foreign(folder)
         return None
     stored = Manifest.read(folder)  # a foreign manifest is refused even with overwrite: it is not ours to remove
-    differences = stored.differences(wanted)
-    if explicit_shards and stored.shard_texts != wanted.shard_texts:
-        differences.append(f"texts in a shard: {stored.shard_texts} in the store, {wanted.shard_texts} asked for")
+    differences = stored.differences(wanted, shards=explicit_shards)
     if not differences:
         return stored
     if overwrite or not any(_shard_files(folder)):  # nothing is stored yet: nothing can be lost
@@ -342,7 +340,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _begin_beside(beside: Path, wanted: Manifest, texts: Texts) -> Store:
     """A store that will replace the one around it; a run of the same choices that was stopped there goes on."""
     stored = Manifest.read(beside) if is_store(beside) else None
-    if stored is not None and (stored.differences(wanted) or stored.shard_texts != wanted.shard_texts):
+    if stored is not None and stored.differences(wanted, shards=True):
         stored = None
     if stored is None:
         shutil.rmtree(beside, ignore_errors=True)
