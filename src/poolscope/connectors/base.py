@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -164,22 +163,6 @@ def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str)
     others = [name for name in names if name != text]
     group = chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source)
     return Fields(wanted.vector, text, wanted.id, group)
-
-
-def is_file(path: Path) -> bool:
-    """Whether it is a plain file; a name that the system refuses, such as one too long, is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def is_folder(path: Path) -> bool:
-    """Whether it is a folder; a name that the system refuses is none."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def split_address(address: str) -> SplitResult:

@@ -21,13 +21,13 @@ from poolscope.connectors.base import (
     asking,
     column,
     guessed_notes,
-    is_file,
     metadata_fields,
     safe_name,
     split_address,
     unencrypted,
 )
 from poolscope.errors import InputError, require
+from poolscope.files import is_file
 
 SCHEMES = ("chroma://", "chromas://")
 PREFIX = "chroma:"

@@ -25,13 +25,11 @@ from poolscope.connectors.base import (
     guess,
     guessed_notes,
     in_batches,
-    is_file,
-    is_folder,
     string_or_none,
     table_fields,
 )
 from poolscope.errors import InputError, reading, require
-from poolscope.files import files_below
+from poolscope.files import files_below, is_file, is_folder
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns
 from poolscope.texts.plain import Room, decoded_size, refuse_packed_arrow, refuse_packed_parquet

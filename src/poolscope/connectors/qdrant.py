@@ -35,13 +35,12 @@ from poolscope.connectors.base import (
     column,
     guess,
     guessed_notes,
-    is_file,
     metadata_fields,
     safe_name,
     unencrypted,
 )
 from poolscope.errors import InputError, reading, require
-from poolscope.files import text_of
+from poolscope.files import is_file, text_of
 
 SCHEMES = ("qdrant://", "qdrants://")
 PREFIX = "qdrant:"

@@ -29,9 +29,10 @@ from poolscope.metrics.socm.selection import (
     PairSelection,
     PairTally,
     TallyOptions,
+    WorstSearch,
     tallied,
+    worst_result,
 )
-from poolscope.metrics.socm.worst import WorstSearch, worst_result
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
 from poolscope.stores.objects import share_texts, shared_texts

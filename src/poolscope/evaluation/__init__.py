@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poolscope.evaluation.reading import Halves, query_task, read_task, split_half, split_half_task, summary_body_task
 from poolscope.evaluation.run import evaluate
-from poolscope.evaluation.scores import Difference, Evaluation, compare_scores
+from poolscope.evaluation.scores import Difference, Evaluation, Trial, compare_scores
 from poolscope.evaluation.tasks import (
     ClassificationTask,
     ClusteringTask,
@@ -13,7 +13,6 @@ from poolscope.evaluation.tasks import (
     SimilarityTask,
     Task,
 )
-from poolscope.evaluation.trials import Trial
 
 __all__ = [
     "ClassificationTask",

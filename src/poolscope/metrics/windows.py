@@ -434,11 +434,11 @@ def between_windows(
     random = np.random.default_rng(seed)
     kept = [_kept(len(tokens), ratio, random) for tokens in documents]
     mixed = [tokens[random.permutation(len(tokens))] for tokens in documents]
-    measured, chance = (_Pairs.of(texts, kept, ratio) for texts in (documents, mixed))
+    measured, chance = (_scored(texts, kept, ratio) for texts in (documents, mixed))
     estimates = {}
     for name in ("within", "nearest"):
         for kind, limit in (("socm", None), ("collapse", collapse_at)):
-            one, other = (_values(getattr(pairs, name), limit) for pairs in (measured, chance))
+            one, other = (_values(scored[name], limit) for scored in (measured, chance))
             floor = float(other[0].mean()) if len(other[0]) else None
             estimates[f"{name}_{kind}"] = _estimate(*one, floor=floor)
     return estimates
@@ -451,24 +451,20 @@ def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
     return np.sort(random.choice(whole, _WINDOWS, replace=False)) if len(whole) > _WINDOWS else whole
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    within: Values
-    nearest: Values
-
-    @classmethod
-    def of(cls, texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) -> _Pairs:
-        clouds, owner = [], []
-        for number, (tokens, chosen) in enumerate(zip(texts, kept, strict=True)):
-            cuts = list(pairwise(window_bounds(len(tokens), ratio).tolist()))
-            clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
-            owner += [number] * len(chosen)
-        if len(clouds) < 2:
-            return cls(_none(), _none())
-        texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
-        numbers = [np.flatnonzero(texts_of == one).tolist() for one in np.unique(texts_of)]
-        within = [pair for group in numbers for pair in combinations(group, 2)]
-        return cls(_socm(windows, within, texts_of), _socm(windows, _nearest(windows, texts_of), texts_of))
+def _scored(texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) -> dict[str, Values]:
+    """SOCM of the windows within each text, and of each window with the nearest of another."""
+    clouds, owner = [], []
+    for number, (tokens, chosen) in enumerate(zip(texts, kept, strict=True)):
+        cuts = list(pairwise(window_bounds(len(tokens), ratio).tolist()))
+        clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
+        owner += [number] * len(chosen)
+    if len(clouds) < 2:
+        return {"within": _none(), "nearest": _none()}
+    texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
+    numbers = [np.flatnonzero(texts_of == one).tolist() for one in np.unique(texts_of)]
+    within = [pair for group in numbers for pair in combinations(group, 2)]
+    nearest = _nearest(windows, texts_of)
+    return {"within": _socm(windows, within, texts_of), "nearest": _socm(windows, nearest, texts_of)}
 
 
 def _nearest(windows: TokenClouds, texts: Index) -> list[tuple[int, int]]:

@@ -163,7 +163,7 @@ def _ranking(
 ) -> Ranking:
     """The ranking by scores that come in blocks of rows (first row, rows × documents)."""
     queries, documents = shape
-    judged = _judgements(relevant, queries, documents)
+    judged = checked_judgements(relevant, queries, documents)
     k = min(k, documents)
     top = np.empty((queries, k), dtype=np.int64)
     scores = np.empty((queries, k))
@@ -200,7 +200,7 @@ def wrong_above(
     ([1], [[1]])
     """
     sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
-    judged = _judgements(relevant, len(sought), len(held))
+    judged = checked_judgements(relevant, len(sought), len(held))
     inside = sets.astype(np.float32)
     totals, by_set = np.empty(len(judged), np.int64), np.empty((len(judged), sets.shape[1]), np.int64)
     order = np.argsort(judged[:, 0], kind="stable")
@@ -310,7 +310,8 @@ def best_of_rows(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[n
     return top[best], scores[best]
 
 
-def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
+def checked_judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
+    """Judgements as rows (query, document), each once and within so many queries and documents."""
     table = np.asarray(relevant)
     if table.ndim != 2 or table.shape[1] != 2 or not len(table) or table.dtype.kind not in "iu":
         raise InputError(

@@ -25,7 +25,7 @@ from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores
 from poolscope.evaluation.run import check_task, for_role
-from poolscope.evaluation.trials import compared
+from poolscope.evaluation.scores import compared
 from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking

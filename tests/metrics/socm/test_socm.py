@@ -15,7 +15,7 @@ from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.socm.measure import measured_pairs, pair_count, socm, socm_table
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult
 from poolscope.metrics.socm.score import SocmFormula, socm_pair
-from poolscope.metrics.socm.worst import worst_pairs
+from poolscope.metrics.socm.selection import worst_pairs
 from poolscope.numbers.bures.pairs import reduced_caches
 
 LENGTHS = [1, 4, 9, 6, 3, 12, 7, 7, 20, 2, 5, 15]

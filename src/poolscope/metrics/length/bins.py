@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -169,7 +169,16 @@ def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class LengthPart(Result):
-    """What a report on length holds: it is drawn by the panels that `figure.py` has for it."""
+    """What a report on length holds: it is drawn by the panels that `figure.py` has for it.
+
+    `table_of` names the field whose records are the rows of its table.
+    """
+
+    table_of: ClassVar[str] = "bins"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin, place or length."""
+        return table_rows(getattr(self, self.table_of))
 
     def figure(self) -> Any:
         """All panels of this part, with intervals; grey is chance."""
@@ -215,10 +224,6 @@ class LengthLabels(LengthPart):
         reach = self.difference.interval
         ends = "" if reach is None else f" [{reach.low:+.0%}, {reach.high:+.0%}]"
         return (told, f"From the shortest to the longest texts that changes by {self.difference.value:+.0%}{ends}.")
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin."""
-        return table_rows(self.bins)
 
 
 def labels_by_length(

@@ -22,7 +22,7 @@ from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.bins import LengthPart, table_rows
+from poolscope.metrics.length.bins import LengthPart
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
 from poolscope.numbers.intervals import Estimate, mean_estimate
@@ -259,10 +259,6 @@ class LengthMechanism(LengthPart):
     model_slope: Estimate
     words_slope: Estimate
     notes: tuple[str, ...]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin: value, low and high of everything."""
-        return table_rows(self.bins)
 
     def seen(self) -> tuple[str, ...]:
         """What was measured, in words."""

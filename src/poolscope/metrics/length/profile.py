@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins
 from poolscope.numbers.cosines import (
     Array,
     Index,
@@ -116,10 +116,6 @@ class LengthProfile(LengthPart):
         cosine over all pairs; 0 where all pairs have one cosine.
         """
         return slope * self.doublings / self.cosine_deviation if self.cosine_deviation > 0 else 0.0
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin: the value, interval (low, high) and floor of every statistic."""
-        return table_rows(self.bins)
 
 
 def length_profile(

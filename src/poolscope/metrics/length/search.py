@@ -308,6 +308,8 @@ class PositionProbe(LengthPart):
     places: tuple[SegmentRow, ...]
     encoded_tokens: int
 
+    table_of = "places"
+
     def seen(self) -> tuple[str, ...]:
         """What becomes of an answer on its way from the start of a document to its end."""
         first, last = self.places[0], self.places[-1]
@@ -317,10 +319,6 @@ class PositionProbe(LengthPart):
             f"An answer within a document of {self.tokens} tokens has a cosine of {cosines}; its mean rank goes from "
             f"{ranks}.",
         )
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a place."""
-        return table_rows(self.places)
 
 
 def position_probe(
