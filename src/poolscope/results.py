@@ -43,7 +43,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.intervals import Estimate
 from poolscope.views import opening, sketch, table_view, word
 
 Array = NDArray[np.float64]
@@ -477,22 +477,3 @@ def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
 
 def _restored_key(kind: Any, key: str) -> Any:
     return int(key) if kind is int else float(key) if kind is float else key
-
-
-__all__ = [
-    "METADATA_KEY",
-    "Estimate",
-    "Interval",
-    "Result",
-    "bulk",
-    "cells",
-    "column_rows",
-    "key",
-    "origin",
-    "packed",
-    "plain",
-    "provenance",
-    "restored",
-    "transient",
-    "with_provenance",
-]

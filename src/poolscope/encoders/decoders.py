@@ -27,10 +27,9 @@ from poolscope.encoders.capabilities import (
 )
 from poolscope.encoders.declaration import BOTH_WAYS_TYPE, safetensors_header
 from poolscope.errors import ModelError, require
+from poolscope.numbers import Array, Index
 from poolscope.numbers.moments import Spans, window_bounds
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Table = Callable[[], NDArray[np.float32]]
 
 FULL, NONE = "full", "none"

@@ -33,7 +33,7 @@ from poolscope.metrics.tokens.measure import (
 from poolscope.metrics.tokens.moments import TokenMoments
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
-from poolscope.numbers.streaming import Index
+from poolscope.numbers import Index
 from poolscope.stores.cache import cache_folder
 from poolscope.stores.remote import located
 from poolscope.stores.store import Store

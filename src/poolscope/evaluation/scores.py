@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
+from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
 from poolscope.numbers.learning import STATISTICS
 from poolscope.results import Result, bulk, transient
 from poolscope.surface import as_array
-
-Array = NDArray[np.float64]
 
 # A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
 # units, 80 % at 4, and two units that both gain never leave any doubt.

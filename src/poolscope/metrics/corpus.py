@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.charts import COLOURS, panel
 from poolscope.clouds import TokenClouds
@@ -18,14 +17,12 @@ from poolscope.clouds.token_clouds import check_clouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require
 from poolscope.metrics.length.bins import histogram_bins
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.streaming import added, marks_of
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _GROUPS = 50  # of texts, by the marks of their ids: left out in turn for the interval of the norm
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, curve, panel
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.ranking import (
     APPROXIMATE_FROM,
@@ -24,9 +25,6 @@ from poolscope.numbers.ranking import (
 )
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.texts.groups import plain_text
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000

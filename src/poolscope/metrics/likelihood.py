@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.charts import GREY, ratios_figure
 from poolscope.encoders import as_encoder
@@ -15,10 +14,9 @@ from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
 from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continuation_likelihoods
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, RatioSums, mean_estimate, paired_interval
 from poolscope.results import Result, bulk, cells, origin, provenance
-
-Array = NDArray[np.float64]
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
 

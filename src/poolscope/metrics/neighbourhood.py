@@ -14,13 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, GREY, curve, panel
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import mean_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
 from poolscope.numbers.ranking import GaussianLike, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, cells, column_rows, origin, provenance
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 MOST_VECTORS = 5000
 # Beyond the upper quartile by so many times the distance of the quartiles: of a bell curve two in a million lie there.

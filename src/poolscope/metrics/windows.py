@@ -18,6 +18,7 @@ from poolscope.charts import GREY, curve, ratios_figure
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
 from poolscope.numbers.moments import (
     Spans,
@@ -30,8 +31,6 @@ from poolscope.numbers.moments import (
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Units = NDArray[np.float32]
 
 # Groups of texts left out in turn where leaving out every single one would cost a decomposition each.

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.numbers import Array, Index
 
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"

@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from poolscope.errors import InputError
+from poolscope.numbers import Array, Index
 
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _MOST_ROUNDS = 50  # of k-means; most starts stand still after ten
 _PATIENCE = 5  # starts that may fail for each that is asked

@@ -20,11 +20,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import DegenerateCloudError, InputError
+from poolscope.numbers import Array, Index
 from poolscope.numbers.streaming import Grouping, measure
 from poolscope.surface import as_array
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # The largest number of a cloud that can be squared and summed, and one of which a small mean can be squared, too.
 _LARGEST, _SMALLEST = 1e150, 1e-100

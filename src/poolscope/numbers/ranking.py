@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Units = NDArray[np.float32]
 
 # Scores held at a time: 2²⁴ of float32 are 64 MB.

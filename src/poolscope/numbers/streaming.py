@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import DegenerateCloudError, InputError
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.numbers import Array, Index
 
 # Elements of the float64 copy that is worked on at a time: 2 MB stay in the cache of a core.
 BLOCK_ELEMENTS = 1 << 18

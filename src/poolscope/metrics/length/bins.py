@@ -12,17 +12,16 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError, shorten, whole_number
+from poolscope.numbers import Index
 from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.learning import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells
 from poolscope.surface import as_lengths
 from poolscope.texts.records import is_missing
-
-Index = NDArray[np.int64]
 
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
 LONG, QUANTILE_BINS = 100, 5

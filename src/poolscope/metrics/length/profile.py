@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
-    Array,
-    Index,
     PairCosine,
     Units,
     cosine_deviation,

@@ -30,7 +30,8 @@ from poolscope.metrics.length.profile import (
     line_slopes,
     profile_origin,
 )
-from poolscope.numbers.cosines import Array, Index, cosine_deviation, mean_cosines
+from poolscope.numbers import Array, Index
+from poolscope.numbers.cosines import cosine_deviation, mean_cosines
 from poolscope.numbers.intervals import Estimate, grouped_interval, with_floor
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import VectorDraw, added, marks_of

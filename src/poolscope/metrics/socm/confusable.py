@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds, check_clouds
@@ -16,15 +16,13 @@ from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance, transient
 from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Confusable pairs that are measured: of more a draw.
 MOST_ALIKE = 400

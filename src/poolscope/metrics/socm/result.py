@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 PAIR_SCHEMA = pa.schema(
     [("i", pa.int64()), ("j", pa.int64()), ("d_mu", pa.float64()), ("d_sigma", pa.float64()), ("socm", pa.float64())]

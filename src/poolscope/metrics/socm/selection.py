@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.result import Largest, LogHistogram, PairColumns, WorstPairs
 from poolscope.metrics.socm.score import SocmFormula
+from poolscope.numbers import Array, Index
 from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
 from poolscope.numbers.bures.factors import ReducedCache
@@ -25,9 +25,6 @@ from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.ranking import find_neighbours
 from poolscope.results import provenance
 from poolscope.surface import as_array
-
-Index = NDArray[np.int64]
-Array = NDArray[np.float64]
 
 # A part of all pairs is a block of so many texts with another; of a list of pairs, so many of them.
 TILE_TEXTS, PART_PAIRS = 1024, 4096
