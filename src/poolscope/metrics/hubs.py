@@ -15,12 +15,10 @@ from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.ranking import (
-    APPROXIMATE_FROM,
     GaussianLike,
     Neighbours,
     drawn_units,
     find_neighbours,
-    nearest_neighbours,
     unit_rows,
 )
 from poolscope.results import Result, bulk, column_rows, origin, provenance
@@ -289,9 +287,7 @@ def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
 
 def _searched(unit: NDArray[np.float32], k: int, queries: NDArray[np.float32] | None = None) -> Neighbours:
     """The nearest of every text, or of queries, at once or, for many texts, in blocks or by an index."""
-    if len(unit) > APPROXIMATE_FROM:
-        return find_neighbours(unit if queries is None else queries, k, among=None if queries is None else unit)
-    return Neighbours(*(nearest_neighbours(unit, k) if queries is None else nearest_neighbours(queries, k, among=unit)))
+    return find_neighbours(unit if queries is None else queries, k, among=None if queries is None else unit)
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
