@@ -170,24 +170,33 @@ def _is_list(kind: Any) -> bool:
 
 def _list_matrix(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     """A column of lists as a matrix; all lists of one length, none missing."""
-    chunks = [chunk for chunk in column.chunks if len(chunk)]
-    if not chunks or not _is_list(column.type):
+    numbers = _is_list(column.type) and (
+        pa.types.is_floating(column.type.value_type) or pa.types.is_integer(column.type.value_type)
+    )
+    if not len(column) or not numbers:
         raise InputError(
             f"{name}: the column of vectors is {column.type} with {len(column)} rows; needed are lists of numbers."
         )
-    if column.null_count or any(chunk.flatten().null_count for chunk in chunks):
+    rows = rows_of_lists(column.combine_chunks())
+    if isinstance(rows, np.ndarray):
+        return rows
+    if any(row is None or np.isnan(row).any() for row in rows):
         raise InputError(f"{name}: a vector, or a number in one, is missing. Leave such rows out.")
-    flat = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
-    sizes = {size for chunk in chunks for size in np.unique(_list_sizes(chunk)).tolist()}
-    if len(sizes) > 1:
-        raise InputError(f"{name}: received vectors of the lengths {sorted(sizes)}; all must have one dimension.")
-    return np.concatenate(flat).reshape(len(column), -1)
+    sizes = sorted({len(row) for row in rows})
+    raise InputError(f"{name}: received vectors of the lengths {sizes}; all must have one dimension.")
 
 
-def _list_sizes(chunk: Any) -> NDArray[Any]:
-    if pa.types.is_fixed_size_list(chunk.type):
-        return np.array([chunk.type.list_size])
-    return np.diff(np.asarray(chunk.offsets))
+def rows_of_lists(column: Any) -> NDArray[Any] | list[Any]:
+    """A column of lists as a matrix, or row by row where some are missing or of another length."""
+    flat = column.flatten()
+    whole = not column.null_count and not flat.null_count
+    if whole and len(column) and len(flat) % len(column) == 0:
+        size = len(flat) // len(column)
+        fixed = pa.types.is_fixed_size_list(column.type)
+        if fixed or bool((np.diff(np.asarray(column.offsets)) == size).all()):
+            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), size)
+    # A number that is missing in a vector makes it NaN, which is counted as such.
+    return [None if row is None else np.array(row, dtype=np.float64) for row in column.to_pylist()]
 
 
 def _named(

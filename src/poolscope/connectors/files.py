@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.clouds.vectors import numpy_parts
+from poolscope.clouds.vectors import numpy_parts, rows_of_lists
 from poolscope.connectors.base import (
     DISTANCES,
     VECTOR_HINTS,
@@ -72,19 +72,6 @@ class ArrowConnector:
             texts=strings(self.fields.text),
             groups=strings(self.fields.group),
         )
-
-
-def rows_of_lists(column: Any) -> NDArray[Any] | list[Any]:
-    """A column of lists as a matrix, or row by row where some are missing or of another length."""
-    flat = column.flatten()
-    whole = not column.null_count and not flat.null_count
-    if whole and len(column) and len(flat) % len(column) == 0:
-        size = len(flat) // len(column)
-        fixed = pa.types.is_fixed_size_list(column.type)
-        if fixed or bool((np.diff(np.asarray(column.offsets)) == size).all()):
-            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), size)
-    # A number that is missing in a vector makes it NaN, which is counted as such.
-    return [None if row is None else np.array(row, dtype=np.float64) for row in column.to_pylist()]
 
 
 def is_vector_type(kind: Any) -> bool:

@@ -20,7 +20,7 @@ from poolscope.metrics.length.bins import histogram_bins
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
 from poolscope.numbers.moments import text_moments
-from poolscope.numbers.streaming import added, marks_of
+from poolscope.numbers.streaming import added, histogram_quantile, marks_of
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
 
@@ -75,8 +75,7 @@ class CorpusSummary(Result):
 
     def quantile(self, share: float) -> int:
         """The number of tokens that a share of the texts does not exceed."""
-        below = np.cumsum(self.lengths)
-        return int(np.searchsorted(below, share * below[-1]))
+        return histogram_quantile(self.lengths, share)
 
     def derived(self) -> dict[str, Any]:
         """Shortest, median and longest text."""

@@ -299,6 +299,16 @@ def added(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     return total
 
 
+def histogram_quantile(histogram: Index, share: float) -> int:
+    """The whole number that a share of what was counted does not exceed, from how often 0, 1, 2, … came.
+
+    >>> histogram_quantile(np.array([0, 2, 0, 2]), 0.5)
+    1
+    """
+    below = np.cumsum(histogram)
+    return int(np.searchsorted(below, share * below[-1]))
+
+
 def mark_of(content: bytes) -> int:
     """The mark of a text: 63 bits of its digest.
 

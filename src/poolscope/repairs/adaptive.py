@@ -122,8 +122,7 @@ class AdaptivePooling:
         cuts = [_Cuts.of(np.asarray(cloud), self.most, clusters=self.parts == "clusters") for cloud in clouds]
         counts = allocate([cut.losses for cut in cuts], round(self.budget * len(cuts)))
         rows = [cut.means(count) for cut, count in zip(cuts, counts.tolist(), strict=True)]
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        return SeveralVectors(np.concatenate(rows), offsets, tuple(clouds.ids))
+        return _owned(np.concatenate(rows), [len(row) for row in rows], clouds.ids)
 
 
 def allocate(losses: Sequence[Array], budget: int) -> Index:
