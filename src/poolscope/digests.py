@@ -42,14 +42,6 @@ def digest_of(*parts: Any, size: int = 16) -> str:
     return hashed.hexdigest()
 
 
-def add_strings(hashed: Any, *strings: str) -> None:
-    """Take strings into a hash, each with its length, so that no two lists share their bytes."""
-    for string in strings:
-        data = string.encode("utf-8", "surrogatepass")
-        hashed.update(len(data).to_bytes(8, "little"))
-        hashed.update(data)
-
-
 def digest_of_numbers(content: Any) -> str:
     """The digest of many bytes (anything with the buffer protocol, contiguous), by sums; see the module.
 

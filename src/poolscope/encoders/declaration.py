@@ -242,7 +242,7 @@ def _route(folder: Path, role: str | None, *, name: str) -> list[dict[str, Any]]
 
 def chosen_route(routes: Mapping[str, _Route], role: str | None, *, name: str) -> _Route:
     """The route of a Router for texts in a role, which must be named."""
-    if role not in routes:
+    if role is None or role not in routes:
         received = "no role" if role is None else f"the role {role!r}"
         raise ModelError(
             f"{name}: it is a Router, whose vectors depend on the role, and received {received}; allowed: "

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poolscope.digests import add_strings
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import Evaluation
@@ -19,6 +18,7 @@ from poolscope.numbers import Array, Index
 from poolscope.numbers.learning import STATISTICS, cluster, predict_unseen
 from poolscope.numbers.ranking import Ranking, checked_judgements, rank_documents, unit_rows
 from poolscope.texts import as_texts
+from poolscope.texts.records import add_strings
 
 _SPLITS = 20  # random splits into halves: 95 % intervals from them held the truth in 94 to 96 % of simulations
 

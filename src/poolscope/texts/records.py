@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.digests import add_strings
 from poolscope.errors import InputError
 from poolscope.errors import shorten as shorten
 
@@ -332,6 +331,14 @@ def share(rows: Iterable[PairRow], *, source: str, labelled: bool = False, repor
         labels=np.array(labels, dtype=np.float64) if labelled else None,
         report=report,
     )
+
+
+def add_strings(hashed: Any, *strings: str) -> None:
+    """Take strings into a hash, each with its length, so that no two lists share their bytes."""
+    for string in strings:
+        data = string.encode("utf-8", "surrogatepass")
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
 
 
 # -- one value becomes one text ---------------------------------------------------------------------------------------

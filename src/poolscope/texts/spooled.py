@@ -20,12 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.digests import add_strings
 from poolscope.errors import StoreError, reading
 from poolscope.files import atomic_path, refuse_special, text_of, write_json
 from poolscope.texts.plain import asked_encoding
 from poolscope.texts.reading import admit, open_feed
-from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts
+from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts, add_strings
 from poolscope.texts.sources import exists, table_files
 
 TEXTS, ABOUT = ".texts.arrow", ".texts.json"
