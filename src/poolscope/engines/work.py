@@ -35,10 +35,16 @@ from poolscope.metrics.socm.selection import (
 )
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
-from poolscope.stores.objects import share_texts, shared_texts
-from poolscope.stores.remote import located
+from poolscope.stores.remote import located, share_texts, shared_texts
 from poolscope.stores.store import Store, condensed, open_clouds
-from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.stores.writer import (
+    absent_shards,
+    begin_store,
+    encode_to_store,
+    finish_store,
+    spans,
+    write_shard,
+)
 from poolscope.texts import Texts
 
 _SHOWN = 5  # texts that could not be encoded, in a message

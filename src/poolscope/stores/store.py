@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
@@ -158,8 +159,6 @@ class Store:
     def open(cls, folder: str | os.PathLike[str]) -> Store:
         """Look at a store, finished or not, in a folder or in an object store; `clouds` opens the clouds."""
         if is_remote(folder):
-            from poolscope.stores.objects import read_remote  # which itself needs the manifest
-
             remote = open_remote(located(folder))
             return cls(remote.mirror, read_remote(remote), remote=remote)
         path = Path(folder)
@@ -378,6 +377,49 @@ class Store:
 
     def _damaged(self, path: Path, reason: object) -> StoreError:
         return StoreError(f"{path}: missing or damaged ({reason}). {self.remedy('Repair')}")
+
+
+# -- of a store in an object store: what is there now, in its mirror --------------------------------------------------
+
+
+def read_remote(remote: Remote) -> Manifest:
+    """The manifest of a store in an object store, as it is there now; a mirror of another store is emptied."""
+    mirrored = remote.mirror / MANIFEST
+    before = mirrored.read_bytes() if mirrored.exists() else b""
+    with suppress(FileNotFoundError):
+        remote.fetch(MANIFEST, anew=True)
+        manifest = Manifest.read(remote.mirror)
+        if before and before != mirrored.read_bytes() and _other(before, manifest):
+            for path in [*remote.mirror.glob(LABELS), *(p for shards in SHARDS for p in remote.mirror.glob(shards))]:
+                path.unlink(missing_ok=True)
+        return manifest
+    raise StoreError(
+        f"{remote.address}: not a cloud store, it has no {MANIFEST}. Write one with "
+        f"`poolscope encode MODEL TEXTS -o {remote.address}`."
+    )
+
+
+def _other(before: bytes, manifest: Manifest) -> bool:
+    """Whether an earlier manifest in the mirror was of other clouds, or cut otherwise."""
+    try:
+        content, now = json.loads(before), json.loads(json.dumps(asdict(manifest)))
+        return any(
+            content[name] != now[name] for name in ("model", "options", "layers", "texts", "shard_sizes", "keep")
+        )
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def fetched(place: str | os.PathLike[str]) -> Path:
+    """A copy on this machine of everything that a store in an object store holds now."""
+    remote = open_remote(located(place))
+    read_remote(remote)
+    for name in remote.names(anew=True):
+        remote.fetch(name, anew=True)
+    return remote.mirror
+
+
+# -- parts of a store -------------------------------------------------------------------------------------------------
 
 
 def card_of(model: Mapping[str, Any]) -> ModelCard:
