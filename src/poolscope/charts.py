@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
+from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import Estimate
-from poolscope.numbers.items import equal_bins
 
 PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
 

@@ -8,7 +8,7 @@ from scipy.spatial.distance import pdist
 
 from poolscope.errors import InputError
 from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
-from poolscope.numbers.items import equal_bins
+from poolscope.numbers.cosines import equal_bins
 
 
 @pytest.fixture(scope="module")

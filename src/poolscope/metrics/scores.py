@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
-from poolscope.numbers.items import equal_bins
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.numbers.streaming import VectorDraw, marks_of
 from poolscope.results import Result, bulk, column_rows, origin, provenance

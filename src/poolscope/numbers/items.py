@@ -267,20 +267,6 @@ def _holding(added: NDArray[np.float64], total: float, most: int) -> Index | Non
     return np.sort(order[: reached[0] + 1]) if len(reached) else None
 
 
-def equal_bins(values: ArrayLike, bins: int) -> tuple[Index, Array]:
-    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
-
-    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
-    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
-    (2, True)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    low, high = float(values.min()), float(values.max())
-    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
-    middle = (low + high) / 2
-    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
-
-
 @dataclass(frozen=True)
 class ChangePoint:
     """The first position after the change, with the range that a bootstrap gives it, and the medians of both sides.
