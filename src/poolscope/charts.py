@@ -196,10 +196,11 @@ def panel(*traces: Any, title: str, across: str, along: str, height: int = 420, 
     return figure
 
 
-def curve(x: Any, y: Any, name: str, colour: str, *, dash: str = "solid", shape: str = "linear", **more: Any) -> Any:
+def curve(
+    x: Any, y: Any, name: str, colour: str, *, dash: str = "solid", shape: str = "linear", width: float = 2, **more: Any
+) -> Any:
     """One line of a figure; "hv" is the shape of steps, and `more` is plotly's own."""
     go = require("plotly.graph_objects", "report")
-    width = more.pop("width", 2)
     return go.Scatter(x=x, y=y, name=name, line={"color": colour, "dash": dash, "shape": shape, "width": width}, **more)
 
 

@@ -334,10 +334,14 @@ class TokenStatistics(Result):
 
 def _columns(groups: GroupNames, columns: GroupColumns) -> dict[str, Any]:
     """Groups column by column, by the names of tables and files."""
-    moments = (columns.mean_squares, columns.norms_of_means, columns.variances)
-    return {"id": groups.ids, "name": np.array(groups.names, dtype=object), "count": groups.counts} | dict(
-        zip(("mean_square", "norm_of_mean", "variance"), moments, strict=True)
-    )
+    return {
+        "id": groups.ids,
+        "name": np.array(groups.names, dtype=object),
+        "count": groups.counts,
+        "mean_square": columns.mean_squares,
+        "norm_of_mean": columns.norms_of_means,
+        "variance": columns.variances,
+    }
 
 
 def _rows(groups: GroupNames, columns: GroupColumns, shown: int) -> list[dict[str, Any]]:
