@@ -255,7 +255,7 @@ def _worst_only(
 ) -> None:
     from poolscope.cli.inputs import counting_progress
     from poolscope.engines import worst_with
-    from poolscope.metrics.socm.worst import worst_pairs
+    from poolscope.metrics.socm.selection import worst_pairs
 
     with counting_progress("searching", None, "pairs") as progress:
         if engine is not None and folders is not None:
