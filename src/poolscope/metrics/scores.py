@@ -453,7 +453,7 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
     lines = []
     for result, name, colour in zip(results, names, COLOURS, strict=False):
         density = result.counts / result.pairs / np.diff(result.edges)
-        look = {"shape": "hv", "fill": "tozeroy", "hovertemplate": "cosine %{x:.3f}<extra></extra>"}
+        look: dict[str, Any] = {"shape": "hv", "fill": "tozeroy", "hovertemplate": "cosine %{x:.3f}<extra></extra>"}
         lines.append(curve(result.edges[:-1], density, short_name(name), colour, **look))
         top, mean, cut_off = float(density.max()), result.mean.known, result.cut_off.known
         lines.append(_upright(mean, top, colour, "dot", f"mean {mean:.3f}"))
