@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
 from poolscope.auditing.material import Whole
-from poolscope.auditing.question import Action
+from poolscope.auditing.question import Action, Thresholds
 from poolscope.auditing.searches import (
     MIN_QUERIES,
     Mistakes,
@@ -24,7 +24,6 @@ from poolscope.auditing.searches import (
     on_trial,
     query_task,
 )
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection

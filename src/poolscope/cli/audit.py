@@ -92,8 +92,8 @@ def audit(
     store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named, calling
+    from poolscope.auditing.question import read_thresholds
     from poolscope.auditing.screen import print_screen
-    from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets

@@ -74,7 +74,7 @@ def length(
     TEXTS, the names of columns are those of the file.
     """
     from poolscope.auditing.judges import length_verdicts
-    from poolscope.auditing.thresholds import read_thresholds
+    from poolscope.auditing.question import read_thresholds
     from poolscope.cli.inputs import read_corpus
     from poolscope.clouds.vectors import is_vectors
     from poolscope.stores.store import is_store

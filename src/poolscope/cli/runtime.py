@@ -68,7 +68,7 @@ def runtime(
     and kept nowhere.
     """
     from poolscope.auditing.judges import MOST_TEXTS, check_runtime
-    from poolscope.auditing.thresholds import read_thresholds
+    from poolscope.auditing.question import read_thresholds
     from poolscope.cli.inputs import counting_progress, read_corpus
 
     if fail_on not in FAIL_ON:

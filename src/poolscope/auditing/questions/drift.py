@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.charts import COLOURS, GREY, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, share_estimate
@@ -49,9 +48,9 @@ def answer(subject: Subject) -> Answer:
     if collection is None:
         raise RuntimeError("asked of vectors only")
     if reference is None:
-        return unchecked("drift", "the model that made the vectors was not named (--reference MODEL)")
+        return Answer.unchecked("drift", "the model that made the vectors was not named (--reference MODEL)")
     if collection.texts is None:
-        return unchecked("drift", "the texts of the vectors are not at hand, so that none can be encoded again")
+        return Answer.unchecked("drift", "the texts of the vectors are not at hand, so that none can be encoded again")
     try:
         measured = measure(subject)
     except InputError as error:  # a dimension that the model does not give
@@ -66,8 +65,7 @@ def answer(subject: Subject) -> Answer:
         "drift",
         judge(measured, subject.thresholds),
         {
-            "stale": measured.stale.value,
-            "stale_interval": measured.stale.interval,
+            "stale": measured.stale,
             "drift_row": None if measured.change is None else int(measured.rows[measured.change.position]),
             "drift_cause": None if measured.whole.best is None else measured.whole.best.name,
         },

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.auditing.pages import bars_figure
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
@@ -41,7 +41,9 @@ def answer(subject: Subject) -> Answer:
     if subject.runtime is not None:
         return _of_runtime(subject)
     if subject.clouds.lengths.max() == 1 or len(subject) < 3:
-        return unchecked("pooling", "texts of a single token, or fewer than three texts, are the same in every pooling")
+        return Answer.unchecked(
+            "pooling", "texts of a single token, or fewer than three texts, are the same in every pooling"
+        )
     tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
     kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
     likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
@@ -142,9 +144,7 @@ def _of_runtime(subject: Subject) -> Answer:
         {
             "pooling": subject.pooling,
             "runtime_cause": None if named is None else named.name,
-            "runtime_cosine": match.own.mean,
-            "runtime_cosine_interval": match.own.cosine.interval,
-            "runtime_cosine_floor": match.own.cosine.floor,
+            "runtime_cosine": replace(match.own.cosine, value=match.own.mean),
             "runtime_best_cosine": (best or match.own).mean,
             "runtime_normalised": match.normalised,
         },
