@@ -9,15 +9,16 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_folder
+from poolscope.cli.arguments import option, switch, to_folder
+from poolscope.cli.screen import SCREEN, Screen, is_quiet, open_table, put_json
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.auditing.compare import Comparison, DifferenceRow
     from poolscope.auditing.result import Audit
     from poolscope.auditing.screen import Watch
@@ -33,51 +34,39 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 def audit(
     model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
-    ] = Path("poolscope-audit"),
-    no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
-    no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
-    details: Annotated[bool, typer.Option("--details", help="Whole sentences, evidence and steps.")] = False,
+    output: Annotated[Path, option("FOLDER", "Where audit.json, tables and report.html go.", "--output", "-o")] = Path(
+        "poolscope-audit"
+    ),
+    no_page: Annotated[bool, switch("No report.html.", "--no-page")] = False,
+    no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
+    details: Annotated[bool, switch("Whole sentences, evidence and steps.", "--details")] = False,
     json: arguments.Json = None,
     fail_on: Annotated[
-        str | None,
-        typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
+        str | None, option("unchecked|watch|repair", "Exit with 1 if an answer is that serious, for CI.")
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Vectors alone: their column or field, where it cannot be told.")
+        str | None, option("NAME", "Vectors alone: their column or field, where it cannot be told.")
     ] = None,
-    distance: Annotated[
-        str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
-    ] = None,
+    distance: Annotated[str | None, option("cosine|dot|l2", "Vectors alone: what you search by.")] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Vectors alone: the model that made them; some are made again.")
+        str | None, option("MODEL", "Vectors alone: the model that made them; some are made again.")
     ] = None,
-    server_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
-    ] = None,
-    key_variable: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The same: environment variable that holds its key.")
-    ] = None,
+    server_model: Annotated[str | None, option("NAME", "A server's address as MODEL: its name for the model.")] = None,
+    key_variable: Annotated[str | None, option("NAME", "The same: environment variable that holds its key.")] = None,
     vectors: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
+        Path | None, option("FILE", "Vectors of the same texts from your runtime (.npy, .npz, .parquet).")
     ] = None,
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
     query_prompt: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Prefix of every query, not the one that the model declares."),
+        str | None, option("TEXT", "Prefix of every query, not the one that the model declares.")
     ] = None,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
-    trial: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
-    ] = None,
+    trial: Annotated[int | None, option("N", "Texts that trials of repairs encode anew (0: no trials).", min=0)] = None,
     group: arguments.Group = None,
     precision: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Many texts: draw as many for pairs and trials as intervals of ±X need."),
+        float | None, option("X", "Many texts: draw as many for pairs and trials as intervals of ±X need.")
     ] = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -106,7 +95,7 @@ def audit(
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
     if not no_files:  # what would stop the writing is said before the work, not after it
         check_folder(output)
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     limits = read_thresholds(thresholds, threshold or ())
     judgements, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
     reading = {**reading, "id_column": id_column}
@@ -150,13 +139,13 @@ def audit(
             result = _run(model, texts, reading, options, settings)
     print_screen(result, screen, details=details)
     if not no_files:
-        with arguments.open_screen(arguments.SCREEN).status("writing the page" if not no_page else "writing"):
+        with Screen(SCREEN).status("writing the page" if not no_page else "writing"):
             result.save(output, page=not no_page)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
         screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", soft_wrap=True)
-    name_written(screen, json, None if no_files else output / "audit.json")
+    screen.name_written(json, None if no_files else output / "audit.json")
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
         screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
@@ -208,8 +197,8 @@ def _watch() -> Watch | None:
     """What shows the phases while an audit runs: on a terminal only."""
     from poolscope.auditing.screen import Bar
 
-    console = arguments.open_screen(arguments.SCREEN)  # standard error
-    return Bar(console) if console.is_terminal and not arguments.is_quiet() else None
+    console = Screen(SCREEN)  # standard error
+    return Bar(console) if console.is_terminal and not is_quiet() else None
 
 
 def _run(
@@ -223,22 +212,24 @@ def _run(
     from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.auditing.run import audit as ask
     from poolscope.auditing.screen import Bar, PlanOnly
-    from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
+    from poolscope.cli.inputs import Inputs, is_clouds
     from poolscope.stores.writer import texts_for_store
 
-    console = arguments.open_screen(arguments.SCREEN)  # standard error
-    watch = None if arguments.is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
+    console = Screen(SCREEN)  # standard error
+    watch = None if is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
 
+    inputs = Inputs(
+        str(model), texts, {**reading, "label_column": reading["group"]}, options, console, default=DEFAULT_TEXTS
+    )
     if isinstance(model, str) and is_clouds(model):
-        refuse_with_clouds(model, texts, reading, options)
+        inputs.refuse_with_clouds()
         return ask(model, seed=reading["seed"], progress=watch, **settings)
-    labelled = {**reading, "label_column": reading["group"]}
     keep = () if settings["queries"] is None else settings["queries"].named
     with TemporaryDirectory() as spool:
         if texts is None or reading["limit"] or keep:
-            corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
+            corpus = inputs.corpus(keep=keep)
         else:  # a source that is too large for memory is read into a file
-            columns = {name: labelled[name] for name in ("column", "id_column", "label_column")}
+            columns = {name: inputs.reading[name] for name in ("column", "id_column", "label_column")}
             corpus = texts_for_store(texts, Path(spool) / "texts", **columns)
         corpus = replace(corpus, source=texts or arguments.TEXTS)
         groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
@@ -253,28 +244,28 @@ def compare(
         list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")
     ],
     output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
-    no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no comparison.html.")] = False,
+    no_page: Annotated[bool, switch("With --output: no comparison.html.", "--no-page")] = False,
     json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
     from poolscope.auditing.compare import compare as compare_audits
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     result = compare_audits(*audits)
     _print(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if output is not None:
         result.save(output, page=not no_page)
-    name_written(screen, json, output)
+    screen.name_written(json, output)
 
 
-def _print(result: Comparison, screen: Console) -> None:
+def _print(result: Comparison, screen: Screen) -> None:
     from poolscope.auditing.compare import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     for sentence in result.headlines():
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+        screen.say(sentence)
     screen.print()
     _print_audits(result, marks, screen)
     _print_levels(result, marks, screen)
@@ -282,11 +273,8 @@ def _print(result: Comparison, screen: Console) -> None:
         _print_differences([row for row in result.differences if row.second == name], marks, screen)
 
 
-def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
     """A letter for each audit, and below it what tells it apart."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     from poolscope.views import word
 
     facts = result.facts
@@ -299,16 +287,12 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
     screen.print()
 
 
-def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
     """Questions × audits: the level, the number and what it is; marked where the audits measured different things."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     from poolscope.auditing.compare import common_number
     from poolscope.verdicts import LEVEL_COLOURS
 
-    levels = Table("Question", *marks.values(), "The number", box=SIMPLE_HEAD, pad_edge=False)
+    levels = open_table("Question", *marks.values(), "The number", words=len(marks) + 2)
     for column in levels.columns[:-1]:
         column.no_wrap = True
     marked = False
@@ -327,15 +311,15 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
         told = any(answer.verdict.value is not None for answer in answers.values())
         what = "†" if same is None else same if told else ""
         levels.add_row(f"{result.heading(key)}{' †' if same is None else ''}", *cells, Text(what, style="dim"))
-    print_table(levels, screen)
+    screen.print_table(levels)
     if marked:
         note = (
             "† These audits measured different things here, so nothing is subtracted; the page (--output) names each."
         )
-        screen.print(wrapped(note, screen.width), style="dim", soft_wrap=True)
+        screen.say(note, style="dim")
 
 
-def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Console) -> None:
+def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Screen) -> None:
     """One audit minus the first: what differs beyond chance, then the rest, under how the intervals were made."""
     from poolscope.auditing.compare import excludes_zero
 
@@ -354,7 +338,7 @@ def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], 
         screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")
         screen.print(_columns("", first, second, "difference", "95 % interval", screen.width), soft_wrap=True)
         for way in dict.fromkeys(row.how for row in chosen):
-            screen.print(wrapped(f"Interval: {way}", screen.width, "  "), style="dim", soft_wrap=True)
+            screen.say(f"Interval: {way}", "  ", style="dim")
             for row in (row for row in chosen if row.how == way):
                 screen.print(_difference(row, screen.width), soft_wrap=True)
         screen.print()

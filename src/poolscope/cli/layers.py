@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
+from poolscope.cli.arguments import option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_figure, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from poolscope.cli.inputs import Inputs
     from poolscope.evaluation.run import BestLayer
     from poolscope.metrics.layers.result import LayersResult, StateSocm
     from poolscope.texts import Texts
@@ -31,12 +31,10 @@ def layers(
         str, typer.Argument(metavar="[MODEL]", help="A transformer on torch: hub name, folder or built-in model.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
-    socm_texts: Annotated[
-        int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
-    ] = 100,
+    compare: Annotated[str | None, option("MODEL", "Measure a second model beside it.")] = None,
+    socm_texts: Annotated[int, option("N", "SOCM over all pairs of N of the texts (0: no SOCM).", min=0)] = 100,
     retrieval: Annotated[
-        bool, typer.Option("--retrieval", help="Which layer would be best to pool, by held-out retrieval?")
+        bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
     ] = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
@@ -50,33 +48,31 @@ def layers(
     With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
     second model, say a backbone beside its fine-tuned child.
     """
-    from poolscope.cli.inputs import read_corpus
+    from poolscope.cli.inputs import Inputs
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
+    inputs = Inputs(model, texts, reading, options, screen, default=DEFAULT_LIMIT)
+    corpus = inputs.corpus(tell=True)
     settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
-    names = [model] if compare is None else [model, compare]
-    results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
-    best = [_best(name, corpus, reading["seed"], options, screen) for name in names] if retrieval else []
+    models = [inputs] if compare is None else [inputs, replace(inputs, model=compare)]
+    results = [_measure(each, corpus, settings) for each in models]
+    best = [_best(each, corpus) for each in models] if retrieval else []
     _write(results, best, json=json, parquet=parquet, figure=figure)
-    name_written(screen, json, parquet, figure)
+    screen.name_written(json, parquet, figure)
 
 
-def _measure(
-    model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
-) -> LayersResult:
-    from poolscope.cli.inputs import encoding_progress, print_notes
-    from poolscope.encoders import as_encoder, pooling_report
+def _measure(inputs: Inputs, corpus: Texts, settings: Mapping[str, Any]) -> LayersResult:
+    from poolscope.cli.inputs import encoding_progress
+    from poolscope.encoders import pooling_report
     from poolscope.metrics.layers.measure import layers
 
-    encoder = as_encoder(model, **options)
+    encoder, screen = inputs.encoder(), inputs.screen
     with encoding_progress(len(corpus)) as progress:
         result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
-    origin = f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens"
-    screen.print(wrapped(origin, screen.width))
-    print_notes([*pooling_report(encoder).notes(), *notes(result)], screen)
+    screen.say(f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens")
+    screen.print_notes([*pooling_report(encoder).notes(), *notes(result)])
     _print(result, screen)
     return result
 
@@ -118,18 +114,12 @@ _SHOWN = {
 _WIDE = 120
 
 
-def _print(result: LayersResult, screen: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+def _print(result: LayersResult, screen: Screen) -> None:
+    screen.print_seen(result)
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
-    table = Table("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []), title=title, title_justify="left")
-    table.box, table.pad_edge, table.title_style = SIMPLE_HEAD, False, "bold"
-    for column in table.columns:
-        column.justify, column.no_wrap = "right", True
+    heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
+    table = open_table(*heads, title=title, title_style="bold")
     means = {name: result.means(name) for name in _SHOWN}
     for state, label in enumerate(result.states):
         cells = []
@@ -140,9 +130,9 @@ def _print(result: LayersResult, screen: Console) -> None:
         if result.socm is not None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)
-    print_table(table, screen)
+    screen.print_table(table)
     for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
-        screen.print(wrapped(line, screen.width))
+        screen.say(line)
 
 
 def _frequency_line(result: LayersResult) -> str:
@@ -222,12 +212,12 @@ def _sink_lines(result: LayersResult) -> list[str]:
     return lines
 
 
-def _best(name: str, corpus: Texts, seed: int, options: Mapping[str, Any], screen: Console) -> BestLayer:
+def _best(inputs: Inputs, corpus: Texts) -> BestLayer:
     """Which layer finds best, told in one sentence."""
     from poolscope.evaluation.run import best_layer
 
-    best = best_layer(name, corpus.texts, seed=seed, **options)
-    screen.print(wrapped(best.sentence, screen.width))
+    best = best_layer(inputs.model, corpus.texts, seed=inputs.reading["seed"], **inputs.options)
+    inputs.screen.say(best.sentence)
     return best
 
 
@@ -247,7 +237,6 @@ def _write(
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts import save_figure
         from poolscope.metrics.layers.result import layers_sheet
 
-        save_figure(layers_sheet(*results), figure)
+        put_figure(layers_sheet(*results), figure)

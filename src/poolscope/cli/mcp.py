@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-import typer
-
 from poolscope.cli import arguments
+from poolscope.cli.arguments import option
 from poolscope.errors import InputError, PoolscopeError, require
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -24,8 +23,7 @@ _QUERY = ("table", "column", "text", "id", "group", "texts")
 
 def mcp(
     host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A server that may be asked, beside those on this machine; may be repeated."),
+        list[str] | None, option("NAME", "A server that may be asked, beside those on this machine; may be repeated.")
     ] = None,
 ) -> None:
     """Serve three tools over standard input and output: audit a file of texts, check a runtime, explain a pair.

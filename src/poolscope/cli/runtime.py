@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import print_table, print_verdict, put_result, to_file
+from poolscope.cli.arguments import option, to_file
+from poolscope.cli.screen import Screen, open_table
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.auditing.judges import RuntimeCheck
 
 FAIL_ON = ("never", "unchecked", "watch", "repair")
@@ -30,28 +28,23 @@ def runtime(
     ],
     texts: arguments.Texts = None,
     reference: Annotated[
-        str, typer.Option(metavar="MODEL", help="What it is said to run: hub name, folder, ONNX or GGUF file.")
+        str, option("MODEL", "What it is said to run: hub name, folder, ONNX or GGUF file.")
     ] = arguments.MODEL,
-    server_model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="The server's name for the model.")
-    ] = None,
+    server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
     protocol: Annotated[
-        str | None,
-        typer.Option(metavar="openai|tei|ollama", help="How it is spoken to, where the address does not tell."),
+        str | None, option("openai|tei|ollama", "How it is spoken to, where the address does not tell.")
     ] = None,
-    key_variable: Annotated[
-        str, typer.Option(metavar="NAME", help="Environment variable that holds the key.")
-    ] = "POOLSCOPE_API_KEY",
+    key_variable: Annotated[str, option("NAME", "Environment variable that holds the key.")] = "POOLSCOPE_API_KEY",
     served: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="File or folder that it loads, to compare what that declares.")
+        Path | None, option("PATH", "File or folder that it loads, to compare what that declares.")
     ] = None,
-    dimensions: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask for so many dimensions.")] = None,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Texts of a request.")] = 16,
-    concurrency: Annotated[int, typer.Option(min=1, metavar="N", help="Requests at a time.")] = 4,
-    retries: Annotated[int, typer.Option(min=0, metavar="N", help="How often a failed request is tried again.")] = 4,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time limit of a request.")] = 60.0,
+    dimensions: Annotated[int | None, option("N", "Ask for so many dimensions.", min=1)] = None,
+    batch: Annotated[int, option("N", "Texts of a request.", min=1)] = 16,
+    concurrency: Annotated[int, option("N", "Requests at a time.", min=1)] = 4,
+    retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
+    timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
     fail_on: Annotated[
-        str, typer.Option(metavar="never|unchecked|watch|repair", help="Exit with 1 if the verdict is that serious.")
+        str, option("never|unchecked|watch|repair", "Exit with 1 if the verdict is that serious.")
     ] = "repair",
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
@@ -69,15 +62,16 @@ def runtime(
     """
     from poolscope.auditing.judges import MOST_TEXTS, check_runtime
     from poolscope.auditing.question import read_thresholds
-    from poolscope.cli.inputs import counting_progress, read_corpus
+    from poolscope.cli.inputs import Inputs, counting_progress
 
     if fail_on not in FAIL_ON:
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {', '.join(FAIL_ON)}.")
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     limits = read_thresholds(thresholds, threshold or ())
     corpus = None
     if texts is not None:
-        corpus = read_corpus(texts, {**reading, "limit": reading["limit"] or MOST_TEXTS}, screen=screen)
+        reading = {**reading, "limit": reading["limit"] or MOST_TEXTS}
+        corpus = Inputs(reference, texts, reading, options, screen).corpus(tell=True)
     settings = {"protocol": protocol, "key_variable": key_variable, "batch": batch, "concurrency": concurrency}
     more = {"retries": retries, "timeout": timeout, "dimensions": dimensions}
     with counting_progress("asking", None, "texts") as advance:
@@ -93,32 +87,27 @@ def runtime(
             **options,
         )
     _print(result, screen)
-    put_result(result, screen, json=json, figure=None, table=table)
+    screen.put_result(result, json=json, table=table)
     if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
         screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
 
 
-def _print(result: RuntimeCheck, screen: Console) -> None:
+def _print(result: RuntimeCheck, screen: Screen) -> None:
     """One screen: the verdict, the causes that explain best, and what was seen besides."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from poolscope.cli.inputs import print_notes
-
     match, verdict = result.match, result.verdict
-    print_verdict(verdict, screen)
+    screen.print_verdict(verdict)
     told = (
         f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
         f"{result.requests} requests in {result.seconds:.1f} s"
     )
-    screen.print(wrapped(told, screen.width), soft_wrap=True)
-    causes = Table("what it would be", "cosine", "lowest", "texts explained", box=SIMPLE_HEAD, pad_edge=False)
+    screen.say(told)
+    causes = open_table("what it would be", "cosine", "lowest", "texts explained", words=4)
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"
         causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
-    print_table(causes, screen)
-    print_notes(verdict.evidence, screen)
+    screen.print_table(causes)
+    screen.print_notes(verdict.evidence)
     if verdict.level != "ok":
         screen.print("Next", style="bold")
-        screen.print(wrapped(f"{result.step} ({result.cost})", screen.width))
+        screen.say(f"{result.step} ({result.cost})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
+from poolscope.cli.arguments import option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, put_figure, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.cli.inputs import Described
     from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
@@ -45,31 +43,28 @@ def socm(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
     against: Annotated[
-        str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
+        str | None, option("TEXTS", "Cross with these texts (or clouds), not within one corpus.")
     ] = None,
     pairs: Annotated[
-        str | None,
-        typer.Option(metavar="N|FILE", help="N random pairs, or a table of pairs: ids in the columns i and j."),
+        str | None, option("N|FILE", "N random pairs, or a table of pairs: ids in the columns i and j.")
     ] = None,
-    neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
-    all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
+    neighbours: Annotated[int | None, option("K", "Each text with its K nearest.", min=1)] = None,
+    all_pairs: Annotated[bool, switch("All pairs, however many.", "--all")] = False,
     worst_only: Annotated[
-        bool,
-        typer.Option("--worst-only", help="Only the pairs of highest SOCM, whether a search confuses them or not."),
+        bool, switch("Only the pairs of highest SOCM, whether a search confuses them or not.", "--worst-only")
     ] = False,
     group: arguments.Group = None,
-    scale: Annotated[str, typer.Option(metavar="paper|trace", help="trace: d_Σ in [0, 1] for any model.")] = "paper",
-    a: Annotated[float, typer.Option("--a", metavar="X", help="Exponent of 1 − d_μ.")] = 1.0,
-    b: Annotated[float, typer.Option("--b", metavar="X", help="Exponent of d_Σ.")] = 1.0,
-    eps: Annotated[float, typer.Option(metavar="X", help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
+    scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
+    a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
+    b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
+    eps: Annotated[float, option("X", "1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
     threshold: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5."),
+        float | None, option("X", "Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5.")
     ] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
-    fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
+    fail_above: Annotated[float | None, option("X", "Exit with 1 if the mean exceeds X.")] = None,
     no_cache: arguments.NoCache = False,
     *,
     where: dict[str, Any],
@@ -84,12 +79,12 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
     on the embedded corpus.
     """
-    from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
+    from poolscope.cli.inputs import Described, Inputs, is_clouds
     from poolscope.encoders.named import stored_vocabulary
     from poolscope.stores.store import open_clouds
     from poolscope.texts.groups import document_columns
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     engine, folders = arguments.open_engine(where, options), None
@@ -97,20 +92,20 @@ def socm(
         if group is None and texts is not None:
             group, told = document_columns(texts, reading["column"], reading["id_column"])
             reading = {**reading, "id_column": told}
-        labelled = {**reading, "label_column": group}
-        load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
-        described, other = load(model, texts), None
-        if against is not None:
-            other = (load(against, None) if is_clouds(against) else load(model, against)).clouds
+        reading = {**reading, "label_column": group}
+    first = Inputs(model, texts, reading, options, screen, cache=not no_cache)
+    second = None
+    if against is not None:
+        second = replace(first, model=against, texts=None) if is_clouds(against) else replace(first, texts=against)
+    if engine is None:
+        described, other = first.described(), None if second is None else second.described().clouds
     else:
         if group is not None:
             raise InputError(
                 f"--group: received {group!r} with --engine, whose stores keep no columns; documents are known there "
                 f"by ids like doc#3. Leave one of them out."
             )
-        stored = partial(store_for, engine, reading=reading, options=options, screen=screen)
-        second = None if against is None else (against, None) if is_clouds(against) else (model, against)
-        folders = (stored(model, texts), None if second is None else stored(*second))
+        folders = (first.store(engine), None if second is None else second.store(engine))
         opened = open_clouds(folders[0])
         described = Described(opened, stored_vocabulary(opened))
         other = None if folders[1] is None else open_clouds(folders[1])
@@ -126,8 +121,8 @@ def socm(
     named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
     alike = None if named else _confused(described, reading["seed"])
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=_names(described))
-    for sentence in (*(() if alike is None else alike.seen()), *result.seen()):
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+    for measured in (result,) if alike is None else (alike, result):
+        screen.print_seen(measured)
     _print_result(result, screen, threshold=threshold if alike is None else None)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
@@ -135,7 +130,7 @@ def socm(
         _print_confused(alike, worst, screen, threshold)
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
-    name_written(screen, json, parquet)
+    screen.name_written(json, parquet)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="red")
         raise typer.Exit(TOO_HIGH)
@@ -190,7 +185,7 @@ def _choice(
     pairs: str | None,
     neighbours: int | None,
     all_pairs: bool,
-    screen: Console,
+    screen: Screen,
 ) -> dict[str, Any]:
     """Which pairs; a large corpus with no choice made is sampled, and that is said."""
     if pairs is not None:
@@ -249,7 +244,7 @@ def _worst_only(
     top: int,
     formula: dict[str, Any],
     json: str | None,
-    screen: Console,
+    screen: Screen,
     engine: Engine | None,
     folders: Folders,
 ) -> None:
@@ -269,7 +264,7 @@ def _worst_only(
     screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
 
-def _print_result(result: SocmResult, screen: Console, *, threshold: float | None) -> None:
+def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -297,7 +292,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float | Non
     screen.print(table)
 
 
-def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Console, threshold: float) -> None:
+def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen, threshold: float) -> None:
     """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
     from rich.table import Table
     from rich.text import Text
@@ -367,7 +362,7 @@ def _worst_title(result: SocmResult) -> str:
     )
 
 
-def _print_worst(pairs: Sequence[WorstPair], screen: Console, title: str) -> None:
+def _print_worst(pairs: Sequence[WorstPair], screen: Screen, title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -399,12 +394,10 @@ def pair(
     first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
     second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="Hub name, folder, ONNX file or built-in model.")
+        str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model", "-m")
     ] = arguments.MODEL,
     output: Annotated[Path | None, to_figure("Draw both clouds: .html, .png, .svg, .pdf.", "--output", "-o")] = None,
-    layer: Annotated[
-        int | None, typer.Option(metavar="N", help="A layer (0: embedding output), not the one that is pooled.")
-    ] = None,
+    layer: Annotated[int | None, option("N", "A layer (0: embedding output), not the one that is pooled.")] = None,
     json: arguments.Json = None,
     *,
     options: dict[str, Any],
@@ -420,25 +413,24 @@ def pair(
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     projection = project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
-    screen = arguments.open_screen(json, soft_wrap=True)
+    screen = Screen(json, soft_wrap=True)
     _print_pair(projection, clouds, name, screen)
     if output is not None:
         _draw(projection, clouds, [first, second], encoder, name, output)
     if json is not None:
         _write_json(projection, clouds, encoder.card.name, layer, json)
-    name_written(screen, output, json)
+    screen.name_written(output, json)
 
 
 def _draw(
     projection: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
 ) -> None:
-    from poolscope.charts import save_figure
     from poolscope.metrics.pair import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)
     ids = [clouds.token_ids(k) for k in (0, 1)]
     tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
-    save_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
+    put_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
 
 
 def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, layer: int | None, path: str) -> None:
@@ -462,7 +454,7 @@ def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, lay
     put_json(plain(numbers), path)
 
 
-def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, screen: Console) -> None:
+def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, screen: Screen) -> None:
     (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
     pair = projection.distances
     lines = [f"{name} · {n} and {m} tokens"]
@@ -481,4 +473,4 @@ def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, scre
             f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
         )
     for line in lines:
-        screen.print(wrapped(line.lstrip(), screen.width, " " * (len(line) - len(line.lstrip()))), soft_wrap=True)
+        screen.say(line.lstrip(), " " * (len(line) - len(line.lstrip())))

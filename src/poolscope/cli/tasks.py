@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from poolscope.cli import arguments
-from poolscope.cli.arguments import TEXTS, name_written, print_table, put_json, put_result, to_figure, to_file
+from poolscope.cli.arguments import TEXTS, option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.evaluation import Evaluation, Task
     from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.tune import TuneResult
@@ -21,22 +18,16 @@ if TYPE_CHECKING:
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")
 
-TaskName = Annotated[
-    str, typer.Option("--task", metavar="|".join((*LABEL_FREE, *LABELLED)), help="What the vectors must be good for.")
-]
+TaskName = Annotated[str, option("|".join((*LABEL_FREE, *LABELLED)), "What the vectors must be good for.", "--task")]
 Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--column", metavar="A[,B[,C]]", help="Column of the texts; of a labelled file all, as the task reads."
-    ),
+    str | None, option("A[,B[,C]]", "Column of the texts; of a labelled file all, as the task reads.", "--column")
 ]
 
 
 def load_task(
-    name: str, source: str | None, *, columns: str | None, limit: int | None, seed: int, screen: Console
+    name: str, source: str | None, *, columns: str | None, limit: int | None, seed: int, screen: Screen
 ) -> Task:
     """The task; what was noticed while reading texts is printed, and the rest stands in its notes."""
-    from poolscope.cli.inputs import print_notes
     from poolscope.evaluation import read_task, split_half_task, summary_body_task
     from poolscope.texts import read_texts
 
@@ -54,7 +45,7 @@ def load_task(
         if columns and "," in columns:
             raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
         corpus = read_texts(source or TEXTS, column=columns, limit=limit, seed=seed)
-        print_notes(corpus.report.notes(), screen)
+        screen.print_notes(corpus.report.notes())
         task = split_half_task(corpus.texts)
     return task
 
@@ -93,15 +84,11 @@ def tune(
     query_columns: arguments.QueryColumns = None,
     id_column: arguments.IdColumn = None,
     temperatures: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
+        str | None, option("A,B,…", "Attention temperatures to try (by default the published grid).")
     ] = None,
-    families: Annotated[
-        str, typer.Option("--search", metavar=FAMILIES, help="What to search: families, or repairs by name.")
-    ] = FAMILIES,
+    families: Annotated[str, option(FAMILIES, "What to search: families, or repairs by name.", "--search")] = FAMILIES,
     output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
-    ] = False,
+    force: Annotated[bool, switch("Replace FILE of -o; remove it where nothing is recommended.", "--force")] = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
     limit: arguments.Limit = None,
@@ -114,7 +101,7 @@ def tune(
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
     """
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _check_output(output, force=force)
     search = _search(families, temperatures)
     drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
@@ -185,35 +172,27 @@ def _run(
         return tune(encoder, task, limit=limit, seed=seed, progress=progress, **search)
 
 
-def print_result(result: TuneResult, screen: Console) -> None:
+def print_result(result: TuneResult, screen: Screen) -> None:
     """The verdict with its evidence, and the table of candidates."""
-    from rich import box
-    from rich.table import Table
-
-    from poolscope.cli.inputs import print_notes
-    from poolscope.lines import wrapped
     from poolscope.verdicts import LEVEL_COLOURS
 
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
-    table = Table(
-        "candidate", chosen.metric, "difference", "95 % interval", "cost",
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
-    )  # fmt: skip
-    for column in table.columns[1:4]:
-        column.justify, column.no_wrap = "right", True
+    heads = ("candidate", chosen.metric, "difference", "95 % interval")
+    table = open_table(*heads, words=1, title=title, show_edge=False)
+    table.add_column("cost")
     table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+z.4f}, {row['high']:+z.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+z.4f}", interval, _cost(row, result.width))
         table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
     screen.print(f"{result.model} · {chosen.task}")
-    print_notes(result.notes, screen)
+    screen.print_notes(result.notes)
     screen.print(result.verdict.level, style=f"bold {LEVEL_COLOURS[result.verdict.level]}")
-    screen.print(wrapped(result.verdict.sentence, screen.width))
+    screen.say(result.verdict.sentence)
     for sentence in result.verdict.evidence:
-        screen.print(wrapped(sentence, screen.width, "  "))
-    print_table(table, screen)
+        screen.say(sentence, "  ")
+    screen.print_table(table)
 
 
 def _cost(row: dict[str, Any], width: int | None) -> str:
@@ -228,7 +207,7 @@ def _cost(row: dict[str, Any], width: int | None) -> str:
     return ", ".join(parts)
 
 
-def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
+def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Screen) -> None:
     if output is not None and result.recommendation is None:
         removed = output.exists()
         output.unlink(missing_ok=True)
@@ -236,8 +215,8 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
         screen.print(f"{output} is not written{older}: {result.outcome}.")
     elif output is not None and result.recommendation is not None:
         result.recommendation.save(output)
-        name_written(screen, output)
-    put_result(result, screen, json=json, figure=figure)
+        screen.name_written(output)
+    screen.put_result(result, json=json, figure=figure)
 
 
 # -- evaluate ---------------------------------------------------------------------------------------------------------
@@ -255,13 +234,9 @@ def evaluate(
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
     id_column: arguments.IdColumn = None,
-    repair: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A repair that `poolscope tune -o` wrote, to compare with.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
-    ] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
+    repair: Annotated[Path | None, option("FILE", "A repair that `poolscope tune -o` wrote, to compare with.")] = None,
+    temperature: Annotated[float | None, option("TAU", "An attention temperature, to compare with.")] = None,
+    pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
     json: arguments.Json = None,
     limit: arguments.Limit = None,
     seed: arguments.Seed = 0,
@@ -273,7 +248,7 @@ def evaluate(
     split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
     retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
     """
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     chosen = _repair(repair, temperature, pooling)
     drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
     loaded = _loaded(
@@ -283,7 +258,7 @@ def evaluate(
     content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
     if json is not None:
         put_json(content, json)
-        name_written(screen, json)
+        screen.name_written(json)
 
 
 def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> Repair | None:
@@ -303,14 +278,12 @@ def _repair(file: Path | None, temperature: float | None, pooling: str | None) -
 
 
 def _before_and_after(
-    model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console
+    model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Screen
 ) -> dict[str, Any]:
-    from poolscope.cli.inputs import print_notes
     from poolscope.encoders import as_encoder
     from poolscope.evaluation import compare_scores
     from poolscope.evaluation import evaluate as evaluate_task
     from poolscope.evaluation.run import PROMPT_CHOICES
-    from poolscope.lines import wrapped
     from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance
 
@@ -323,11 +296,11 @@ def _before_and_after(
     after = None if repair is None else evaluate_task(repair.apply(encoder), task)
     difference = None if after is None else compare_scores(before, after)
     for sentence in (*before.seen(), *(() if difference is None else difference.seen())):
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+        screen.say(sentence)
     screen.print(f"{encoder.card.name} · {task.name}")
-    print_notes(before.notes, screen)
+    screen.print_notes(before.notes)
     if proved:
-        print_notes([f"Encoded as the repair was proved: {proved}."], screen)
+        screen.print_notes([f"Encoded as the repair was proved: {proved}."])
     _print(Repair().label, before, screen)
     origin = provenance(settings=options)
     del origin["clouds"]
@@ -339,7 +312,7 @@ def _before_and_after(
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
-def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
+def _print(label: str, evaluation: Evaluation, screen: Screen) -> None:
     others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in evaluation.others.items())
     units = f"{len(evaluation.observations):,} {evaluation.unit}"
     units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"

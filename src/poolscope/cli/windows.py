@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from poolscope.cli import arguments
-from poolscope.cli.arguments import print_table, put_json, to_figure, to_file
+from poolscope.cli.arguments import option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError, whole_number
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from poolscope.cli.inputs import Inputs
     from poolscope.clouds import TokenClouds
+    from poolscope.encoders import TokenEncoder
     from poolscope.metrics.likelihood import ContextLikelihood
     from poolscope.metrics.windows import WindowsResult
     from poolscope.numbers.intervals import Estimate
+    from poolscope.texts import Texts
 
 DEFAULT_LIMIT = 100  # texts of the embedded corpus when the user names none
 
@@ -29,20 +28,17 @@ DEFAULT_LIMIT = 100  # texts of the embedded corpus when the user names none
 def windows(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
-    ratio: Annotated[str, typer.Option(metavar="2,4,8", help="Tokens of a window.")] = "2,4,8,16,32,64,128",
-    layer: Annotated[int, typer.Option(metavar="N", help="Layer (0: embedding output; -1: what is pooled).")] = -1,
+    ratio: Annotated[str, option("2,4,8", "Tokens of a window.")] = "2,4,8,16,32,64,128",
+    layer: Annotated[int, option("N", "Layer (0: embedding output; -1: what is pooled).")] = -1,
     loss_limit: Annotated[
-        float,
-        typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Name the largest ratio that loses no more than this."),
+        float, option("SHARE", "Name the largest ratio that loses no more than this.", min=0.0, max=1.0)
     ] = 0.5,
     likelihood: Annotated[
-        bool, typer.Option("--likelihood", help="Of a decoder: how likely is what follows, with windows as context?")
+        bool, switch("Of a decoder: how likely is what follows, with windows as context?", "--likelihood")
     ] = False,
-    context: Annotated[int, typer.Option(min=2, metavar="TOKENS", help="With --likelihood: tokens of context.")] = 256,
-    continuation: Annotated[
-        int, typer.Option(min=2, metavar="TOKENS", help="With --likelihood: tokens that follow.")
-    ] = 64,
-    most: Annotated[int, typer.Option(min=2, metavar="N", help="With --likelihood: at most so many texts.")] = 32,
+    context: Annotated[int, option("TOKENS", "With --likelihood: tokens of context.", min=2)] = 256,
+    continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens that follow.", min=2)] = 64,
+    most: Annotated[int, option("N", "With --likelihood: at most so many texts.", min=2)] = 32,
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
@@ -56,26 +52,20 @@ def windows(
     windows with a second vector and windows that are cut where the tokens change; SOCM between windows; the windows
     that are hurt most. Nothing is trained: a model that learned to read such means may do better.
     """
-    screen = arguments.open_screen(json)
-    ratios = _ratios(ratio)
-    result, likely = _measure(
-        model,
-        texts,
-        ratios,
-        layer,
-        {"context": context, "continuation": continuation, "most": most} if likelihood else None,
-        loss_limit=loss_limit,
-        reading=reading,
-        options=options,
-        screen=screen,
-    )
+    from poolscope.cli.inputs import Inputs
+
+    screen = Screen(json)
+    inputs = Inputs(model, texts, reading, options, screen, cache=False, default=DEFAULT_LIMIT)
+    settings = {"ratios": _ratios(ratio), "loss_limit": loss_limit, "seed": reading["seed"]}
+    lengths = {"context": context, "continuation": continuation, "most": most} if likelihood else None
+    result, likely = _measure(inputs, layer, lengths, settings)
     _print(result, screen)
     if likely is not None:
         _print_likelihood(likely, screen)
     if json is not None:
         put_json(result.to_dict() | {"likelihood": None if likely is None else likely.to_dict()}, json)
-    arguments.put_result(result, screen, json=None, table=table, figure=figure)
-    arguments.name_written(screen, json)
+    screen.put_result(result, table=table, figure=figure)
+    screen.name_written(json)
 
 
 def _ratios(text: str) -> list[int]:
@@ -87,50 +77,39 @@ def _ratios(text: str) -> list[int]:
 
 
 def _measure(
-    model: str,
-    texts: str | None,
-    ratios: list[int],
-    layer: int,
-    lengths: Mapping[str, int] | None,
-    *,
-    loss_limit: float,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    screen: Console,
+    inputs: Inputs, layer: int, lengths: Mapping[str, int] | None, settings: Mapping[str, Any]
 ) -> tuple[WindowsResult, ContextLikelihood | None]:
-    from poolscope.cli.inputs import is_clouds, load_described, read_corpus
-    from poolscope.encoders import as_encoder
+    from poolscope.cli.inputs import is_clouds
     from poolscope.encoders.capabilities import vocabulary_of
     from poolscope.metrics.likelihood import context_likelihood
     from poolscope.metrics.windows import windows
 
-    settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
-    if is_clouds(model):
+    if is_clouds(inputs.model):
         if lengths is not None or layer != -1:
-            raise InputError(f"{model} holds ready clouds; --likelihood and --layer need a model. Name the model.")
-        clouds = load_described(model, texts, reading=reading, options=options, cache=False, screen=screen).clouds
-        return windows(clouds, **settings), None
-    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
-    encoder = as_encoder(model, **options)
+            raise InputError(
+                f"{inputs.model} holds ready clouds; --likelihood and --layer need a model. Name the model."
+            )
+        return windows(inputs.described().clouds, **settings), None
+    corpus, encoder = inputs.corpus(tell=True), inputs.encoder()
     likely = None
     if lengths is not None:  # first: a model that cannot do it is refused before the work
+        ratios = settings["ratios"]
         fitting = [size for size in ratios if 2 * size <= lengths["context"]]
         likely = context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, **lengths)
-    clouds = _encoded(encoder, corpus, layer, screen)
+    clouds = _encoded(encoder, corpus, layer, inputs.screen)
     return windows(clouds, vocabulary=vocabulary_of(encoder), **settings), likely
 
 
-def _encoded(encoder: Any, corpus: Any, layer: int, screen: Console) -> TokenClouds:
-    from poolscope.cli.inputs import encoding_progress, print_notes
+def _encoded(encoder: TokenEncoder, corpus: Texts, layer: int, screen: Screen) -> TokenClouds:
+    from poolscope.cli.inputs import encoding_progress
     from poolscope.encoders import truncation_report
 
     with encoding_progress(len(corpus)) as progress:
-        layers = None if layer == -1 else [layer]
-        clouds: TokenClouds = encoder.encode(corpus.texts, layers=layers, progress=progress)[layer]
+        clouds = encoder.encode(corpus.texts, layers=None if layer == -1 else [layer], progress=progress)[layer]
     clouds = clouds.described(ids=corpus.ids, provenance={"texts": corpus.origin()})
     where = "" if layer == -1 else f" · layer {layer}"
     screen.print(f"{encoder.card.name}{where} · {len(clouds):,} texts · {clouds.lengths.sum():,} tokens")
-    print_notes(truncation_report(clouds).notes(), screen)
+    screen.print_notes(truncation_report(clouds).notes())
     return clouds
 
 
@@ -153,21 +132,15 @@ def _short(value: float) -> str:
     return f"{value:.{3 if value < 1 else 2 if value < 10 else 1}f}"
 
 
-def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], screen: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    shown = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
-    for column in shown.columns:
-        column.justify, column.no_wrap = "right", True
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen) -> None:
+    shown = open_table(*heads)
     for row in rows:
         shown.add_row(*row)
-    print_table(shown, screen)
+    screen.print_table(shown)
 
 
-def _print(result: WindowsResult, screen: Console) -> None:
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+def _print(result: WindowsResult, screen: Screen) -> None:
+    screen.print_seen(result)
     wide = screen.width >= _WIDE
     interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
     screen.print(f"share of the variance of a text that lies inside windows {interval}")
@@ -178,17 +151,17 @@ def _print(result: WindowsResult, screen: Console) -> None:
         lost, *others = (part.percent(interval=wide) for part in (row.lost, row.second_order, row.adaptive))
         losses = (lost, random, *others)
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
-    _table(heads, rows, screen)
-    screen.print(wrapped(_COLUMNS, screen.width))
+    _print_table(heads, rows, screen)
+    screen.say(_COLUMNS)
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):
         words = "" if window.text is None else f": {window.text!r}"
         place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
         told = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
-        screen.print(wrapped(told, screen.width, "  ", hanging="  "), style="dim", soft_wrap=True)
+        screen.say(told, "  ", hanging="  ", style="dim")
 
 
-def _print_likelihood(likely: ContextLikelihood, screen: Console) -> None:
+def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
     wide = screen.width >= _WIDE
     screen.print(
         f"likelihood of {likely.continuation} tokens after {likely.context}, {likely.texts} texts (nats a token): full "
@@ -201,7 +174,7 @@ def _print_likelihood(likely: ContextLikelihood, screen: Console) -> None:
          row.kept_truncated.percent(interval=wide))
         for row in likely.ratios
     ]  # fmt: skip
-    _table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)
+    _print_table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)
     screen.print(
         "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "
         "trained to read means"

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_next, name_written, print_seen, print_table, put_json, to_folder
+from poolscope.cli.arguments import option, switch, to_folder
+from poolscope.cli.screen import Screen, is_quiet, open_table, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.research.zoo.evidence import Evidence
     from poolscope.research.zoo.run import Zoo
 
@@ -31,22 +29,16 @@ def zoo(
     output: Annotated[
         Path, to_folder("Folder of the results; models it holds are not measured again.", "--output", "-o")
     ],
-    texts: Annotated[
-        str | None, typer.Option(metavar="TEXTS", help="File, folder, hub data set; by default the built-in texts.")
-    ] = None,
+    texts: Annotated[str | None, option("TEXTS", "File, folder, hub data set; by default the built-in texts.")] = None,
     queries: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Queries with the ids of the texts that answer them; builtin:docstrings, builtin:manuals.",
-        ),
+        option("FILE", "Queries with the ids of the texts that answer them; builtin:docstrings, builtin:manuals."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=2, metavar="N", help="At most so many texts, at random.")] = 1000,
+    limit: Annotated[int | None, option("N", "At most so many texts, at random.", min=2)] = 1000,
     seed: arguments.Seed = 0,
-    no_audit: Annotated[bool, typer.Option("--no-audit", help="Numbers only: a fraction of the time.")] = False,
+    no_audit: Annotated[bool, switch("Numbers only: a fraction of the time.", "--no-audit")] = False,
     parts: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Measure only these: clouds, profile, search, tokens, layers, length."),
+        str | None, option("LIST", "Measure only these: clouds, profile, search, tokens, layers, length.")
     ] = None,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
@@ -62,21 +54,21 @@ def zoo(
     from poolscope.research.zoo.run import zoo as measure
 
     def say(message: str) -> None:
-        if not arguments.is_quiet():
+        if not is_quiet():
             typer.echo(message, err=True)
 
     chosen = None if parts is None else [part.strip() for part in parts.split(",")]
     switches = {"audits": not no_audit, "parts": chosen, "cache": not no_cache}
     settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
     done = measure(_named(models), texts, output=output, say=say, **settings)
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _print(done, screen)
     if json is not None:
         put_json(done.to_dict(), json)
-    name_written(screen, json, output)
+    screen.name_written(json, output)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
-    name_next(screen, shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
+    screen.name_next(shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
 
 
 def _named(models: list[str]) -> dict[str, str] | list[str]:
@@ -93,43 +85,37 @@ def _named(models: list[str]) -> dict[str, str] | list[str]:
     return named
 
 
-def _print(done: Zoo, screen: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _print(done: Zoo, screen: Screen) -> None:
     from poolscope.research.zoo.numbers import COLUMNS
     from poolscope.research.zoo.run import written
 
-    print_seen(done, screen)
+    screen.print_seen(done)
     measured = [run for run in done.runs if run["numbers"]]
     together = max((screen.width - _WORDS) // _NUMBERS, 1)
     for first in range(0, len(measured), together):
         shown = measured[first : first + together]
-        table = Table("", *(run["model"] for run in shown), box=SIMPLE_HEAD, pad_edge=False)
-        for column in table.columns[1:]:
-            column.justify, column.overflow = "right", "fold"
+        table = open_table("", words=1)
+        for run in shown:
+            table.add_column(run["model"], justify="right", overflow="fold")
         for name, words in COLUMNS.items():
             numbers = [written(run["numbers"].get(name)) for run in shown]
             if any(numbers):
                 table.add_row(words, *numbers)
-        print_table(table, screen)
+        screen.print_table(table)
     for run in done.runs:
         if run["reason"] is not None:
             reason = f"{run['model']}: {run['status']}: {run['reason']}"
-            screen.print(wrapped(reason, screen.width, hanging="  "), soft_wrap=True)
+            screen.say(reason, hanging="  ")
 
 
 def evidence(
     folders: Annotated[list[Path], typer.Argument(metavar="ZOO...", help="Folders of `research zoo`, one a corpus.")],
     output: Annotated[Path, to_folder("Folder for tables and figures.", "--output", "-o")],
     child: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PARENT=CHILD", help="A model and what was trained from it (repeatable)."),
+        list[str] | None, option("PARENT=CHILD", "A model and what was trained from it (repeatable).")
     ] = None,
-    pages: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Put the tables between the marks of these Markdown pages.")
-    ] = None,
-    pictures: Annotated[bool, typer.Option("--pictures", help="Figures as .svg, by a browser, not as .html.")] = False,
+    pages: Annotated[Path | None, option("FOLDER", "Put the tables between the marks of these Markdown pages.")] = None,
+    pictures: Annotated[bool, switch("Figures as .svg, by a browser, not as .html.", "--pictures")] = False,
     seed: arguments.Seed = 0,
     json: arguments.Json = None,
 ) -> None:
@@ -145,22 +131,22 @@ def evidence(
     result = measure(folders, children=parse_named(child or [], "--child"), seed=seed)
     save_evidence(result, output, ending=".svg" if pictures else ".html")
     changed = [] if pages is None else put_into_pages(result, pages)
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _print_claims(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
-    name_written(screen, json, output, *changed)
+    screen.name_written(json, output, *changed)
 
 
-def _print_claims(result: Evidence, screen: Console) -> None:
+def _print_claims(result: Evidence, screen: Screen) -> None:
     """How the tests came out, claim by claim: what is claimed, and a line a test and corpus."""
     from poolscope.research.zoo.evidence import CLAIMS
 
-    print_seen(result, screen)
+    screen.print_seen(result)
     for claim in CLAIMS:
         if rows := [row for row in result.tests if row.claim == claim.key]:
             screen.print(f"\n{claim.title}", style="bold")
-            screen.print(wrapped(claim.words, screen.width), soft_wrap=True)
+            screen.say(claim.words)
             for row in rows:
                 told = f"{row.reading}: {row.words} ({row.corpus})"
-                screen.print(wrapped(told, screen.width, "  ", hanging="  "), soft_wrap=True)
+                screen.say(told, "  ", hanging="  ")
