@@ -132,21 +132,7 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
-    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
-
-    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
-    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
-    (2, True)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    low, high = float(values.min()), float(values.max())
-    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
-    middle = (low + high) / 2
-    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
-
-
-def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None) -> Any:
+def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str = "", reference: float | None = None) -> Any:
     """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
     go = require("plotly.graph_objects", "report")
     known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}

@@ -353,6 +353,13 @@ class Question:
     applies: Callable[[Subject], bool] | None = None
     seconds: float = 0.0
 
+    @property
+    def scales(self) -> list[Gauge]:
+        """Every number that thresholds judge: that of the verdict first, if it is on the scale of some."""
+        name = self.judged_on
+        own = [] if name is None else [Gauge("", "", f"{name}_watch", f"{name}_repair")]
+        return [*own, *self.gauges]
+
     def ask(self, subject: Subject, earlier: Sequence[Answer]) -> Answer:
         """The answer for a subject, with what the question says of itself; an action only where one is needed."""
         if self.needs == "clouds" and not self.from_answers and subject.collection is not None:

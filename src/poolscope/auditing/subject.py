@@ -106,6 +106,13 @@ class Subject:
         """Is it a transformer that can be looked into layer by layer?"""
         return has_attention(self.encoder)
 
+    @property
+    def held(self) -> Collection:
+        """The collection, for questions that are asked of vectors only."""
+        if self.collection is None:
+            raise RuntimeError("asked of vectors only")
+        return self.collection
+
     @cached_property
     def texts(self) -> list[str] | None:
         """The texts in memory, or None if the clouds came without them."""

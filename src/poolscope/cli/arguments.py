@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli.screen import SCREEN, loudness
 from poolscope.errors import InputError
 from poolscope.files import check_file, check_folder
@@ -17,7 +18,12 @@ from poolscope.files import check_file, check_folder
 if TYPE_CHECKING:
     from poolscope.engines import Engine
 
-# -- options, each with its one line of help --------------------------------------------------------------------------
+# -- arguments and options, each with its one line of help ------------------------------------------------------------
+
+
+def argument(metavar: str, meaning: str) -> Any:
+    """An argument that has no name: what stands for it, and what it means."""
+    return typer.Argument(metavar=metavar, help=meaning)
 
 
 def option(metavar: str, meaning: str, *names: str, **limits: Any) -> Any:
@@ -80,16 +86,10 @@ def _checked_json(target: str | None) -> str | None:
 MODEL = "builtin:minilm"
 TEXTS = "builtin:docstrings"
 
-Model = Annotated[str, typer.Argument(metavar="[MODEL]", help="Hub name, folder, ONNX file or built-in model.")]
-ModelOrClouds = Annotated[
-    str, typer.Argument(metavar="[MODEL|CLOUDS]", help="Model, or clouds that `poolscope encode` wrote.")
-]
-ModelOrVectors = Annotated[
-    str, typer.Argument(metavar="[MODEL|CLOUDS|VECTORS]", help="Model, clouds, or vectors in a file or a store.")
-]
-Texts = Annotated[
-    str | None, typer.Argument(metavar="[TEXTS]", help="File, folder, hub data set, built-in texts, or - (stdin).")
-]
+Model = Annotated[str, argument("[MODEL]", "Hub name, folder, ONNX file or built-in model.")]
+ModelOrClouds = Annotated[str, argument("[MODEL|CLOUDS]", "Model, or clouds that `poolscope encode` wrote.")]
+ModelOrVectors = Annotated[str, argument("[MODEL|CLOUDS|VECTORS]", "Model, clouds, or vectors in a file or a store.")]
+Texts = Annotated[str | None, argument("[TEXTS]", "File, folder, hub data set, built-in texts, or - (stdin).")]
 Limit = Annotated[int | None, option("N", "Draw N of the texts (0: all).", min=0)]
 NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
 
@@ -174,13 +174,13 @@ def loudness_options(command: Command) -> Command:
         with loudness(**chosen):
             command(**values)
 
-    return _gathering(command, "chosen", {"quiet": Quiet, "verbose": Verbose}, run)
+    return gathering(command, "chosen", {"quiet": Quiet, "verbose": Verbose}, run)
 
 
 def reading_options(*, labels: bool = False) -> Callable[[Command], Command]:
     """Give a command the options of reading texts; it receives them as one dictionary, `reading`, set or not."""
     shared = {name: kind for name, kind in _READING_OPTIONS.items() if labels or kind is not LabelColumn}
-    return lambda command: _gathering(command, "reading", shared, command)
+    return lambda command: gathering(command, "reading", shared, command)
 
 
 def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
@@ -203,44 +203,47 @@ def encoder_options(*, without: tuple[str, ...] = ()) -> Callable[[Command], Com
             with default_encoding(encoding):
                 command(**values, options=chosen)
 
-        return _gathering(command, "options", shared, run)
+        return gathering(command, "options", shared, run)
 
     return decorate
 
 
 def engine_options(command: Command) -> Command:
     """Give a command --engine, --workers and --address; it receives them as one dictionary, `where`."""
-    return _gathering(command, "where", _ENGINE_OPTIONS, command)
+    return gathering(command, "where", _ENGINE_OPTIONS, command)
 
 
 def open_engine(where: dict[str, Any], options: dict[str, Any]) -> Engine | None:
     """The engine that was asked for, with a graphics device for every actor where the device is one; None for none."""
     if not any(where.values()):
         return None
-    from poolscope.engines import make_engine
 
     gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
     name = where["engine"] or ("ray" if where["address"] else "processes")
-    return make_engine(name, workers=where["workers"], address=where["address"], gpus=gpus)
+    return poolscope.make_engine(name, workers=where["workers"], address=where["address"], gpus=gpus)
 
 
-def _gathering(command: Command, name: str, shared: dict[str, Any], run: Command) -> Command:
+def gathering(
+    command: Command, name: str, shared: dict[str, Any], run: Command, defaults: Mapping[str, Any] | None = None
+) -> Command:
     """`run` with the signature of `command`, in which the shared options stand for the dictionary of that name."""
     signature = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = [part.replace(kind=kind) for part in signature.parameters.values() if part.name != name]
     parameters += [
-        inspect.Parameter(option, kind, default=_UNSET.get(annotation), annotation=annotation)
+        inspect.Parameter(
+            option, kind, default=(defaults or {}).get(option, _UNSET.get(annotation)), annotation=annotation
+        )
         for option, annotation in shared.items()
     ]
 
     @functools.wraps(command)
-    def gathering(**values: Any) -> None:
+    def gathered(**values: Any) -> None:
         run(**{name: {option: values.pop(option) for option in shared}, **values})
 
-    gathering.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    gathering.__annotations__ = {part.name: part.annotation for part in parameters}
-    return gathering
+    gathered.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    gathered.__annotations__ = {part.name: part.annotation for part in parameters}
+    return gathered
 
 
 def parse_layers(text: str | None) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""`poolscope audit`: one command, one screen of answers, one page; `poolscope compare`: audits beside each other."""
+"""Verdicts: `poolscope audit` on a model, `compare` on audits beside each other, `runtime` on a server."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ import typer
 from rich.padding import Padding
 from rich.text import Text
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, switch, to_folder
+from poolscope.cli.arguments import argument, option, switch, to_file, to_folder
 from poolscope.cli.screen import SCREEN, Screen, is_quiet, open_table, put_json
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
     from poolscope.auditing.compare import Comparison, DifferenceRow
-    from poolscope.auditing.result import Audit
+    from poolscope.auditing.judges import RuntimeCheck
     from poolscope.auditing.screen import Watch
 
 FAIL_ON = ("unchecked", "watch", "repair")
 _NAMES = 20  # columns for the words of a difference, beside its numbers
+_CAUSES = 5  # of a server that are shown
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 
@@ -154,15 +156,14 @@ def audit(
 def _vectors(path: Path | None) -> Any:
     if path is None:
         return None
-    from poolscope.clouds.vectors import read_vectors
 
-    return read_vectors(path).vectors
+    return poolscope.read_vectors(path).vectors
 
 
 def _server(url: str, model: str | None, key_variable: str | None) -> Any:
-    from poolscope.encoders.endpoint import KEY_VARIABLE, Endpoint
+    from poolscope.encoders.endpoint import KEY_VARIABLE
 
-    return Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
+    return poolscope.Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
@@ -172,33 +173,29 @@ def _refuse_for_models(**chosen: str | None) -> None:
 
 def _of_vectors(
     source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Audit:
+) -> poolscope.Audit:
     """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
-    from poolscope.auditing.run import audit as ask
-    from poolscope.connectors import read_index
-    from poolscope.texts import read_texts
-
     columns = {name: reading[name] for name in ("column", "id_column", "group")}
     own = columns if texts is None else {}
     names = ("vector_column", "distance", "limit", "seed")
-    collection = read_index(source, **own, **{name: reading[name] for name in names})
+    collection = poolscope.read_index(source, **own, **{name: reading[name] for name in names})
     corpus = None
     if texts is not None:
-        corpus = read_texts(
+        corpus = poolscope.read_texts(
             texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
         )
     try:
-        return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+        return poolscope.audit(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
     finally:
         collection.close()
 
 
 def _watch() -> Watch | None:
-    """What shows the phases while an audit runs: on a terminal only."""
-    from poolscope.auditing.screen import Bar
+    """What shows the phases while an audit runs: a bar on a terminal, elsewhere the plan of a large corpus."""
+    from poolscope.auditing.screen import Bar, PlanOnly
 
     console = Screen(SCREEN)  # standard error
-    return Bar(console) if console.is_terminal and not is_quiet() else None
+    return None if is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
 
 
 def _run(
@@ -207,23 +204,18 @@ def _run(
     reading: Mapping[str, Any],
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
-) -> Audit:
+) -> poolscope.Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.auditing.run import audit as ask
-    from poolscope.auditing.screen import Bar, PlanOnly
     from poolscope.cli.inputs import Inputs, is_clouds
     from poolscope.stores.writer import texts_for_store
 
-    console = Screen(SCREEN)  # standard error
-    watch = None if is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
-
     inputs = Inputs(
-        str(model), texts, {**reading, "label_column": reading["group"]}, options, console, default=DEFAULT_TEXTS
+        str(model), texts, {**reading, "label_column": reading["group"]}, options, Screen(SCREEN), default=DEFAULT_TEXTS
     )
     if isinstance(model, str) and is_clouds(model):
         inputs.refuse_with_clouds()
-        return ask(model, seed=reading["seed"], progress=watch, **settings)
+        return poolscope.audit(model, seed=reading["seed"], progress=_watch(), **settings)
     keep = () if settings["queries"] is None else settings["queries"].named
     with TemporaryDirectory() as spool:
         if texts is None or reading["limit"] or keep:
@@ -233,26 +225,24 @@ def _run(
             corpus = texts_for_store(texts, Path(spool) / "texts", **columns)
         corpus = replace(corpus, source=texts or arguments.TEXTS)
         groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
-        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
+        return poolscope.audit(
+            model, corpus, groups=groups, seed=reading["seed"], progress=_watch(), **settings, **options
+        )
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 
 def compare(
-    audits: Annotated[
-        list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")
-    ],
+    audits: Annotated[list[Path], argument("AUDIT...", "Folders that `poolscope audit --output` wrote.")],
     output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
     no_page: Annotated[bool, switch("With --output: no comparison.html.", "--no-page")] = False,
     json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
-    from poolscope.auditing.compare import compare as compare_audits
-
     screen = Screen(json)
-    result = compare_audits(*audits)
-    _print(result, screen)
+    result = poolscope.compare(*audits)
+    _print_comparison(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if output is not None:
@@ -260,7 +250,7 @@ def compare(
     screen.name_written(json, output)
 
 
-def _print(result: Comparison, screen: Screen) -> None:
+def _print_comparison(result: Comparison, screen: Screen) -> None:
     from poolscope.auditing.compare import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
@@ -371,3 +361,97 @@ def _columns(words: str, first: str, second: str, difference: str, interval: str
         return "\n".join(filter(None, [wrapped(words, width, "  ", hanging="  "), f"  {numbers}"]))
     head, *others = wrapped(words, room).splitlines() or [""]
     return "\n".join([f"  {head:<{room}}{numbers}", *(f"    {other}" for other in others)])
+
+
+# -- runtime ----------------------------------------------------------------------------------------------------------
+
+
+@arguments.encoder_options(without=("device", "batch_tokens"))
+@arguments.reading_options()
+def runtime(
+    url: Annotated[str, argument("URL", "Server: /v1/embeddings (OpenAI), /embed (TEI) or /api/embed (Ollama).")],
+    texts: arguments.Texts = None,
+    reference: Annotated[
+        str, option("MODEL", "What it is said to run: hub name, folder, ONNX or GGUF file.")
+    ] = arguments.MODEL,
+    server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
+    protocol: Annotated[
+        str | None, option("openai|tei|ollama", "How it is spoken to, where the address does not tell.")
+    ] = None,
+    key_variable: Annotated[str, option("NAME", "Environment variable that holds the key.")] = "POOLSCOPE_API_KEY",
+    served: Annotated[
+        Path | None, option("PATH", "File or folder that it loads, to compare what that declares.")
+    ] = None,
+    dimensions: Annotated[int | None, option("N", "Ask for so many dimensions.", min=1)] = None,
+    batch: Annotated[int, option("N", "Texts of a request.", min=1)] = 16,
+    concurrency: Annotated[int, option("N", "Requests at a time.", min=1)] = 4,
+    retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
+    timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
+    fail_on: Annotated[
+        str, option("never|unchecked|watch|repair", "Exit with 1 if the verdict is that serious.")
+    ] = "repair",
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Send probes to the server at URL, and say whether its vectors are those of MODEL; if not, what it does instead.
+
+    Each cause is computed from MODEL: pooling, prompt, truncation, padding, special tokens, missing modules,
+    dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
+    and kept nowhere.
+    """
+    from poolscope.auditing.judges import MOST_TEXTS
+    from poolscope.auditing.question import read_thresholds
+    from poolscope.cli.inputs import Inputs, counting_progress
+
+    if fail_on not in ("never", *FAIL_ON):
+        raise InputError(f"--fail-on: received {fail_on!r}; allowed: never, {', '.join(FAIL_ON)}.")
+    screen = Screen(json)
+    limits = read_thresholds(thresholds, threshold or ())
+    corpus = None
+    if texts is not None:
+        reading = {**reading, "limit": reading["limit"] or MOST_TEXTS}
+        corpus = Inputs(reference, texts, reading, options, screen).corpus(tell=True)
+    settings = {"protocol": protocol, "key_variable": key_variable, "batch": batch, "concurrency": concurrency}
+    more = {"retries": retries, "timeout": timeout, "dimensions": dimensions}
+    with counting_progress("asking", None, "texts") as advance:
+        result = poolscope.check_runtime(
+            url,
+            reference,
+            corpus,
+            model=server_model,
+            served=served,
+            thresholds=limits,
+            endpoint={**settings, **more},
+            progress=lambda count, _: advance(count),
+            **options,
+        )
+    _print_check(result, screen)
+    screen.put_result(result, json=json, table=table)
+    if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
+        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="red")
+        raise typer.Exit(BEYOND)
+
+
+def _print_check(result: RuntimeCheck, screen: Screen) -> None:
+    """One screen: the verdict, the causes that explain best, and what was seen besides."""
+    match, verdict = result.match, result.verdict
+    screen.print_verdict(verdict)
+    told = (
+        f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
+        f"{result.requests} requests in {result.seconds:.1f} s"
+    )
+    screen.say(told)
+    causes = open_table("what it would be", "cosine", "lowest", "texts explained", words=4)
+    for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
+        value = "" if test.cosine.value is None else f"{test.mean:.4f}"
+        causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
+    screen.print_table(causes)
+    screen.print_notes(verdict.evidence)
+    if verdict.level != "ok":
+        screen.print("Next", style="bold")
+        screen.say(f"{result.step} ({result.cost})")

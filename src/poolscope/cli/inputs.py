@@ -15,6 +15,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+import poolscope
 from poolscope.cli.arguments import TEXTS
 from poolscope.cli.screen import Screen, is_quiet
 from poolscope.clouds import TokenClouds
@@ -100,14 +101,12 @@ class Inputs:
 
     def store(self, engine: Engine) -> str:
         """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
-        from poolscope.engines import encode_with
-
         if is_store(self.model):
             self._ready()
             return self.model
         corpus, encoder = self.corpus(tell=True), self.encoder()
         with encoding_progress(len(corpus)) as progress:
-            write, settings = partial(encode_with, engine), EncoderOptions(**self.options)
+            write, settings = partial(poolscope.encode_with, engine), EncoderOptions(**self.options)
             store = cached_store(encoder, corpus, options=settings, progress=progress, write=write)
         if store is None:
             raise InputError(
@@ -146,12 +145,10 @@ class Inputs:
     def measured(self, metric: Metric, engine: Engine | None) -> tuple[Result, Sequence[str] | None]:
         """The metric, and the ids of the texts: shard by shard of a store, whatever its size, where its parts merge."""
         if metric.part is not None and is_store(self.model):
-            from poolscope.engines import measure_with
-
             self.refuse_with_clouds()
             store = open_store(self.model, self.screen)
             with counting_progress("measuring", len(store), "texts") as progress:
-                return measure_with(engine, metric, self.model, progress=progress), None
+                return poolscope.measure_with(engine, metric, self.model, progress=progress), None
         if engine is not None:
             raise InputError(
                 f"--engine: {metric.name} is measured here in one process; an engine measures a store (`poolscope "

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, switch, to_figure
+from poolscope.cli.arguments import argument, option, switch, to_figure
 from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError
 
@@ -41,9 +40,9 @@ _RENAME = r"Rename one of them to '\1'."
 def length(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="[MODEL|STORE|VECTORS]",
-            help="Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
+        argument(
+            "[MODEL|STORE|VECTORS]",
+            "Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
         ),
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
@@ -69,7 +68,6 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from poolscope.auditing.judges import length_verdicts
     from poolscope.auditing.question import read_thresholds
     from poolscope.cli.inputs import Inputs
     from poolscope.clouds.vectors import is_vectors
@@ -102,7 +100,7 @@ def length(
             "groups": _documents(texts, corpus, group, reading["id_column"]),
         }
         report = _of_model(inputs, corpus, engine, labels=labels, settings=settings)
-    verdicts = length_verdicts(report, limits)
+    verdicts = poolscope.length_verdicts(report, limits)
     print_report(report, verdicts, screen)
     if json is not None:
         put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
@@ -152,7 +150,6 @@ def _of_store(
 ) -> LengthReport:
     """The profile of a store, shard by shard, of any number of texts."""
     from poolscope.cli.inputs import counting_progress, open_store
-    from poolscope.engines import measure_with
     from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
 
@@ -165,7 +162,7 @@ def _of_store(
         )
     store = open_store(folder, screen)
     with counting_progress("measuring", len(store), "texts") as progress:
-        profile = measure_with(engine, "profile", folder, progress=progress, **settings)
+        profile = poolscope.measure_with(engine, "profile", folder, progress=progress, **settings)
     if not isinstance(profile, LengthProfile):
         raise TypeError(f"a profile was expected, not {type(profile).__name__}")
     note = "A store alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
@@ -181,14 +178,12 @@ def _of_vectors(
     settings: Mapping[str, Any],
     screen: Screen,
 ) -> LengthReport:
-    from poolscope.clouds.vectors import WORDS, read_vectors
+    from poolscope.clouds.vectors import WORDS
     from poolscope.metrics.length.bins import labels_by_length
-    from poolscope.metrics.length.profile import length_profile
     from poolscope.metrics.length.report import LengthReport
-    from poolscope.texts import read_texts
 
-    corpus = None if texts is None else read_texts(texts, **reading)
-    held = _held(path, corpus) if corpus is not None else read_vectors(path, **reading)
+    corpus = None if texts is None else poolscope.read_texts(texts, **reading)
+    held = _held(path, corpus) if corpus is not None else poolscope.read_vectors(path, **reading)
     if held.lengths is None:
         raise InputError(
             f"{path}: received vectors without texts or lengths; one of them is needed. Name the texts as the second "
@@ -200,7 +195,7 @@ def _of_vectors(
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
     screen.print(f"{held} · lengths in {held.unit}")
-    profile = length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
+    profile = poolscope.length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
     predicted = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, labels=predicted, notes=(note,))
@@ -208,10 +203,8 @@ def _of_vectors(
 
 def _held(path: str, corpus: Texts) -> Vectors:
     """The vectors with the texts beside them; where their numbers differ, what was left out in reading is said."""
-    from poolscope.clouds.vectors import read_vectors
-
     try:
-        return read_vectors(path, texts=corpus.texts)
+        return poolscope.read_vectors(path, texts=corpus.texts)
     except InputError as error:
         raise InputError(
             " ".join([str(error), *(f"{corpus.source}: {note}" for note in corpus.report.notes())])
@@ -220,13 +213,11 @@ def _held(path: str, corpus: Texts) -> Vectors:
 
 def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool) -> Pairs | None:
     """The pairs of the search: those that were named, or some of the embedded corpus where that is what is read."""
-    from poolscope.texts import read_pairs
-
     if pairs is None and (texts is not None or not probes):
         return None
     limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
     try:
-        return read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
+        return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
     except InputError as error:
         message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
         raise InputError(message) from error
@@ -248,7 +239,6 @@ def _of_model(
 ) -> LengthReport:
     from poolscope.cli.inputs import counting_progress
     from poolscope.engines import measured_with
-    from poolscope.metrics.length.report import length_report
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
@@ -256,7 +246,7 @@ def _of_model(
         measured = None
         if engine is not None:  # every text; null models and probes, of a few texts, follow in this process
             measured = measured_with(engine, inputs.encoder(), corpus, progress=lambda texts, tokens: advance(tokens))
-        report = length_report(
+        report = poolscope.length_report(
             inputs.model,
             corpus.texts,
             measured=measured,

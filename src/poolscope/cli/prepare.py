@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, switch, to_file
+from poolscope.cli.arguments import argument, option, switch, to_file
 from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError
 
@@ -50,7 +51,6 @@ def chunk(
     """
     from poolscope.auditing.commands import Named
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import Inputs, counting_progress
     from poolscope.texts.groups import group_column
@@ -61,7 +61,7 @@ def chunk(
     inputs = Inputs(model, texts, reading, options, screen, default=DEFAULT_TEXTS)  # those that the audit is about
     corpus = inputs.corpus()
     with counting_progress("splitting", len(corpus), "texts") as progress:
-        chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+        chunks = poolscope.chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
     taken = (reading["label_column"],)
     kept = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
     chunks = chunks.with_columns(kept, group_column(texts, (corpus.column, reading["id_column"])))
@@ -128,8 +128,7 @@ def encode(
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
     from poolscope.cli.inputs import Inputs, encoding_progress
-    from poolscope.encoders import EncoderOptions, pooling_report
-    from poolscope.engines import encode_with
+    from poolscope.encoders import EncoderOptions
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
@@ -145,12 +144,12 @@ def encode(
         if runs is None or part is not None:
             store = encode_to_store(encoder, corpus, output, part=part, **choices)
         else:
-            store = encode_with(runs, encoder, corpus, output, **choices)
+            store = poolscope.encode_with(runs, encoder, corpus, output, **choices)
     if not store.manifest.complete:
         stored = f"{store.stored():,} of {len(store):,} texts are stored"
         typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
         return
-    notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
+    notes = [*store.notes(), *corpus.report.notes(), *poolscope.pooling_report(encoder).notes()]
     _print_store(store, notes, inputs.screen)
     if json is not None:
         content = {"folder": store.place, "model": store.card.to_dict(), "texts": store.manifest.texts}
@@ -170,7 +169,7 @@ def _corpus(inputs: Inputs, output: Path) -> Texts:
 def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
     from rich.filesize import decimal
 
-    from poolscope.encoders.reports import truncation_report, unknown_notes
+    from poolscope.encoders.reports import unknown_notes
 
     layers = store.manifest.keys
     if store.manifest.keep != "tokens":
@@ -182,7 +181,7 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
     line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
     screen.say(line)
     unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
-    for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
+    for note in [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]:
         screen.say(note, "  ", style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
@@ -209,7 +208,7 @@ def _print_vectors(store: Store, notes: list[str], screen: Screen) -> None:
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="What poolscope wrote: a file or a folder.")],
+    path: Annotated[Path, argument("PATH", "What poolscope wrote: a file or a folder.")],
     json: arguments.Json = None,
 ) -> None:
     """Is every byte of PATH still as it was written? One line a file; exit code 1 if one is damaged or missing.
@@ -217,10 +216,8 @@ def verify(
     Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
     what has none is `unchecked`.
     """
-    from poolscope.verification import verify as verify_path
-
     screen = Screen(json, soft_wrap=True)
-    checked = verify_path(path)
+    checked = poolscope.verify(path)
     screen.print(checked.seen()[0])
     for file in sorted(checked.files, key=lambda file: file.state == "ok"):  # what is wrong stands first
         screen.say(f"{file.state:<9}  {file.name}  {file.words}", hanging=" " * 11)

@@ -1,4 +1,4 @@
-"""`poolscope research`: the papers' experiments, correlate, transport, intervene and reproduce."""
+"""`poolscope research`: the papers' experiments, and many models on the same texts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, to_figure, to_file, to_folder
-from poolscope.cli.screen import Screen, is_quiet, open_table, put_json
+from poolscope.cli.arguments import argument, option, switch, to_figure, to_file, to_folder
+from poolscope.cli.screen import Screen, open_table, put_json, tell
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
-    from poolscope.clouds import TokenClouds
     from poolscope.numbers.intervals import Estimate
     from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
     from poolscope.research.interventions import Change, Effect, InterveneResult
     from poolscope.research.transport import TransportResult
+    from poolscope.research.zoo.evidence import Evidence
+    from poolscope.research.zoo.run import Zoo
     from poolscope.texts import Pairs
 
 # -- correlate --------------------------------------------------------------------------------------------------------
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 
 def correlate(
     audits: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder; or one table of metrics."),
+        list[Path] | None, argument("[AUDITS]...", "audit.json of each model, or its folder; or one table of metrics.")
     ] = None,
     scores: Annotated[
         Path | None, option("TABLE|FOLDER", "Table with one row a model, or folder of MTEB results.")
@@ -54,7 +55,6 @@ def correlate(
     once. Models match by name; those without a partner are named.
     """
     from poolscope.research.correlate.model_records import read_scores
-    from poolscope.research.correlate.run import correlate
 
     if scores is None:
         raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
@@ -62,7 +62,7 @@ def correlate(
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
     controls = {} if control is None else {"controls": [name for name in control if name != "none"]}
-    study = correlate(
+    study = poolscope.correlate(
         source,
         read_scores(scores, benchmark=benchmark),
         only_metrics=metric or (),
@@ -71,14 +71,14 @@ def correlate(
         **controls,
     )
     screen = Screen(json)
-    _print(study, screen)
+    _print_study(study, screen)
     if parquet is not None:
         study.save_parquet(parquet)
     screen.put_result(study, json=json, figure=figure)
     screen.name_written(parquet)
 
 
-def _print(study: CorrelationStudy, screen: Screen) -> None:
+def _print_study(study: CorrelationStudy, screen: Screen) -> None:
     screen.print_seen(study)
     screen.say(f"{len(study.models)} models: {', '.join(study.models)}")
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
@@ -172,21 +172,19 @@ def transport(
     With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
     """
     from poolscope.cli.inputs import Inputs, counting_progress
-    from poolscope.research.transport import transport as measure
 
     screen = Screen(json)
     inputs = Inputs(model, texts, reading, options, screen, default=TRANSPORT_TEXTS)
     clouds = _encode_layers(inputs, arguments.parse_layers(layers))
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
-        result = measure(clouds, pairs=pairs, seed=reading["seed"], progress=progress)
+        result = poolscope.transport(clouds, pairs=pairs, seed=reading["seed"], progress=progress)
     _print_transport(result, screen)
     screen.put_result(result, json=json, figure=figure)
 
 
-def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, TokenClouds]:
+def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, poolscope.TokenClouds]:
     """The clouds by layer; of all layers where none are asked for."""
     from poolscope.cli.inputs import encoding_progress
-    from poolscope.encoders import pooling_report, truncation_report
 
     corpus, encoder = inputs.corpus(), inputs.encoder()
     depth = encoder.card.layers
@@ -194,8 +192,8 @@ def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, TokenC
     with encoding_progress(len(corpus)) as progress:
         clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
     inputs.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
-    truncation = truncation_report(clouds[chosen[0]])
-    inputs.screen.print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()])
+    truncation = poolscope.truncation_report(clouds[chosen[0]])
+    inputs.screen.print_notes([*corpus.report.notes(), *poolscope.pooling_report(encoder).notes(), *truncation.notes()])
     return clouds
 
 
@@ -235,9 +233,7 @@ INTERVENE_PAIRS = 200
 @arguments.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
     model: arguments.Model = arguments.MODEL,
-    pairs: Annotated[
-        str, typer.Argument(metavar="[PAIRS]", help="Table of queries and documents, or built-in texts.")
-    ] = arguments.TEXTS,
+    pairs: Annotated[str, argument("[PAIRS]", "Table of queries and documents, or built-in texts.")] = arguments.TEXTS,
     do: Annotated[list[str] | None, option("WHAT", "scale=X, rotate, match, noise, top=K; may be repeated.")] = None,
     query_column: Annotated[str, option("NAME", "Column of the queries.")] = "query",
     document_column: Annotated[str, option("NAME", "Column of the documents.")] = "document",
@@ -258,21 +254,19 @@ def intervene(
     """
     from poolscope.cli.inputs import counting_progress
     from poolscope.research.interventions import INTERVENTIONS, parse_intervention
-    from poolscope.research.interventions import intervene as measure
-    from poolscope.texts import read_pairs
 
     screen = Screen(json)
     interventions = tuple(do) if do else INTERVENTIONS
     for name in interventions:
         parse_intervention(name)  # what cannot be done is refused before any work
     _refuse_plain_texts(pairs)
-    corpus = read_pairs(
+    corpus = poolscope.read_pairs(
         pairs, query_column=query_column, document_column=document_column, limit=limit or None, seed=seed
     )
     documents, queries = _encode_pairs(model, corpus, options, cache=not no_cache, screen=screen)
     with counting_progress("intervening", len(interventions), "interventions") as progress:
         settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
-        result = measure(documents, queries, corpus.index, interventions=interventions, **settings)
+        result = poolscope.intervene(documents, queries, corpus.index, interventions=interventions, **settings)
     _print_effects(result, screen)
     screen.put_result(result, json=json, figure=figure)
 
@@ -288,22 +282,22 @@ def _refuse_plain_texts(pairs: str) -> None:
 
 def _encode_pairs(
     model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Screen
-) -> tuple[TokenClouds, TokenClouds]:
+) -> tuple[poolscope.TokenClouds, poolscope.TokenClouds]:
     """Documents and queries, each with the prompt that the model declares for it."""
     from poolscope.cli.inputs import encoding_progress
-    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.encoders import EncoderOptions
     from poolscope.stores.cache import cached_clouds
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
         settings = {**options, "role": role}
-        encoder = as_encoder(model, **settings)
+        encoder = poolscope.as_encoder(model, **settings)
         with encoding_progress(len(texts)) as progress:
             part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
         clouds.append(part)
         screen.print(f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens")
-        reports = [] if role == "query" else pooling_report(encoder).notes()
-        screen.print_notes([*reports, *truncation_report(part).notes()])
+        reports = [] if role == "query" else poolscope.pooling_report(encoder).notes()
+        screen.print_notes([*reports, *poolscope.truncation_report(part).notes()])
     return clouds[0], clouds[1]
 
 
@@ -341,9 +335,7 @@ NOTHING_MEASURED = 1
 
 @arguments.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
-    experiment: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
-    ],
+    experiment: Annotated[str, argument("EXPERIMENT", "socm-paper, length-collapse, norm-variance.")],
     output: Annotated[Path, to_folder("Where to write; not yet there.", "--output", "-o")],
     models: Annotated[list[str] | None, option("NAME", "Only this model of the paper (repeatable).")] = None,
     model: Annotated[
@@ -384,7 +376,7 @@ def reproduce(
         seed=seed,
         options=EncoderOptions(**options),
         cache=not no_cache,
-        say=lambda message: None if is_quiet() else typer.echo(message, err=True),
+        say=tell,
     )
     done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
     screen = Screen(json)
@@ -411,3 +403,130 @@ def _further(experiment: str, scores: Path | None, taus: str | None) -> dict[str
         return {"temperatures": [float(part) for part in taus.split(",")]}
     except ValueError:
         raise InputError(f"--taus: received {taus!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
+
+
+# -- zoo and evidence -------------------------------------------------------------------------------------------------
+
+_WORDS, _NUMBERS = 24, 28  # columns that what is measured takes at least, and a number with its interval
+
+
+@arguments.encoder_options(without=("prompt", "prompt_name", "role", "revision"))
+def zoo(
+    models: Annotated[list[str], argument("MODEL...", "Hub names, folders, GGUF files, or NAME=SOURCE.")],
+    output: Annotated[
+        Path, to_folder("Folder of the results; models it holds are not measured again.", "--output", "-o")
+    ],
+    texts: Annotated[str | None, option("TEXTS", "File, folder, hub data set; by default the built-in texts.")] = None,
+    queries: Annotated[
+        str | None,
+        option("FILE", "Queries with the ids of the texts that answer them; builtin:docstrings, builtin:manuals."),
+    ] = None,
+    limit: Annotated[int | None, option("N", "At most so many texts, at random.", min=2)] = 1000,
+    seed: arguments.Seed = 0,
+    no_audit: Annotated[bool, switch("Numbers only: a fraction of the time.", "--no-audit")] = False,
+    parts: Annotated[
+        str | None, option("LIST", "Measure only these: clouds, profile, search, tokens, layers, length.")
+    ] = None,
+    json: arguments.Json = None,
+    no_cache: arguments.NoCache = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Audit many models on the same texts, with SOCM on three scales and the papers' numbers beside published ones.
+
+    Writes zoo.csv, zoo.md, zoo.json and zoo.html, and the audit of each model. A model that could not be loaded or
+    measured stands in the table with the reason. Called again, it goes on with the models that are missing.
+    Exit code 1: nothing could be measured.
+    """
+    chosen = None if parts is None else [part.strip() for part in parts.split(",")]
+    switches = {"audits": not no_audit, "parts": chosen, "cache": not no_cache}
+    settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
+    done = poolscope.zoo(_named(models), texts, output=output, say=tell, **settings)
+    screen = Screen(json)
+    _print_zoo(done, screen)
+    if json is not None:
+        put_json(done.to_dict(), json)
+    screen.name_written(json, output)
+    if done.measured == 0:
+        raise typer.Exit(NOTHING_MEASURED)
+    screen.name_next(shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
+
+
+def _named(models: list[str]) -> dict[str, str] | list[str]:
+    """Models by name where at least one is NAME=SOURCE; the others go by the last part of their source."""
+    from poolscope.research.zoo.run import short_name
+
+    named: dict[str, str] = {}
+    for entry in models:
+        name, equals, source = entry.partition("=")
+        name, source = (name, source) if equals else (short_name(entry), entry)
+        if not name or not source or name in named:
+            raise InputError(f"models: received {entry!r}; allowed: SOURCE or NAME=SOURCE, every name once.")
+        named[name] = source
+    return named
+
+
+def _print_zoo(done: Zoo, screen: Screen) -> None:
+    from poolscope.research.zoo.numbers import COLUMNS
+    from poolscope.research.zoo.run import written
+
+    screen.print_seen(done)
+    measured = [run for run in done.runs if run["numbers"]]
+    together = max((screen.width - _WORDS) // _NUMBERS, 1)
+    for first in range(0, len(measured), together):
+        shown = measured[first : first + together]
+        table = open_table("", words=1)
+        for run in shown:
+            table.add_column(run["model"], justify="right", overflow="fold")
+        for name, words in COLUMNS.items():
+            numbers = [written(run["numbers"].get(name)) for run in shown]
+            if any(numbers):
+                table.add_row(words, *numbers)
+        screen.print_table(table)
+    for run in done.runs:
+        if run["reason"] is not None:
+            reason = f"{run['model']}: {run['status']}: {run['reason']}"
+            screen.say(reason, hanging="  ")
+
+
+def evidence(
+    folders: Annotated[list[Path], argument("ZOO...", "Folders of `research zoo`, one a corpus.")],
+    output: Annotated[Path, to_folder("Folder for tables and figures.", "--output", "-o")],
+    child: Annotated[
+        list[str] | None, option("PARENT=CHILD", "A model and what was trained from it (repeatable).")
+    ] = None,
+    pages: Annotated[Path | None, option("FOLDER", "Put the tables between the marks of these Markdown pages.")] = None,
+    pictures: Annotated[bool, switch("Figures as .svg, by a browser, not as .html.", "--pictures")] = False,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
+) -> None:
+    """What the models of zoos say of the papers' claims, and which level each threshold gives them.
+
+    Writes evidence.md, evidence.json, evidence.csv and a figure a claim. A page of --pages takes a table where it has
+    the lines `<!-- begin NAME -->` and `<!-- end NAME -->`: NAME is `zoo CORPUS`, `claim KEY` or `thresholds`.
+    """
+    from poolscope.research.reproduce.experiment import parse_named
+    from poolscope.research.zoo.pages import put_into_pages, save_evidence
+
+    result = poolscope.evidence(folders, children=parse_named(child or [], "--child"), seed=seed)
+    save_evidence(result, output, ending=".svg" if pictures else ".html")
+    changed = [] if pages is None else put_into_pages(result, pages)
+    screen = Screen(json)
+    _print_claims(result, screen)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    screen.name_written(json, output, *changed)
+
+
+def _print_claims(result: Evidence, screen: Screen) -> None:
+    """How the tests came out, claim by claim: what is claimed, and a line a test and corpus."""
+    from poolscope.research.zoo.evidence import CLAIMS
+
+    screen.print_seen(result)
+    for claim in CLAIMS:
+        if rows := [row for row in result.tests if row.claim == claim.key]:
+            screen.print(f"\n{claim.title}", style="bold")
+            screen.say(claim.words)
+            for row in rows:
+                told = f"{row.reading}: {row.words} ({row.corpus})"
+                screen.say(told, "  ", hanging="  ")

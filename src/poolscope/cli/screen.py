@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+import poolscope
 from poolscope.errors import InputError
 from poolscope.files import write_json
 from poolscope.lines import command_lines, wrapped
@@ -98,6 +99,12 @@ class Screen(Console):
         self.name_written(json, table, figure)
 
 
+def tell(message: str) -> None:
+    """Say on standard error what is being done."""
+    if not is_quiet():
+        typer.echo(message, err=True)
+
+
 def put_json(content: dict[str, Any], target: str) -> None:
     """Write the content to a file, or to standard output for "-"."""
     if target == SCREEN:
@@ -108,9 +115,7 @@ def put_json(content: dict[str, Any], target: str) -> None:
 
 def put_figure(figure: Any, path: Path) -> None:
     """Write a figure of plotly."""
-    from poolscope.charts import save_figure
-
-    save_figure(figure, path)
+    poolscope.save_figure(figure, path)
 
 
 # -- how much is said -------------------------------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, switch, to_figure, to_file
+from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
 from poolscope.cli.screen import Screen, put_figure, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
-    from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
     from poolscope.engines import Engine
     from poolscope.metrics.pair import PairProjection
@@ -81,7 +81,6 @@ def socm(
     """
     from poolscope.cli.inputs import Described, Inputs, is_clouds
     from poolscope.encoders.named import stored_vocabulary
-    from poolscope.stores.store import open_clouds
     from poolscope.texts.groups import document_columns
 
     screen = Screen(json)
@@ -106,9 +105,9 @@ def socm(
                 f"by ids like doc#3. Leave one of them out."
             )
         folders = (first.store(engine), None if second is None else second.store(engine))
-        opened = open_clouds(folders[0])
+        opened = poolscope.open_clouds(folders[0])
         described = Described(opened, stored_vocabulary(opened))
-        other = None if folders[1] is None else open_clouds(folders[1])
+        other = None if folders[1] is None else poolscope.open_clouds(folders[1])
     clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
     if worst_only:
@@ -138,14 +137,14 @@ def socm(
 
 def _confused(described: Described, seed: int) -> Confusion | None:
     """The pairs that a search would confuse; None where there are too few texts for a cut-off."""
-    from poolscope.metrics.socm.confusable import confusion, different_texts
+    from poolscope.metrics.socm.confusable import different_texts
     from poolscope.texts.groups import groups_of_ids, tells
 
     if len(different_texts(described.clouds)) < 3:
         return None
     labels = described.labels
     groups = labels if labels is not None and tells(labels) else groups_of_ids(list(described.clouds.ids))
-    return confusion(described.clouds, groups=groups, seed=seed)
+    return poolscope.confusion(described.clouds, groups=groups, seed=seed)
 
 
 def _names(described: Described) -> Any:
@@ -180,8 +179,8 @@ def _check_choice(worst_only: bool, eps: float, *others: Any) -> None:
 
 
 def _choice(
-    clouds: TokenClouds,
-    other: TokenClouds | None,
+    clouds: poolscope.TokenClouds,
+    other: poolscope.TokenClouds | None,
     pairs: str | None,
     neighbours: int | None,
     all_pairs: bool,
@@ -198,7 +197,7 @@ def _choice(
     return {"pairs": SAMPLE}
 
 
-def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str, Any]:
+def _named_pairs(pairs: str, left: poolscope.TokenClouds, right: poolscope.TokenClouds) -> dict[str, Any]:
     """So many random pairs, or those of a table."""
     if pairs.lstrip("-").isdecimal():
         if int(pairs) < 2:
@@ -210,15 +209,15 @@ def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str,
 
 
 def _compute(
-    clouds: TokenClouds,
-    other: TokenClouds | None,
+    clouds: poolscope.TokenClouds,
+    other: poolscope.TokenClouds | None,
     settings: dict[str, Any],
     parquet: Path | None,
     engine: Engine | None,
     folders: Folders,
 ) -> SocmResult:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.metrics.socm.measure import KEEP_PAIRS, pair_count, socm, socm_table
+    from poolscope.metrics.socm.measure import KEEP_PAIRS, pair_count
 
     total = pair_count(clouds, other, pairs=settings.get("pairs"), neighbours=settings.get("neighbours"))
     if engine is not None and parquet is not None and (total or 0) > KEEP_PAIRS:
@@ -235,12 +234,12 @@ def _compute(
                 result.save(parquet)
             return result
         if parquet is None:
-            return socm(clouds, other, progress=progress, **settings)
-        return socm_table(clouds, parquet, other, progress=progress, **settings)
+            return poolscope.socm(clouds, other, progress=progress, **settings)
+        return poolscope.socm_table(clouds, parquet, other, progress=progress, **settings)
 
 
 def _worst_only(
-    clouds: TokenClouds,
+    clouds: poolscope.TokenClouds,
     top: int,
     formula: dict[str, Any],
     json: str | None,
@@ -250,13 +249,12 @@ def _worst_only(
 ) -> None:
     from poolscope.cli.inputs import counting_progress
     from poolscope.engines import worst_with
-    from poolscope.metrics.socm.worst import worst_pairs
 
     with counting_progress("searching", None, "pairs") as progress:
         if engine is not None and folders is not None:
             result = worst_with(engine, folders[0], top, progress=progress, **formula)
         else:
-            result = worst_pairs(clouds, top, progress=progress, **formula)
+            result = poolscope.worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:
         put_json(result.to_dict(), json)
     _print_worst(result.pairs, screen, "highest SOCM of all pairs, which a search may tell apart")
@@ -391,8 +389,8 @@ def _shortened(text: str, width: int = 160) -> str:
 
 @arguments.encoder_options(without=("encoding",))
 def pair(
-    first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
-    second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
+    first: Annotated[str, argument("TEXT", "One text.")],
+    second: Annotated[str, argument("TEXT", "The other text.")],
     model: Annotated[
         str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model", "-m")
     ] = arguments.MODEL,
@@ -406,12 +404,9 @@ def pair(
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
     """
-    from poolscope.encoders import as_encoder
-    from poolscope.metrics.pair import project_pair
-
-    encoder = as_encoder(model, **options)
+    encoder = poolscope.as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
-    projection = project_pair(clouds[0], clouds[1])
+    projection = poolscope.project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
     screen = Screen(json, soft_wrap=True)
     _print_pair(projection, clouds, name, screen)
@@ -423,7 +418,12 @@ def pair(
 
 
 def _draw(
-    projection: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
+    projection: PairProjection,
+    clouds: poolscope.TokenClouds,
+    texts: list[str],
+    encoder: TokenEncoder,
+    name: str,
+    output: Path,
 ) -> None:
     from poolscope.metrics.pair import pair_figure
 
@@ -433,7 +433,9 @@ def _draw(
     put_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
 
 
-def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, layer: int | None, path: str) -> None:
+def _write_json(
+    projection: PairProjection, clouds: poolscope.TokenClouds, model: str, layer: int | None, path: str
+) -> None:
     from poolscope.results import plain, provenance
 
     numbers = {
@@ -454,7 +456,7 @@ def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, lay
     put_json(plain(numbers), path)
 
 
-def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, screen: Screen) -> None:
+def _print_pair(projection: PairProjection, clouds: poolscope.TokenClouds, name: str, screen: Screen) -> None:
     (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
     pair = projection.distances
     lines = [f"{name} · {n} and {m} tokens"]

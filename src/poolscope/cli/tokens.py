@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import option, to_figure, to_file
+from poolscope.cli.arguments import argument, option, to_figure, to_file
 from poolscope.cli.screen import Screen, open_table, put_figure, put_json
 from poolscope.errors import InputError, ModelError
 from poolscope.files import keeping
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
     from poolscope.capture.norms import NormLayout
     from poolscope.engines import Engine
-    from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
 _MODEL, _CLOUDS, _STATE = "a model", "clouds", "a state"
 LABEL, TYPE = "label", "type"
 GROUPINGS = (TYPE, LABEL)
 
-Measured = tuple["TokenStatistics", "NormLayout | None"]
+Measured = tuple["poolscope.TokenStatistics", "NormLayout | None"]
 
 
 @arguments.encoder_options()
@@ -40,8 +39,7 @@ Measured = tuple["TokenStatistics", "NormLayout | None"]
 @arguments.engine_options
 def tokens(
     model: Annotated[
-        str,
-        typer.Argument(metavar="[MODEL|CLOUDS|STATE]", help="Model, clouds of `poolscope encode`, or a saved state."),
+        str, argument("[MODEL|CLOUDS|STATE]", "Model, clouds of `poolscope encode`, or a saved state.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     layers: Annotated[str | None, option("0,3,6", "Layers (0: embedding output), not all.")] = None,
@@ -148,7 +146,7 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
         put_figure(tokens_figure(*(result for result, _ in measured)), figure)
 
 
-def _write_parquet(results: Sequence[TokenStatistics], path: Path) -> None:
+def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> None:
     """The table of one model, or of several one below the other with a column for the model."""
     if len(results) == 1:
         results[0].save_parquet(path)
@@ -209,7 +207,6 @@ class Request:
 
     def measure(self, source: str, *, state: Path | None = None) -> Measured:
         """The statistics of a source, and the norms where there is a model to look at; `state` keeps the run of one."""
-        from poolscope.metrics.tokens.measure import token_statistics
         from poolscope.metrics.tokens.moments import load_state
         from poolscope.metrics.tokens.summary import summarise
 
@@ -220,10 +217,12 @@ class Request:
             return self._on_engine(source, self.engine), None
         if kind == _CLOUDS:
             groups = _stored_labels(source) if self.group_by == LABEL else None
-            return token_statistics(source, groups=groups, vocabulary=self.vocabulary, **self._choices()), None
+            return poolscope.token_statistics(
+                source, groups=groups, vocabulary=self.vocabulary, **self._choices()
+            ), None
         return self._measure_texts(source, state)
 
-    def _on_engine(self, source: str, engine: Engine) -> TokenStatistics:
+    def _on_engine(self, source: str, engine: Engine) -> poolscope.TokenStatistics:
         """The statistics of a store, its shards on an engine."""
         from poolscope.cli.inputs import counting_progress
         from poolscope.engines import tokens_with
@@ -241,7 +240,6 @@ class Request:
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
         from poolscope.cli.inputs import Inputs, encoding_progress
-        from poolscope.metrics.tokens.measure import token_statistics
 
         reading = {**self.reading, "seed": self.settings["seed"]}
         inputs = Inputs(model, self.texts, reading, self.options, self.screen)
@@ -260,7 +258,7 @@ class Request:
             with encoding_progress(len(corpus)) as progress:
                 return tokens_of_texts(self.engine, encoder, corpus, progress=progress, **own), layout
         with keeping(lambda: _kept_in(state)), encoding_progress(len(corpus)) as progress:
-            result = token_statistics(
+            result = poolscope.token_statistics(
                 encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
             )
         return result, layout
@@ -301,12 +299,10 @@ def _stored_labels(source: str) -> Sequence[Any]:
 
 def _layout(encoder: Any, screen: Screen) -> NormLayout | None:
     """The norms of a transformer; None for models that have none to look at (tables, ONNX)."""
-    from poolscope.capture.norms import norm_layout
-
     if encoder.card.kind != "transformers":
         return None
     try:
-        return norm_layout(encoder)
+        return poolscope.norm_layout(encoder)
     except ModelError as error:
         screen.print(f"  The norms are not known: {error}", style="dim")
         return None
@@ -322,7 +318,7 @@ _LEGEND = (
 )
 
 
-def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
+def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
     screen.print_seen(result)
     parts = _table("length²", "all share", "context", "type", "mean cosine")
@@ -391,7 +387,7 @@ def _gains(layout: NormLayout) -> str:
     )
 
 
-def _print_special(result: TokenStatistics, screen: Screen) -> None:
+def _print_special(result: poolscope.TokenStatistics, screen: Screen) -> None:
     if not len(result.special):
         return
     shown = range(min(4, len(result.special)))

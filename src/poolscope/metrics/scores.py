@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, equal_bins, short_name, style
+from poolscope.charts import COLOURS, GREY, short_name, style
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.numbers.streaming import VectorDraw, marks_of

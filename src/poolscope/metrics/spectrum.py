@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, equal_bins, style
+from poolscope.charts import COLOURS, style
 from poolscope.errors import InputError, require, whole_number
-from poolscope.numbers.cosines import isotropic_rank
+from poolscope.numbers.cosines import equal_bins, isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.results import Result, bulk, origin, provenance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.charts import COLOURS, GREY, style
+from poolscope.encoders.base import TokenEncoder
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.items import ChangePoint, change_point
@@ -44,15 +46,12 @@ class Drift:
 
 def answer(subject: Subject) -> Answer:
     """A sample encoded again with the named model."""
-    collection, reference = subject.collection, subject.reference
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
-    if reference is None:
+    if subject.reference is None:
         return Answer.unchecked("drift", "the model that made the vectors was not named (--reference MODEL)")
-    if collection.texts is None:
+    if subject.held.texts is None:
         return Answer.unchecked("drift", "the texts of the vectors are not at hand, so that none can be encoded again")
     try:
-        measured = measure(subject)
+        measured = measure(subject, subject.reference, subject.held.texts)
     except InputError as error:  # a dimension that the model does not give
         return Answer(
             "drift",
@@ -75,14 +74,12 @@ def answer(subject: Subject) -> Answer:
     )
 
 
-def measure(subject: Subject) -> Drift:
-    """Encode a sample again, find the one change that parts it best, and name the cause on each side."""
-    collection, reference = subject.collection, subject.reference
-    if collection is None or reference is None or collection.texts is None:
-        raise RuntimeError("asked where a reference and texts are at hand")
+def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> Drift:
+    """Encode a sample of the known texts again, find the change that parts it best, and name the cause on each side."""
+    collection = subject.held
     size = min(SAMPLE if subject.trial_texts in (None, 0) else subject.trial_texts or SAMPLE, len(collection))
     chosen = np.unique(np.linspace(0, len(collection) - 1, size).round().astype(np.int64))
-    texts = [collection.texts[k] for k in chosen]
+    texts = [known[k] for k in chosen]
     vectors = np.asarray(collection.vectors[chosen], dtype=np.float64)
     whole = match_runtime(reference, texts, vectors, seed=subject.seed)
     cosines = np.asarray(whole.cosines, dtype=np.float64)

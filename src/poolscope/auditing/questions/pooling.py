@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.pages import bars_figure
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
 from poolscope.auditing.subject import Subject
+from poolscope.charts import dots_figure
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
@@ -46,6 +45,7 @@ def answer(subject: Subject) -> Answer:
         )
     tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
     kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
+    title = f"Neighbours that survive another pooling than {subject.pooling}"
     likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
     return Answer(
         "pooling",
@@ -59,7 +59,7 @@ def answer(subject: Subject) -> Answer:
         ),
         number_name=f"neighbours left if pooled by {likely}",
         tables={"poolings": _table(kept)},
-        draw={"pooling": lambda: _figure(kept, f"Neighbours that survive another pooling than {subject.pooling}")},
+        draw={"pooling": lambda: dots_figure(kept, title=title, reference=kept[likely].floor)},
     )
 
 
@@ -113,12 +113,6 @@ def _table(matches: Mapping[str, Estimate]) -> pa.Table:
     )
 
 
-def _figure(matches: Mapping[str, Estimate], title: str) -> Any:
-    parts = list(matches.values())
-    values, intervals = [match.value for match in parts], [match.interval for match in parts]
-    return bars_figure(list(matches), values, intervals, floor=parts[0].floor, title=title)
-
-
 # -- a runtime's vectors ------------------------------------------------------------------------------------------
 
 
@@ -137,6 +131,7 @@ def _of_runtime(subject: Subject) -> Answer:
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes()))
     best = match.best
     named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
+    title = "Cosine of your runtime's vectors with what each cause would give"
     shown = {test.name: test.cosine for test in (match.own, *match.others[:_BARS])}
     return Answer(
         "pooling",
@@ -155,7 +150,7 @@ def _of_runtime(subject: Subject) -> Answer:
             finding.cost,
         ),
         tables={"causes": match.to_table()},
-        draw={"pooling": lambda: _figure(shown, "Cosine of your runtime's vectors with what each cause would give")},
+        draw={"pooling": lambda: dots_figure(shown, title=title, reference=match.own.cosine.floor)},
     )
 
 

@@ -19,9 +19,7 @@ _MOST_BUILT = 20_000
 
 def answer(subject: Subject) -> Answer:
     """Of the search of the store; without one, what an index of these vectors would need."""
-    collection = subject.collection
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
+    collection = subject.held
     if len(collection) < _LEAST_VECTORS:
         return Answer.unchecked("recall", f"{len(collection)} vectors need no approximate search")
     search = collection.search

@@ -18,9 +18,7 @@ _SHOWN = 5
 
 def answer(subject: Subject) -> Answer:
     """What was set aside while reading, texts without a vector, and different texts with one vector."""
-    collection = subject.collection
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
+    collection = subject.held
     copies = equal_vectors(collection)
     broken = collection.fault_count + len(collection.without_vector)
     total = collection.rows + len(collection.without_vector)
