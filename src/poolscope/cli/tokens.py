@@ -7,7 +7,7 @@ saved states. An option must apply to one of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from poolscope.capture.norms import NormLayout
+    from poolscope.cli.inputs import Inputs
     from poolscope.engines import Engine
     from poolscope.numbers.intervals import Estimate
 
@@ -74,20 +75,18 @@ def tokens(
     MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
     cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
     """
+    from poolscope.cli.inputs import Inputs
+
     screen = Screen(json)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
-    seed = reading.pop("seed")  # it is of the draw and of the measurement
     request = Request(
-        texts=texts,
-        reading=reading,
-        options=options,
+        inputs=Inputs(model, texts, reading, options, screen),
         layers=arguments.parse_layers(layers),
         group_by=group_by,
         max_types=max_types,
         vocabulary=vocabulary,
-        settings={"min_count": min_count, "seed": seed},
-        screen=screen,
+        settings={"min_count": min_count, "seed": reading["seed"]},
         engine=arguments.open_engine(where, options),
     )
     if request.engine is not None and state is not None and is_model(model):
@@ -151,18 +150,13 @@ def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> 
     if len(results) == 1:
         results[0].save_parquet(path)
         return
-    import pyarrow as pa
-    from pyarrow import parquet
+    from pyarrow.parquet import write_table
 
     from poolscope.files import atomic_path
+    from poolscope.results import stacked
 
-    tables = [result.to_table() for result in results]
-    named = [
-        table.replace_schema_metadata(None).add_column(0, "model", pa.array([result.model] * len(table), pa.string()))
-        for result, table in zip(results, tables, strict=True)
-    ]
     with atomic_path(path) as temporary:
-        parquet.write_table(pa.concat_tables(named), temporary)
+        write_table(stacked(*((result.model, result.to_table()) for result in results)), temporary)
 
 
 # -- what is measured -----------------------------------------------------------------------------------------------
@@ -170,20 +164,17 @@ def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, but for the source; None is what was not said.
+    """What the user asked for; None is what was not said.
 
-    `reading`: how texts are read; `options`: of the encoder; `settings`: min_count and seed, which apply to everything.
+    `inputs`: the first source, and how texts are read and encoded; `settings`: min_count and seed, of all sources.
     """
 
-    texts: str | None
-    reading: Mapping[str, Any]
-    options: Mapping[str, Any]
+    inputs: Inputs
     layers: list[int] | None
     group_by: str | None
     max_types: int | None
     vocabulary: str | None
     settings: Mapping[str, Any]
-    screen: Screen
     engine: Engine | None = None
 
     def check(self, sources: Sequence[str]) -> None:
@@ -192,8 +183,9 @@ class Request:
             raise InputError(f"--group-by: received {self.group_by!r}; allowed: {', '.join(GROUPINGS)}.")
         kinds = {kind_of(source) for source in sources}
         measured = {"layers": self.layers, "group_by": self.group_by, "max_types": self.max_types}
+        reading = {name: value for name, value in self.inputs.reading.items() if name != "seed"}
         applies = (
-            ({_MODEL}, {"TEXTS": self.texts, **self.reading, **self.options}),
+            ({_MODEL}, {"TEXTS": self.inputs.texts, **reading, **self.inputs.options}),
             ({_MODEL, _CLOUDS}, measured),
             ({_CLOUDS}, {"vocabulary": self.vocabulary}),
         )
@@ -239,18 +231,17 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.cli.inputs import Inputs, encoding_progress
+        from poolscope.cli.inputs import encoding_progress
 
-        reading = {**self.reading, "seed": self.settings["seed"]}
-        inputs = Inputs(model, self.texts, reading, self.options, self.screen)
+        inputs, screen = replace(self.inputs, model=model), self.inputs.screen
         corpus = inputs.corpus()
         labels = corpus.labels if self.group_by == LABEL else None
         if self.group_by == LABEL and labels is None:
             raise InputError(f"--group-by label: {corpus.source} has no labels. Name their column with --label-column.")
         encoder = inputs.encoder()
-        layout = _layout(encoder, self.screen)
-        self.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
-        self.screen.print_notes(corpus.report.notes())
+        layout = _layout(encoder, screen)
+        screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+        screen.print_notes(corpus.report.notes())
         if self.engine is not None:
             from poolscope.engines import tokens_of_texts
 
