@@ -20,7 +20,7 @@ from poolscope.cli.arguments import TEXTS
 from poolscope.cli.screen import Screen, is_quiet
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index, read_index
-from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder, pooling_report, truncation_report
+from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, pooling_report, truncation_report
 from poolscope.encoders.capabilities import vocabulary_of
 from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import pooling_of
@@ -84,7 +84,7 @@ class Inputs:
 
     def encoder(self) -> TokenEncoder:
         """The model, opened."""
-        return as_encoder(self.model, **self.options)
+        return poolscope.as_encoder(self.model, **self.options)
 
     def described(self) -> Described:
         """The clouds of a store or a cloud file, or of the texts encoded by the model."""
