@@ -16,7 +16,7 @@ from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.searches import decided_by, judged_by
 from poolscope.evaluation import Difference, Evaluation, Trial, compare_scores
-from poolscope.evaluation.trials import possible_interval
+from poolscope.evaluation.scores import possible_interval
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Basis, Verdict

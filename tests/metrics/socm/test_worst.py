@@ -9,7 +9,7 @@ from poolscope.errors import InputError
 from poolscope.metrics.socm import worst
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
-from poolscope.metrics.socm.worst import Pruning, WorstSearch, worst_pairs, worst_result
+from poolscope.metrics.socm.selection import Pruning, WorstSearch, worst_pairs, worst_result
 
 
 def searched(clouds, k, progress=lambda settled: None, *, scale="paper", looked_at=0, **limits):

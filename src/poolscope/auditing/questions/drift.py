@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.charts import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, dots, panel
 from poolscope.encoders.base import TokenEncoder
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.items import ChangePoint, change_point
 from poolscope.runtimes import RuntimeMatch, match_runtime
@@ -168,21 +168,11 @@ def _action(measured: Drift) -> Action:
 
 def _figure(measured: Drift) -> Any:
     """The cosine of every vector of the sample with the one that the model gives, in the order of the rows."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure(
-        go.Scatter(
-            x=measured.rows,
-            y=measured.cosines,
-            mode="markers",
-            marker={"color": COLOURS[0], "size": 7},
-            hovertemplate="row %{x}: %{y:.4f}<extra></extra>",
-        )
-    )
+    points = dots(measured.rows, measured.cosines, "", COLOURS[0], "row %{x}: %{y:.4f}<extra></extra>")
+    title = "Stored vectors beside those that the model gives today"
+    figure = panel(points, title=title, across="row of the source", along="cosine", height=400)
     if measured.change is not None:
         figure.add_vline(float(measured.rows[measured.change.position]), line={"color": GREY, "dash": "dash"})
-    figure = style(figure, title="Stored vectors beside those that the model gives today", width=860, height=400)
-    figure.update_xaxes(title_text="row of the source")
-    figure.update_yaxes(title_text="cosine")
     return figure
 
 
