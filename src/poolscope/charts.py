@@ -133,7 +133,7 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None) -> Any:
+def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str = "", reference: float | None = None) -> Any:
     """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
     go = require("plotly.graph_objects", "report")
     known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}

@@ -297,6 +297,18 @@ def with_provenance(table: pa.Table, provenance: Mapping[str, Any]) -> pa.Table:
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(plain(provenance)).encode()})
 
 
+def stacked(*tables: tuple[str, pa.Table]) -> pa.Table:
+    """Tables of several models, each with its model, below each other; a column before the others names the model.
+
+    >>> stacked(("a", pa.table({"n": [1]})), ("b", pa.table({"n": [2]}))).to_pylist()
+    [{'model': 'a', 'n': 1}, {'model': 'b', 'n': 2}]
+    """
+    return pa.concat_tables(
+        table.replace_schema_metadata(None).add_column(0, "model", pa.array([model] * len(table), pa.string()))
+        for model, table in tables
+    )
+
+
 def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Versions, date, settings, and what is known of the model and the texts behind each set of clouds."""
     return {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
 from poolscope.auditing.material import Whole
-from poolscope.auditing.question import Action
+from poolscope.auditing.question import Action, Thresholds
 from poolscope.auditing.searches import (
     MIN_QUERIES,
     Mistakes,
@@ -24,7 +24,6 @@ from poolscope.auditing.searches import (
     on_trial,
     query_task,
 )
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
@@ -106,6 +105,13 @@ class Subject:
     def has_attention(self) -> bool:
         """Is it a transformer that can be looked into layer by layer?"""
         return has_attention(self.encoder)
+
+    @property
+    def held(self) -> Collection:
+        """The collection, for questions that are asked of vectors only."""
+        if self.collection is None:
+            raise RuntimeError("asked of vectors only")
+        return self.collection
 
     @cached_property
     def texts(self) -> list[str] | None:
