@@ -293,8 +293,10 @@ def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
     """The marked tokens of a padded batch (texts × n × d) as numpy, text after text (tokens × d)."""
     import torch
 
-    full = bool(mask.all())
-    return to_numpy(tensor.flatten(0, 1) if full else tensor[torch.from_numpy(mask).to(tensor.device)])
+    rows = tensor.flatten(0, 1)
+    if not mask.all():  # by their places: several times as fast as by the mask itself
+        rows = rows.index_select(0, torch.from_numpy(np.flatnonzero(mask)).to(tensor.device))
+    return to_numpy(rows)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
