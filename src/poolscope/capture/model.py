@@ -410,11 +410,11 @@ class OpenModel:
 
 
 class _Checked:
-    """A visitor before whose eyes every layer is checked, on the first and the last text of the batch."""
+    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch."""
 
     def __init__(self, visitor: Visitor, batch: Batch, subject: str) -> None:
         self._visitor = visitor
-        self._texts = sorted({0, len(batch.mask) - 1})  # the longest, and the one with most padding
+        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]  # the longest, and the most padded
         self._mask = batch.mask[self._texts]
         self._subject = subject
         self._before: LayerCapture | None = None
