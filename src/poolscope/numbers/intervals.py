@@ -6,8 +6,9 @@ pairs are independent draws. For the *population of texts* that the corpus came 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from poolscope.numbers import Array, Index
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"
 LEVEL = 0.95  # of the intervals that need no other
+_KEPT_COUNTS = 2**21  # of bootstrap samples: up to 16 MB of them are kept for the next interval over as many units
 
 
 @dataclass(frozen=True)
@@ -326,12 +328,26 @@ def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
 
     A statistic of sums, such as a ratio, keeps its bounds in every draw.
     """
-    random = np.random.default_rng(seed)
     # Multinomial counts instead of copied values: one small product a block of draws.
-    share = np.full(len(values), 1 / len(values))
-    step = max(1, 2**23 // len(values))
-    blocks = [min(step, draws - start) for start in range(0, draws, step)]
-    return np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
+    if len(values) * draws <= _KEPT_COUNTS:
+        return np.asarray(_kept_counts(len(values), draws, seed) @ values)
+    return np.concatenate([counts @ values for counts in _resampling_counts(len(values), draws, seed)])
+
+
+def _resampling_counts(units: int, draws: int, seed: int) -> Iterator[Array]:
+    """How often each of the units is in each bootstrap sample (draws × units), in blocks of samples."""
+    random = np.random.default_rng(seed)
+    share, step = np.full(units, 1 / units), max(1, 2**23 // units)
+    for start in range(0, draws, step):
+        yield random.multinomial(units, share, size=min(step, draws - start)).astype(np.float64)
+
+
+@lru_cache(maxsize=2)
+def _kept_counts(units: int, draws: int, seed: int) -> Array:
+    """All in one block. Drawing them takes longer than using them, and many intervals are over the same units."""
+    counts = np.concatenate(list(_resampling_counts(units, draws, seed)))
+    counts.flags.writeable = False
+    return counts
 
 
 def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
