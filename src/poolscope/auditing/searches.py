@@ -209,18 +209,24 @@ def chunk_trial(subject: Subject) -> Trial:
     name, task = "smaller chunks", subject.anew
     if isinstance(task, str):
         return Trial(name, f"whether smaller chunks help was not tried: {task}.")
-    sides = zip(task.vectors, (task.task.queries, task.task.documents), strict=True)
-    after = task.task.mean_of(
-        [_chunked(subject, task, asking[0], sought[1]) for asking, sought in task.task.ways(*sides)]
-    )
-    return task.compare(name, task.before, after, doing="halving the chunks")
+    ways = task.task.ways(*zip(task.vectors, (task.task.queries, task.task.documents), strict=True))
+    cut = [[cut_in_two(document) for document in documents] for _, (_, documents) in ways]
+    encoded = subject.encoded([chunk for documents in cut for parts in documents for chunk in parts])  # all at once
+    edges = np.cumsum([sum(map(len, documents)) for documents in cut])[:-1]
+    after = [
+        _chunked(task, asking, documents, chunks)
+        for ((asking, _), _), documents, chunks in zip(
+            ways, cut, np.split(unit_rows(encoded, "chunks"), edges), strict=True
+        )
+    ]
+    return task.compare(name, task.before, task.task.mean_of(after), doing="halving the chunks")
 
 
-def _chunked(subject: Subject, task: SearchTask, asking: NDArray[Any], documents: Sequence[str]) -> Evaluation:
-    """The search among documents that are cut in two."""
-    parts = [cut_in_two(document) for document in documents]
-    owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    chunks = unit_rows(subject.encoded([chunk for part in parts for chunk in part]), "chunks")
+def _chunked(
+    task: SearchTask, asking: NDArray[Any], documents: Sequence[Sequence[str]], chunks: NDArray[Any]
+) -> Evaluation:
+    """The search among documents that are cut in chunks, of which the nearest counts."""
+    owner = np.repeat(np.arange(len(documents)), [len(parts) for parts in documents])
     best = np.maximum.reduceat(asking @ chunks.T, np.flatnonzero(np.diff(owner, prepend=-1)), axis=1)
     return task.task.evaluation(rank_scores(best, task.task.relevant, k=K))
 

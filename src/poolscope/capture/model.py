@@ -293,8 +293,10 @@ def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
     """The marked tokens of a padded batch (texts × n × d) as numpy, text after text (tokens × d)."""
     import torch
 
-    full = bool(mask.all())
-    return to_numpy(tensor.flatten(0, 1) if full else tensor[torch.from_numpy(mask).to(tensor.device)])
+    rows = tensor.flatten(0, 1)
+    if not mask.all():  # by their places: several times as fast as by the mask itself
+        rows = rows.index_select(0, torch.from_numpy(np.flatnonzero(mask)).to(tensor.device))
+    return to_numpy(rows)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
@@ -408,11 +410,11 @@ class OpenModel:
 
 
 class _Checked:
-    """A visitor before whose eyes every layer is checked, on the first and the last text of the batch."""
+    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch."""
 
     def __init__(self, visitor: Visitor, batch: Batch, subject: str) -> None:
         self._visitor = visitor
-        self._texts = sorted({0, len(batch.mask) - 1})  # the longest, and the one with most padding
+        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]  # the longest, and the most padded
         self._mask = batch.mask[self._texts]
         self._subject = subject
         self._before: LayerCapture | None = None

@@ -6,20 +6,20 @@ pairs are independent draws. For the *population of texts* that the corpus came 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.numbers import Array, Index
 
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"
 LEVEL = 0.95  # of the intervals that need no other
+_KEPT_COUNTS = 2**21  # of bootstrap samples: up to 16 MB of them are kept for the next interval over as many units
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Estimate:
         interval = self.interval
         if interval is not None:
             low, high = sorted((interval.low * factor, interval.high * factor))
-            interval = Interval(low, high, interval.level, interval.answers, interval.method)
+            interval = replace(interval, low=low, high=high)
         ends = (times(self.floor_low), times(self.floor_high))
         low_end, high_end = ends if factor >= 0 else ends[::-1]
         return Estimate(times(self.value), interval, times(self.floor), low_end, high_end)
@@ -115,8 +115,7 @@ def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
-    around = _around_positive if positive else _around
-    return around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws")
+    return _around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws", positive)
 
 
 def jackknife_interval(
@@ -139,8 +138,7 @@ def jackknife_interval(
             return None
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
-    around = _around_positive if positive else _around
-    return around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts")
+    return _around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts", positive)
 
 
 def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positive: bool = False) -> Interval | None:
@@ -164,8 +162,7 @@ def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positiv
     shared = sum(float(move @ move) for move in moved) - alone
     # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
     error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
-    around = _around_positive if positive else _around
-    return around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)")
+    return _around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)", positive)
 
 
 @dataclass(frozen=True)
@@ -331,12 +328,26 @@ def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
 
     A statistic of sums, such as a ratio, keeps its bounds in every draw.
     """
-    random = np.random.default_rng(seed)
     # Multinomial counts instead of copied values: one small product a block of draws.
-    share = np.full(len(values), 1 / len(values))
-    step = max(1, 2**23 // len(values))
-    blocks = [min(step, draws - start) for start in range(0, draws, step)]
-    return np.concatenate([random.multinomial(len(values), share, size=size) @ values for size in blocks])
+    if len(values) * draws <= _KEPT_COUNTS:
+        return np.asarray(_kept_counts(len(values), draws, seed) @ values)
+    return np.concatenate([counts @ values for counts in _resampling_counts(len(values), draws, seed)])
+
+
+def _resampling_counts(units: int, draws: int, seed: int) -> Iterator[Array]:
+    """How often each of the units is in each bootstrap sample (draws × units), in blocks of samples."""
+    random = np.random.default_rng(seed)
+    share, step = np.full(units, 1 / units), max(1, 2**23 // units)
+    for start in range(0, draws, step):
+        yield random.multinomial(units, share, size=min(step, draws - start)).astype(np.float64)
+
+
+@lru_cache(maxsize=2)
+def _kept_counts(units: int, draws: int, seed: int) -> Array:
+    """All in one block. Drawing them takes longer than using them, and many intervals are over the same units."""
+    counts = np.concatenate(list(_resampling_counts(units, draws, seed)))
+    counts.flags.writeable = False
+    return counts
 
 
 def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
@@ -494,14 +505,10 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
     return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
 
 
-def _around(centre: float, error: float, freedom: float, answers: str, method: str) -> Interval:
+def _around(centre: float, error: float, freedom: float, answers: str, method: str, positive: bool = False) -> Interval:
+    """By Student's t; `positive`: of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
     reach = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error)
-    return Interval(centre - reach, centre + reach, LEVEL, answers, method)
-
-
-def _around_positive(centre: float, error: float, freedom: int, answers: str, method: str) -> Interval:
-    """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
-    if not centre > 0:
-        return _around(centre, error, freedom, answers, method)
-    reach = np.exp(float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error) / centre)
-    return Interval(float(centre / reach), float(centre * reach), LEVEL, answers, f"{method}, on the log scale")
+    if not positive or not centre > 0:
+        return Interval(centre - reach, centre + reach, LEVEL, answers, method)
+    times = np.exp(reach / centre)
+    return Interval(float(centre / times), float(centre * times), LEVEL, answers, f"{method}, on the log scale")

@@ -189,16 +189,21 @@ def test_socm_of_some_texts_only():
     assert layers(model, TEXTS, socm_texts=0).socm is None
 
 
-def test_which_thread_ends_its_batch_first_does_not_change_a_byte():
+def test_neither_the_order_of_the_batches_nor_what_lies_in_files_changes_a_byte():
     random, found = np.random.default_rng(0), []
     batches = [(np.array(at), random.normal(1, 1, size=(sum(n), 8))) for at, n in (((3, 0), (9, 4)), ((1, 2), (4, 9)))]
-    for order in (batches, batches[::-1]):
-        with StateClouds("abcd", 4, seed=0) as clouds:
+    for order, memory in (
+        (batches, 10**6),
+        (batches[::-1], 10**6),
+        (batches, 0),
+        (batches[::-1], batches[1][1].nbytes),
+    ):
+        with StateClouds("abcd", 4, seed=0, memory=memory) as clouds:
             for positions, rows in order:
                 lengths = np.array([{0: 4, 1: 4, 2: 9, 3: 9}[k] for k in positions.tolist()])
                 clouds.add(0, rows, lengths, positions)
             found.append(clouds.socm(["0"], np.ones((4, 1)), np.zeros(1, dtype=bool)))
-    assert found[0] == found[1]
+    assert all(other == found[0] for other in found)
 
 
 def test_wrong_arguments_are_named():

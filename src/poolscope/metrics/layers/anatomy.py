@@ -25,6 +25,8 @@ Index = NDArray[np.int64]
 
 # From this many times the median length of the others on, the first token is called a sink.
 SINK_TIMES = 5.0
+# Below this share of what it is taken from, a difference of two sums is computed anew from vectors that are centred.
+_CANCELLED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,20 @@ def cloud_numbers(rows: NDArray[Any], offsets: Index, *, directions: bool = True
     >>> found.first_norm.tolist(), found.cosine.round(12).tolist(), found.others.ratio.round(6).tolist()
     ([2.0, nan], [1.0, 1.0], [0.111111, nan])
     """
-    found = np.full((7, len(offsets) - 1), np.nan)
+    numbers = np.full((7, len(offsets) - 1), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         for text, (start, stop) in enumerate(pairwise(offsets.tolist())):
             X = rows[start:stop].astype(np.float64)
+            squares = np.einsum("ij,ij->i", X, X)
             if directions:
-                found[4:, text] = _directions(X)
-            found[:4, text] = _moments(X)
-    return CloudNumbers(CloudMoments(*found[:2]), CloudMoments(*found[2:4]), *found[4:])
+                numbers[4:, text] = _directions(X, np.sqrt(squares))
+            numbers[:4, text] = _moments(X, float(squares.sum()))
+    return CloudNumbers(CloudMoments(*numbers[:2]), CloudMoments(*numbers[2:4]), *numbers[4:])
 
 
-def _directions(X: Array) -> tuple[float, float, float]:
+def _directions(X: Array, norms: Array) -> tuple[float, float, float]:
     """Mean cosine of the tokens, that of all but the first, and the length of the first beside theirs."""
-    n, norms = len(X), np.sqrt(np.einsum("ij,ij->i", X, X))
-    units = 1 / norms
+    n, units = len(X), 1 / norms
     total = units @ X
     if n == 1:
         return float(total @ total), np.nan, np.nan
@@ -99,21 +101,23 @@ def _directions(X: Array) -> tuple[float, float, float]:
     return float(total @ total) / n**2, float(others @ others) / (n - 1) ** 2, times
 
 
-def _moments(X: Array) -> tuple[float, float, float, float]:
-    """Spread and squared mean of the tokens, and of all but the first; X is centred in place."""
+def _moments(X: Array, squares: float) -> tuple[float, float, float, float]:
+    """Spread and squared mean of the tokens, and of all but the first; `squares` is the sum of all ‖xᵢ‖²."""
     n = len(X)
     mean = np.full(n, 1 / n) @ X
-    X -= mean
-    total = float(np.vdot(X, X))
+    length = float(mean @ mean)
     if n == 1:
-        return 0.0, float(mean @ mean), np.nan, np.nan
-    apart = X[0] / (n - 1)  # the others' mean is beyond that of all, on the other side
-    squares = total - (n - 1) * n * float(apart @ apart)
-    if squares < 1e-6 * total:
-        X += apart
-        squares = float(np.vdot(X[1:], X[1:])) if n > 2 else 0.0
+        return 0.0, length, np.nan, np.nan
+    total = squares - n * length
+    if not total > _CANCELLED * squares:
+        total = float(np.vdot(X - mean, X - mean))
+    apart = (X[0] - mean) / (n - 1)  # the others' mean is beyond that of all, on the other side
+    rest = total - (n - 1) * n * float(apart @ apart)
+    if not rest > _CANCELLED * total:
+        centred = X[1:] - (mean - apart)
+        rest = float(np.vdot(centred, centred)) if n > 2 else 0.0
     others = float((mean - apart) @ (mean - apart))
-    return total / n, float(mean @ mean), squares / (n - 1), others if others > 0 else np.nan
+    return total / n, length, rest / (n - 1), others if others > 0 else np.nan
 
 
 def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:

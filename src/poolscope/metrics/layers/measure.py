@@ -51,6 +51,8 @@ Array = NDArray[np.float64]
 SOCM_TEXTS = 100
 # Distance from 1 to the next number; numpy does not know bfloat16.
 _PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+# Clouds of so many bytes stay in memory until their pairs are compared.
+_MOST_IN_MEMORY = 64 * 2**20
 # What rounding may add to d_Σ.
 _ROUNDING = 1e-9
 
@@ -67,9 +69,9 @@ def layers(
 ) -> LayersResult:
     """λ, r, C, concentration ratio, cosine, σₐ, high-frequency growth and SOCM of every layer, from one pass.
 
-    Of a batch one layer is in memory at a time (on a CPU one batch a core is under way), and the clouds that SOCM needs
-    lie in a temporary folder. With a prompt that the pooling leaves out, the states are the pooled tokens, and what
-    happens inside a layer is measured over all tokens that attend to each other.
+    Of a batch one layer is in memory at a time (on a CPU one batch a core is under way), and of the clouds that SOCM
+    needs what exceeds 64 MB lies in a temporary folder. With a prompt that the pooling leaves out, the states are the
+    pooled tokens, and what happens inside a layer is measured over all tokens that attend to each other.
 
     Parameters
     ----------
@@ -286,26 +288,27 @@ def _by_head(norms: Sequence[Array], heads: int) -> Array:
 
 
 class _Part(NamedTuple):
-    """Some texts in the file of a state: their positions, the row at which they begin, and offsets from there."""
+    """Some texts in one state: their positions, where each begins, and their rows or the file that holds them."""
 
     positions: NDArray[np.int64]
-    start: int
     offsets: NDArray[np.int64]
+    rows: NDArray[Any] | Path
 
 
 class StateClouds:
-    """The clouds of at most `count` of the texts, one file of bare rows a state, written batch by batch.
+    """The clouds of at most `count` of the texts in every state, as they come batch by batch.
 
-    The files are gone when the context ends.
+    They are kept in memory up to `memory` bytes; what comes later lies in files, which are gone when the context ends.
     """
 
-    def __init__(self, ids: Sequence[str], count: int, *, seed: int) -> None:
+    def __init__(self, ids: Sequence[str], count: int, *, seed: int, memory: int = _MOST_IN_MEMORY) -> None:
         self._ids = ids
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
         self._folder = TemporaryDirectory(prefix="poolscope-layers-")
         self._parts: dict[int, list[_Part]] = {}
-        self._rows: NDArray[Any] = np.empty((0, 0))  # an example
+        self._kind: tuple[np.dtype[Any], int] = np.dtype(np.float64), 0  # type and dimension of the rows
+        self._free = memory
         self._lock = Lock()
 
     def __enter__(self) -> StateClouds:
@@ -324,38 +327,55 @@ class StateClouds:
         offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
         kept = rows if drawn.all() else rows[np.repeat(drawn, lengths)]
         with self._lock:  # batches come from several threads
-            before = self._parts.setdefault(state, [])
-            start = before[-1].start + int(before[-1].offsets[-1]) if before else 0
-            before.append(_Part(positions[drawn], start, offsets))
-            self._rows = kept[:0]
-            with self._path(state).open("ab") as file:
-                kept.tofile(file)
+            parts = self._parts.setdefault(state, [])
+            parts.append(_Part(positions[drawn], offsets, self._put(f"{state}-{len(parts)}", kept)))
+
+    def _put(self, name: str, rows: NDArray[Any]) -> NDArray[Any] | Path:
+        """A copy of the rows, since they may be the model's own numbers; in a file where memory is full."""
+        self._kind = rows.dtype, rows.shape[1]
+        self._free -= rows.nbytes
+        if self._free >= 0:
+            return rows.copy()
+        rows.tofile(path := Path(self._folder.name) / name)
+        return path
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
         """SOCM by state over all pairs of the texts that were drawn; of states with sinks, without these too.
 
         traces (texts × states): tr Σ at unit mean, which is S/‖μ‖².
         """
-        found = []
+        by_state = []
         with kept_workers():
             for k, name in enumerate(states):
                 clouds, positions = self._clouds(k)
-                found.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
-        return tuple(found)
+                by_state.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
+        return tuple(by_state)
 
     def _clouds(self, state: int) -> tuple[TokenClouds, NDArray[np.int64]]:
         """The clouds of a state, and the positions of their texts; in the order of the plan, whichever came first."""
         parts = sorted(self._parts[state], key=lambda part: int(part.positions[0]))
-        rows = np.memmap(self._path(state), dtype=self._rows.dtype, mode="r").reshape(-1, self._rows.shape[1])
-        pieces = (rows[part.start : part.start + part.offsets[-1]] for part in parts)
+        in_memory = [part for part in parts if isinstance(part.rows, np.ndarray)]
+        if len(in_memory) == len(parts):  # one matrix is looked at faster than many
+            parts = [_joined(in_memory)]
         clouds = [
-            TokenClouds.from_matrix(piece, part.offsets, ids=[self._ids[k] for k in part.positions])
-            for part, piece in zip(parts, pieces, strict=True)
+            TokenClouds.from_matrix(self._rows(part), part.offsets, ids=[self._ids[k] for k in part.positions])
+            for part in parts
         ]
         return TokenClouds.concatenate(clouds), np.concatenate([part.positions for part in parts])
 
-    def _path(self, state: int) -> Path:
-        return Path(self._folder.name) / f"state-{state}"
+    def _rows(self, part: _Part) -> NDArray[Any]:
+        if not isinstance(part.rows, Path):
+            return part.rows
+        dtype, dimension = self._kind
+        return np.memmap(part.rows, dtype=dtype, mode="r").reshape(-1, dimension)
+
+
+def _joined(parts: Sequence[_Part]) -> _Part:
+    """Parts in memory as one."""
+    before = np.cumsum([0, *(part.offsets[-1] for part in parts)])
+    offsets = [part.offsets[:-1] + start for part, start in zip(parts, before[:-1], strict=True)]
+    rows = np.concatenate([np.asarray(part.rows) for part in parts])
+    return _Part(np.concatenate([part.positions for part in parts]), np.concatenate([*offsets, before[-1:]]), rows)
 
 
 def _measure(clouds: TokenClouds, state: str, traces: Array, *, sink: bool) -> StateSocm:

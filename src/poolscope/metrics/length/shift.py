@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.chunks.splitting import BLANK_LINE, SENTENCE, find_units
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import LengthPart, table_rows
+from poolscope.metrics.length.bins import LengthPart
 from poolscope.numbers.cosines import pair_cosine
 from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
 from poolscope.numbers.ranking import unit_rows
@@ -69,6 +69,8 @@ class SemanticShift(LengthPart):
     lengths: Array | None = bulk()
     shifts: Array | None = bulk()
     cosines: Array | None = bulk()
+
+    table_of = "made"
 
     @property
     def cause(self) -> str:
@@ -129,10 +131,6 @@ class SemanticShift(LengthPart):
     def seen(self) -> tuple[str, ...]:
         """What the regression and the experiment say."""
         return (self.sentence(), *self.sentences_made())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a way of putting texts together."""
-        return table_rows(self.made)
 
     def figure(self) -> Any:
         """Shift and likeness of the texts that were made; an error where none were."""
@@ -205,15 +203,17 @@ def semantic_shift(
             f"to tell length from a change of subject. Give more texts."
         )
     flat = [sentence for k in drawn for sentence in parts[k]]
-    spoken = unit_rows(encode(flat), "sentences")
+    documents = None if groups is None else np.asarray(groups)[drawn]
+    ways = _ways([parts[k] for k in drawn], documents, random)
+    made_texts = [" ".join(row) for made in ways.values() for row in made]
+    encoded = np.asarray(encode([*flat, *made_texts]))  # all at once: few texts at a time take longer
+    spoken = unit_rows(encoded[: len(flat)], "sentences")
     edges = np.cumsum([len(parts[k]) for k in drawn])[:-1]
     measured = np.array([shift_of(rows) for rows in np.split(spoken, edges)])
     shifts = measured.prod(axis=1)
     alike = (unit[drawn] @ unit.sum(axis=0) - 1) / (len(unit) - 1)
     slopes, explained = regression_slopes(alike, np.stack([np.log2(sizes[drawn]), shifts], axis=1))
-    documents = None if groups is None else np.asarray(groups)[drawn]
-    known = dict(zip(flat, spoken, strict=True))
-    made, mixing = _made([parts[k] for k in drawn], documents, known, encode, random)
+    made, mixing = _made(ways, encoded[len(flat) :], dict(zip(flat, spoken, strict=True)))
     varies = np.ptp(shifts) > 0 and np.ptp(sizes[drawn]) > 0
     return SemanticShift(
         texts=len(drawn),
@@ -233,17 +233,13 @@ def semantic_shift(
     )
 
 
-def _made(
-    parts: Sequence[Sequence[str]],
-    documents: NDArray[Any] | None,
-    spoken: Mapping[str, NDArray[Any]],
-    encode: Callable[[list[str]], ArrayLike],
-    random: np.random.Generator,
-) -> tuple[tuple[MadeTexts, ...], Estimate]:
-    """Texts of the same sentences, put together in several ways: so they are of one length, and shift more or less."""
+def _ways(
+    parts: Sequence[Sequence[str]], documents: NDArray[Any] | None, random: np.random.Generator
+) -> dict[str, list[list[str]]]:
+    """The same sentences put together in several ways, so that texts are of one length and shift more or less."""
     long = [k for k, rows in enumerate(parts) if len(rows) >= TOGETHER]
     if len(long) < MIN_TEXTS:
-        return (), Estimate(None)
+        return {}
     runs = []
     for k in long:
         start = int(random.integers(len(parts[k]) - TOGETHER + 1))
@@ -254,9 +250,19 @@ def _made(
     ways = {"one text": runs, "several texts": across, "one sentence repeated": [[row[0]] * TOGETHER for row in runs]}
     if documents is not None and len(inside := _of_one_document(parts, documents, random)) >= MIN_TEXTS:
         ways["one document"] = inside
+    return ways
+
+
+def _made(
+    ways: Mapping[str, Sequence[Sequence[str]]], vectors: NDArray[Any], spoken: Mapping[str, NDArray[Any]]
+) -> tuple[tuple[MadeTexts, ...], Estimate]:
+    """How alike the texts of each way are; `vectors` are theirs, way after way, `spoken` those of the sentences."""
+    if not ways:
+        return (), Estimate(None)
     rows, cosines = [], {}
-    for label, made in ways.items():
-        cosines[label] = pair_cosine(unit_rows(encode([" ".join(row) for row in made]), label))
+    edges = np.cumsum([len(made) for made in ways.values()])[:-1]
+    for (label, made), own in zip(ways.items(), np.split(vectors, edges), strict=True):
+        cosines[label] = pair_cosine(unit_rows(own, label))
         shifts = np.array([np.prod(shift_of([spoken[sentence] for sentence in row])) for row in made])
         words = float(np.mean([len(" ".join(row).split()) for row in made]))
         rows.append(MadeTexts(label, len(made), words, mean_estimate(shifts), cosines[label].estimate))

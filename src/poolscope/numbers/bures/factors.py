@@ -22,6 +22,8 @@ Index = NDArray[np.int64]
 
 # A little room, so that rounding in the float32 product cannot push a singular value above 1.
 _HEADROOM = 1 + 1e-6
+# The same where the largest singular value itself comes from float32 products.
+_SINGLE_HEADROOM = 1 + 1e-5
 # Texts of equal length are reduced together, in stacks of at most so many numbers.
 _STACK_SIZE = 100_000
 # A shared direction: texts and steps to find it, the step by which half of it must be found, the share of the spread
@@ -76,7 +78,9 @@ def drop_centre(factors: Array) -> tuple[Array, Array]:
     whose rows are orthogonal and as few as possible.
     """
     rows = factors[:, 1:] - factors[:, :1] / (1 + math.sqrt(factors.shape[1]))
-    scales = np.sqrt(np.linalg.norm(rows @ rows.transpose(0, 2, 1), axis=(1, 2))) * _HEADROOM
+    short = rows.astype(np.float32)
+    gram = short @ short.transpose(0, 2, 1)
+    scales = np.sqrt(np.linalg.norm(gram, axis=(1, 2)).astype(np.float64)) * _SINGLE_HEADROOM
     rows *= np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)[:, None, None]
     return rows, scales
 
