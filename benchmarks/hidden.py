@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.searches import CLOUD_WEIGHT, K, SearchTask, cloud_trial
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.gguf import models_folder
 from poolscope.files import atomic_path

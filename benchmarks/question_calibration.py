@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import poolscope
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import averaging, cone, hubs, long, pooling, position, scores, short
 from poolscope.auditing.searches import (
     Pieces,
@@ -42,7 +43,6 @@ from poolscope.auditing.searches import (
     query_pieces,
 )
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import as_encoder
 from poolscope.evaluation import split_half
 from poolscope.files import atomic_path

@@ -44,7 +44,7 @@ from poolscope.metrics.socm.result import SocmResult as SocmResult
 from poolscope.metrics.socm.score import SocmFormula as SocmFormula
 from poolscope.metrics.socm.score import SocmPair as SocmPair
 from poolscope.metrics.socm.score import socm_pair as socm_pair
-from poolscope.metrics.socm.worst import worst_pairs as worst_pairs
+from poolscope.metrics.socm.selection import worst_pairs as worst_pairs
 from poolscope.metrics.spectrum import norms as norms
 from poolscope.metrics.spectrum import spectrum as spectrum
 from poolscope.metrics.tokens.measure import token_statistics as token_statistics

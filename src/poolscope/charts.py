@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError, MissingExtraError, require, shorten
 from poolscope.files import atomic_path
+from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import Estimate
 
 PAGE, PICTURES = ".html", (".png", ".svg", ".pdf")
@@ -132,21 +133,7 @@ def short_name(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
-    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
-
-    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
-    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
-    (2, True)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    low, high = float(values.min()), float(values.max())
-    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
-    middle = (low + high) / 2
-    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))
-
-
-def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, reference: float | None = None) -> Any:
+def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str = "", reference: float | None = None) -> Any:
     """One row a name: its value as a dot, its interval as a bar, and a dashed line at what they are held against."""
     go = require("plotly.graph_objects", "report")
     known = {name: estimate for name, estimate in rows.items() if estimate.value is not None}
@@ -173,33 +160,65 @@ def dots_figure(rows: Mapping[str, Estimate], *, title: str, across: str, refere
 
 def curves_figure(curves: Mapping[str, Mapping[Any, Estimate]], *, title: str, along: str) -> Any:
     """One line a name over the layers, with the intervals of its points."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
+    lines = []
     for number, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        figure.add_trace(
-            go.Scatter(
-                x=list(points),
-                y=[estimate.value for estimate in points.values()],
-                mode="lines+markers",
-                name=name,
-                line={"color": colour, "width": 2.5},
-                error_y=error_bars(list(points.values()), colour),
-                hovertemplate=f"%{{x}}: %{{y:.4g}}<extra>{name}</extra>",
-            )
-        )
-    figure = style(figure, title=title, width=860, height=420)
-    figure.update_xaxes(title_text="layer")
-    figure.update_yaxes(title_text=along)
-    return figure
+        colour, estimates = COLOURS[number % len(COLOURS)], list(points.values())
+        hover = f"%{{x}}: %{{y:.4g}}<extra>{name}</extra>"
+        look: dict[str, Any] = {"mode": "lines+markers", "width": 2.5, "hovertemplate": hover}
+        values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
+        lines.append(curve(list(points), values, name, colour, error_y=bars, **look))
+    return panel(*lines, title=title, across="layer", along=along)
 
 
-def histogram_figure(values: ArrayLike, *, title: str, across: str, along: str) -> Any:
+def histogram_figure(
+    values: ArrayLike, *, title: str, across: str, along: str, bins: int = 30, hover: str | None = None
+) -> Any:
     """How often values occur, in bars of equal width."""
     go = require("plotly.graph_objects", "report")
-    counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=30)
-    figure = go.Figure(go.Bar(x=(edges[:-1] + edges[1:]) / 2, y=counts, marker={"color": COLOURS[0]}, showlegend=False))
-    figure = style(figure, title=title, width=860, height=380)
-    figure.update_xaxes(title_text=across)
-    figure.update_yaxes(title_text=along)
+    counts, edges = equal_bins(values, bins)
+    bars = go.Bar(
+        x=(edges[:-1] + edges[1:]) / 2,
+        y=counts,
+        width=np.diff(edges),
+        marker={"color": COLOURS[0]},
+        hovertemplate=hover,
+        showlegend=False,
+    )
+    return panel(bars, title=title, across=across, along=along, height=380)
+
+
+def panel(*traces: Any, title: str, across: str, along: str, height: int = 420, x: Any = None, y: Any = None) -> Any:
+    """A figure of one panel with its axes named; `x` and `y` are further settings of these axes."""
+    go = require("plotly.graph_objects", "report")
+    figure = style(go.Figure(list(traces)), title=title, width=860, height=height)
+    figure.update_xaxes(title_text=across, **(x or {}))
+    figure.update_yaxes(title_text=along, **(y or {}))
     return figure
+
+
+def curve(
+    x: Any, y: Any, name: str, colour: str, *, dash: str = "solid", shape: str = "linear", width: float = 2, **more: Any
+) -> Any:
+    """One line of a figure; "hv" is the shape of steps, and `more` is plotly's own."""
+    go = require("plotly.graph_objects", "report")
+    return go.Scatter(x=x, y=y, name=name, line={"color": colour, "dash": dash, "shape": shape, "width": width}, **more)
+
+
+def dots(x: Any, y: Any, name: str, colour: str, hover: str, **more: Any) -> Any:
+    """Many small points of a figure."""
+    go = require("plotly.graph_objects", "report")
+    look = {"color": colour, "size": 5, "opacity": 0.5}
+    return go.Scatter(x=x, y=y, mode="markers", name=name, marker=look, hovertemplate=hover, **more)
+
+
+def ratios_figure(
+    ratios: Sequence[int], curves: Mapping[str, Sequence[Estimate]], *, title: str, across: str, along: str
+) -> Any:
+    """Shares by a ratio that doubles from tick to tick, one line a name, with the intervals of its points."""
+    lines = [
+        curve(ratios, [one.value for one in estimates], name, colour, width=2.5, error_y=error_bars(estimates, colour))
+        for (name, estimates), colour in zip(curves.items(), COLOURS, strict=False)
+    ]
+    axis = {"type": "log", "tickvals": ratios, "ticktext": [str(ratio) for ratio in ratios]}
+    shares = {"tickformat": ".0%"}
+    return panel(*lines, title=title, across=across, along=along, height=440, x=axis, y=shares)

@@ -13,6 +13,9 @@ import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from poolscope.errors import InputError
 
 GROUP = "poolscope.extensions"
 
@@ -35,6 +38,25 @@ def _may_be_named() -> bool:
                 if GROUP.encode() in (package / "entry_points.txt").read_bytes():
                     return True
     return False
+
+
+def add_row(table: dict[str, Any], row: Any, what: str, *, first: bool = False) -> Any:
+    """Add a row to a table under its name, which stands once; `first`: before the others, so that it is asked first.
+
+    >>> from types import SimpleNamespace
+    >>> table = {"old": None}
+    >>> _ = add_row(table, SimpleNamespace(name="new"), "kind", first=True)
+    >>> list(table)
+    ['new', 'old']
+    """
+    if row.name in table:
+        raise InputError(f"{what} {row.name!r} is in the table already. Give yours another name.")
+    earlier = dict(table) if first else {}
+    if first:
+        table.clear()
+    table[row.name] = row
+    table.update(earlier)
+    return row
 
 
 @functools.cache

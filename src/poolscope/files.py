@@ -181,6 +181,28 @@ def files_below(folder: Path, ending: str) -> Iterator[Path]:
         yield from (Path(place, name) for name in names if name.endswith(ending))
 
 
+def is_file(path: Path) -> bool:
+    """Whether it is a plain file; a name that the system refuses, such as one too long, is none."""
+    with suppress(OSError, ValueError):
+        return path.is_file()
+    return False
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder; a name that the system refuses is none."""
+    with suppress(OSError, ValueError):
+        return path.is_dir()
+    return False
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made if it is not there, which nobody but its owner may read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
 def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
     """Refuse to read what is there and is no regular file: a pipe would be waited for, a device read without end."""
     if path.exists() and not path.is_file():
@@ -266,11 +288,7 @@ def _host() -> str:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove what killed writers of `target` on this machine left behind; that of a process that lives stays."""
-    for path in target.parent.glob(f".{glob.escape(target.name)}.{_host()}.*.tmp"):
-        number = path.name.split(".")[-2]
-        if number.isdigit() and not _lives(int(number)):
-            with suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove_leftovers(target.parent, f".{glob.escape(target.name)}")
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
@@ -279,7 +297,7 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
         number = path.name.split(".")[-2]
         if number.isdigit() and not _lives(int(number)):
             with suppress(OSError):
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _lives(process: int) -> bool:
@@ -347,9 +365,7 @@ def user_cache_folder() -> Path:
 
     folder = platformdirs.user_cache_path("poolscope", appauthor=False)
     with suppress(OSError):  # a place that cannot be written is for its user to find out
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_mode & 0o077:
-            folder.chmod(0o700)
+        private_folder(folder)
     return folder
 
 

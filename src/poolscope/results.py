@@ -43,7 +43,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
 from poolscope.files import atomic_path, text_of, write_json
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.intervals import Estimate
 from poolscope.views import opening, sketch, table_view, word
 
 Array = NDArray[np.float64]
@@ -282,9 +282,31 @@ def cells(values: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
+def column_rows(**columns: NDArray[Any]) -> list[dict[str, Any]]:
+    """Columns of equal length as the rows of a table, in plain types.
+
+    >>> column_rows(position=np.arange(2), length=np.array([1.5, 2.5]))
+    [{'position': 0, 'length': 1.5}, {'position': 1, 'length': 2.5}]
+    """
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
 def with_provenance(table: pa.Table, provenance: Mapping[str, Any]) -> pa.Table:
     """The table with its provenance in the metadata of its schema."""
     return table.replace_schema_metadata({METADATA_KEY: json.dumps(plain(provenance)).encode()})
+
+
+def stacked(*tables: tuple[str, pa.Table]) -> pa.Table:
+    """Tables of several models, each with its model, below each other; a column before the others names the model.
+
+    >>> stacked(("a", pa.table({"n": [1]})), ("b", pa.table({"n": [2]}))).to_pylist()
+    [{'model': 'a', 'n': 1}, {'model': 'b', 'n': 2}]
+    """
+    return pa.concat_tables(
+        table.replace_schema_metadata(None).add_column(0, "model", pa.array([model] * len(table), pa.string()))
+        for model, table in tables
+    )
 
 
 def provenance(*clouds: TokenClouds, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,21 +489,3 @@ def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
 
 def _restored_key(kind: Any, key: str) -> Any:
     return int(key) if kind is int else float(key) if kind is float else key
-
-
-__all__ = [
-    "METADATA_KEY",
-    "Estimate",
-    "Interval",
-    "Result",
-    "bulk",
-    "cells",
-    "key",
-    "origin",
-    "packed",
-    "plain",
-    "provenance",
-    "restored",
-    "transient",
-    "with_provenance",
-]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from poolscope.errors import InputError, shorten, whole_number
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -126,6 +127,22 @@ def as_array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError):  # lists of unequal lengths, what is no number
         kind = "an array, or a list of items of one shape" if dtype is None else "an array or a list of numbers"
         raise InputError(f"{name}: received {shorten(value)}; allowed: {kind}. Pass one.") from None
+
+
+def as_lengths(lengths: Any, count: int, source: str) -> NDArray[np.int64]:
+    """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
+    import numpy as np
+
+    numbers = as_array(lengths, "lengths")
+    whole = numbers.dtype.kind in "iu" or (
+        numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
+    )
+    if numbers.shape != (count,) or not whole or (numbers < 0).any():
+        raise InputError(
+            f"{source}: received lengths of shape {numbers.shape} and type {numbers.dtype}; needed is one whole "
+            f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
+        )
+    return numbers.astype(np.int64)
 
 
 class _Names(dict[str, Any]):

@@ -88,6 +88,15 @@ def worst_level(verdicts: list[Verdict]) -> Level:
     return max((verdict.level for verdict in verdicts), key=LEVELS.index, default="ok")
 
 
+def most_serious(*verdicts: Verdict) -> Verdict:
+    """The most serious of some verdicts, of equals the first.
+
+    >>> most_serious(Verdict("ok"), Verdict("watch", basis="counted"), Verdict("watch")).basis
+    'counted'
+    """
+    return max(verdicts, key=lambda verdict: LEVELS.index(verdict.level))
+
+
 def number_text(verdict: Verdict, form: str = ".3g") -> str:
     """The number with its interval and floor in one line; empty where there is none.
 

@@ -27,9 +27,8 @@ from poolscope.files import current_file, refuse_special, text_of
 from poolscope.metrics.tokens.moments import load_state, read_header
 from poolscope.repairs.vectors import open_arrays
 from poolscope.results import Result
-from poolscope.stores.objects import fetched
 from poolscope.stores.remote import is_remote
-from poolscope.stores.store import LABELS, MANIFEST, Store
+from poolscope.stores.store import LABELS, MANIFEST, Store, fetched
 from poolscope.texts import Texts
 from poolscope.texts.records import ReadReport, shorten
 from poolscope.texts.sources import exists

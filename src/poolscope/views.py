@@ -100,8 +100,13 @@ def table_view(table: pa.Table, rows: int, words: Mapping[str, str]) -> str:
     return "".join(parts)
 
 
+def is_numeric(kind: pa.DataType) -> bool:
+    """Does a column of this type hold numbers, which stand at its right?"""
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
 def _side(kind: Any) -> str:
-    return "right" if pa.types.is_floating(kind) or pa.types.is_integer(kind) else "left"
+    return "right" if is_numeric(kind) else "left"
 
 
 def _cell(value: Any, kind: Any) -> str:

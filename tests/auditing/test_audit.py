@@ -100,7 +100,7 @@ def test_equal_calls_give_equal_answers(encoder, texts, found):
 
 def test_the_root_name_is_the_function_before_and_after_the_package_is_imported(texts):
     assert poolscope.audit(bag_of_words, texts[:4]).corpus["texts"] == 4
-    importlib.import_module("poolscope.auditing.thresholds")  # binds the package to the name
+    importlib.import_module("poolscope.auditing.question")  # binds the package to the name
     assert poolscope.audit(bag_of_words, texts[:4]).corpus["texts"] == 4
 
 

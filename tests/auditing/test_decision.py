@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from audit_data import bag_of_words, sentences
-from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answer
+from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answer, Thresholds
 from poolscope.auditing.questions import position
 from poolscope.auditing.questions.decision import CERTAINTY, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.searches import decided_by, judged_by
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.evaluation import Difference, Evaluation, Trial, compare_scores
-from poolscope.evaluation.trials import possible_interval
+from poolscope.evaluation.scores import possible_interval
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Basis, Verdict

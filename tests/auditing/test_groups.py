@@ -9,9 +9,9 @@ import pytest
 
 from audit_data import bag_of_words
 from command_line import run
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import scores
 from poolscope.auditing.run import audit
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.scores import score_distribution
 from poolscope.texts import read_texts

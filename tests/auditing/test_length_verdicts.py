@@ -9,8 +9,8 @@ import pytest
 
 from length_data import WON, labelled, search, with_effect, without_effect
 from poolscope import length_profile, length_verdicts
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import long, position, short
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.length.bins import labels_by_length
 from poolscope.metrics.length.probes import AveragingRow, LengthNulls
 from poolscope.metrics.length.report import LengthReport

@@ -11,12 +11,12 @@ import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
 from poolscope.auditing.pages import standings
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import averaging
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
 from poolscope.auditing.searches import Mistakes, query_encoder
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from audit_data import ASKED
-from poolscope.auditing.question import QUESTIONS, Number, Question, Threshold, register, unchecked
+from poolscope.auditing.question import QUESTIONS, Answer, Number, Question, Threshold, register
 from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS
 
@@ -167,7 +167,7 @@ def test_names_stand_once():
 
 
 def _named(key: str, **parts: object) -> Question:
-    return Question(key, "t", "w?", "audit.md", "n", lambda subject: unchecked(key, "no reason"), **parts)
+    return Question(key, "t", "w?", "audit.md", "n", lambda subject: Answer.unchecked(key, "no reason"), **parts)
 
 
 def test_names_of_another_question_are_refused():

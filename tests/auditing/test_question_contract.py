@@ -12,9 +12,8 @@ import pytest
 
 from audit_data import bag_of_words, sentences, topics
 from poolscope import audit
-from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.question import QUESTIONS, Answer, Thresholds
 from poolscope.auditing.questions import OWN
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors.base import Search
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import as_encoder, encode

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from audit_data import bag_of_words, topics
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import short
 from poolscope.auditing.searches import cut_pieces
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import as_encoder
 from poolscope.metrics.length.search import retrieval_by_length
 from poolscope.verdicts import Verdict

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_data import ASKED
-from poolscope.auditing.question import QUESTIONS
-from poolscope.auditing.thresholds import Thresholds, defaults, read_thresholds
+from poolscope.auditing.question import QUESTIONS, Thresholds, defaults, read_thresholds
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Interval
 

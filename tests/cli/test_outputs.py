@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from command_line import commands
 from poolscope.cli import app, arguments
+from poolscope.cli.screen import Screen
 from poolscope.errors import OutputError, PoolscopeError
 
 RUNNER = CliRunner()
@@ -80,5 +81,5 @@ def test_what_fails_while_writing_is_said_after_the_result_is_shown(tmp_path, mo
 
 
 def test_names_between_colons_or_in_brackets_are_printed_as_they_are(capsys):
-    arguments.open_screen().print("asyncio.locks:Lock: [bold] one")
+    Screen().print("asyncio.locks:Lock: [bold] one")
     assert capsys.readouterr().out == "asyncio.locks:Lock: [bold] one\n"

@@ -6,10 +6,9 @@ import io
 
 import pytest
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from poolscope.cli.arguments import print_table
+from poolscope.cli.screen import Screen
 
 CELLS = ["a name of several words", "0.1234 [0.1001, 0.1500]", "-12.5", "31,415"]
 
@@ -20,8 +19,9 @@ def test_what_does_not_fit_is_left_out_whole_and_named(width):
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     table.add_row(*CELLS)
-    screen = Console(file=io.StringIO(), width=width)
-    print_table(table, screen)
+    screen = Screen()
+    screen.file, screen.width = io.StringIO(), width
+    screen.print_table(table)
     shown = screen.file.getvalue()
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= width
     assert "…" not in shown

@@ -207,7 +207,7 @@ def test_retrieval_scores_and_further_measures():
 @pytest.mark.parametrize("relevant", [[(0, 1)], [(0, -1)], [0, 0], [(0.5, 0)], [("a", "b")], []], ids=repr)
 def test_judgements_are_checked(relevant):
     assert RetrievalTask(["a"], ["b"], [(0, 0)]).take([0]).relevant.tolist() == [[0, 0]]
-    with pytest.raises(InputError, match=r"needed: rows \(query, document\)"):
+    with pytest.raises(InputError, match=r"^relevant: "):
         RetrievalTask(["a"], ["b"], relevant)
 
 

@@ -10,7 +10,7 @@ from poolscope import as_encoder, tune
 from poolscope.encoders.pooling import declared_pooling
 from poolscope.errors import InputError, StoreError
 from poolscope.evaluation import Evaluation, RetrievalTask, Trial, compare_scores, evaluate, split_half_task
-from poolscope.evaluation.trials import compared
+from poolscope.evaluation.scores import compared
 from poolscope.numbers.ranking import rank_documents, rank_scores
 from poolscope.repairs import MeanRemoval, Repair
 from poolscope.repairs.search import Bench

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from poolscope.charts import equal_bins
 from poolscope.errors import InputError
 from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
+from poolscope.numbers.cosines import equal_bins
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,23 @@ from cloud_data import (
     by_pair,
     by_pair_with_error,
     dense_distances,
+    dense_singular,
     moments,
     random_cloud,
     random_clouds,
 )
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.numbers.bures import all_pairs, bures_wasserstein, distances, given_pairs, native, nuclear_norm, plain
+from poolscope.numbers.bures import (
+    all_pairs,
+    bures_wasserstein,
+    distances,
+    given_pairs,
+    native,
+    nuclear_norm,
+    plain,
+    tridiagonal,
+)
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
 from poolscope.numbers.bures.native import square_root_poles
@@ -106,6 +116,14 @@ def test_pole_sum_is_the_square_root():
     assert np.abs((below[:, None] / (below[:, None] + poles)) @ weights - np.sqrt(below)).max() < 6e-8
 
 
+def test_sum_of_logarithms_is_the_square_root():
+    poles, weights = plain.square_root_logarithms()
+    x = np.exp(np.linspace(-80, 0, 20_001))
+    error = np.abs(np.log1p(x[:, None] / poles) @ weights / 2 - np.sqrt(x))
+    assert error.max() < 9e-8
+    assert error[x > 1e-10].max() < 3e-9
+
+
 # -- reduced factors ------------------------------------------------------------------------------------------
 
 
@@ -164,44 +182,112 @@ def test_compiled_and_numpy_routes_agree(monkeypatch):
     assert max(abs(compiled[pair][1] - plain[pair][1]) / 4 for pair in plain) < 5e-8
 
 
-@needs_kernel
 @pytest.mark.parametrize(
     "make",
     [
         lambda random, k: np.repeat(random_cloud(random, 3, 40), 9, axis=0),
         lambda random, k: random_cloud(np.random.default_rng(0), 20, 40) + 1e-7 * random.normal(size=(20, 40)),
+        lambda random, k: random_cloud(np.random.default_rng(0), 20, 40),
         lambda random, k: random_cloud(random, 15, 40) * np.where(np.arange(15) == 3, 1000, 1)[:, None],
         lambda random, k: 1 + np.eye(40)[(k * 5 + np.arange(5)) % 40] * random.normal(size=(5, 1)),
         lambda random, k: random_cloud(random, 200, 40),
         lambda random, k: random_cloud(random, 2 + k % 3, 40),
+        lambda random, k: random_cloud(random, (1, 2, 35, 150)[k % 4], 160),
+        lambda random, k: 1 + np.outer(random.normal(size=(1, 30, 60)[k % 3]), random.normal(size=40)),
         lambda random, k: random_cloud(random, 12, 40) * 1e-20,
         lambda random, k: random_cloud(random, 12, 40) * 1e15,
         lambda random, k: random_cloud(random, 12, 40) * 1e160,
     ],
-    ids=["repeated", "near-duplicates", "outlier", "disjoint", "n>d", "tiny", "small", "large", "huge"],
+    ids=[
+        "repeated",
+        "near-duplicates",
+        "equal",
+        "outlier",
+        "disjoint",
+        "n>d",
+        "tiny",
+        "unequal",
+        "rank 0 or 1",
+        "small",
+        "large",
+        "huge",
+    ],
 )
-def test_adversarial_clouds(make):
+def test_adversarial_clouds(route, make):
     random = np.random.default_rng(7)
     clouds = TokenClouds.from_arrays([make(random, k) for k in range(12)])
-    for (i, j), (_, bures, trace_sum) in by_pair(all_pairs(clouds)).items():
+    for (i, j), (_, bures, trace_sum, error) in by_pair_with_error(all_pairs(clouds)).items():
         sizes = [np.abs(clouds[k]).max() for k in (i, j)]
-        expected = dense_distances(clouds[i] / sizes[0], clouds[j] / sizes[1])[1]
+        expected = dense_singular(clouds[i] / sizes[0], clouds[j] / sizes[1])
         # 1e-6 where the trace is of order 1, as for every real model; relative to it for wilder clouds.
         assert bures / 4 == pytest.approx(expected, abs=1e-6 * max(1.0, trace_sum / 2))
+        assert abs(bures - 4 * expected) <= error + 1e-12 * max(1.0, trace_sum)
 
 
-@pytest.mark.parametrize("side", [1, 2, 9, 30])
-def test_many_small_matrices_at_once_have_the_traces_of_their_eigenvalues(side):
+@pytest.mark.parametrize("heights", [[3, 0, 1, 5], [8] * 40, [60, 0, 1, 130]], ids=["short", "many", "long"])
+def test_numpy_norms_of_degenerate_products(heights):
+    """Of rank 0, 1 and full; texts without rows, and with one."""
+    random = np.random.default_rng(len(heights))
+    left, right = np.cumsum([0, *heights]), np.array([0, 1, 1, 9, 50])
+    products = random.normal(size=(left[-1], right[-1], native.LANES))
+    products[..., 1::3] = 1.0
+    products[..., 2::3] = 0.0
+    products = (products / 200).astype(np.float32)
+    wanted = random.random((len(heights), 4 * native.LANES)) < 0.8
+    wanted[0] = False
+    nuclear, squares = plain.norms(products.reshape(left[-1], -1), left, right, wanted=wanted)
+    for i, j in np.argwhere(wanted):
+        group, lane = divmod(j, native.LANES)
+        pair = products[left[i] : left[i + 1], right[group] : right[group + 1], lane].astype(np.float64)
+        values = np.linalg.svd(pair, compute_uv=False) if pair.size else np.zeros(1)
+        assert nuclear[i, j] == pytest.approx(values.sum(), abs=1e-7)
+        assert squares[i, j] == pytest.approx((values**2).sum(), abs=1e-12)
+
+
+def gram_matrices(side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices (200 × side × side) with a trace of 1 and a rank of 12, 1 or 0; and the roots of their eigenvalues."""
     random = np.random.default_rng(side)
-    factors = random.normal(size=(200, side, 12)) * np.exp(-np.arange(12))  # of rank 12: the larger are singular
+    factors = random.normal(size=(200, side, 12)) * np.exp(-np.arange(12))
     factors[::7] = 0
     factors[1, 1:] = 0
-    grams = factors @ factors.swapaxes(1, 2)
-    grams /= np.maximum(np.trace(grams, axis1=1, axis2=2), 1e-300)[:, None, None]
-    roots, traces = plain.root_traces(np.ascontiguousarray(grams.transpose(1, 2, 0)))
-    values = np.linalg.eigvalsh(grams).clip(min=0)
-    assert roots == pytest.approx(np.sqrt(values).sum(axis=-1), abs=2e-7)
-    assert traces == pytest.approx(values.sum(axis=-1), abs=1e-12)
+    factors /= np.maximum(np.linalg.norm(factors, axis=(1, 2)), 1e-150)[:, None, None]
+    return factors @ factors.swapaxes(1, 2), np.linalg.svd(factors, compute_uv=False)
+
+
+def reduced_together(grams):
+    return tridiagonal.all_at_once(np.ascontiguousarray(grams.transpose(1, 2, 0)))
+
+
+def reduced_one_by_one(grams):
+    diagonal, beside = np.zeros((2, grams.shape[1] + 3, len(grams) + 2))
+    tridiagonal.one_by_one(grams.copy(), np.arange(0, len(grams), 2), diagonal, beside, 1)
+    tridiagonal.one_by_one(grams.copy(), np.arange(1, len(grams), 2), diagonal, beside, 1)
+    assert not diagonal[:, [0, -1]].any()
+    return diagonal[:, 1:-1], beside[:, 1:-1]
+
+
+@pytest.mark.parametrize("side", [1, 2, 9, 30, 130])
+@pytest.mark.parametrize("reduced", [reduced_together, reduced_one_by_one])
+@pytest.mark.parametrize("pointer", [True, False], ids=["by its pointer", "by scipy"])
+def test_reduced_matrices_have_the_traces_of_the_eigenvalues(monkeypatch, side, reduced, pointer):
+    if pointer:
+        assert tridiagonal.lapack() is not None
+    else:
+        monkeypatch.setattr(tridiagonal, "lapack", lambda: None)
+    grams, values = gram_matrices(side)
+    roots, traces = plain.root_traces(*reduced(grams))
+    assert roots == pytest.approx(values.sum(axis=-1), abs=2e-7)
+    assert traces == pytest.approx((values**2).sum(axis=-1), abs=1e-12)
+
+
+def test_a_tridiagonal_matrix_that_rounding_made_indefinite_goes_by_its_eigenvalues():
+    diagonal = np.array([[0.5, -1e-9, 0.5], [0.25, 0.25, -1e-9], [0.0, 0.5, 0.25]])
+    beside = np.array([[0.0, 0.0, 0.0], [0.0, 1e-20, 0.0], [0.0, 0.01, 0.0]])
+    expected = [
+        np.sqrt(np.linalg.eigvalsh(np.diag(d) + np.diag(np.sqrt(e[1:]), -1)).clip(min=0)).sum()
+        for d, e in zip(diagonal.T, beside.T, strict=True)
+    ]
+    assert plain.root_traces(diagonal, beside)[0] == pytest.approx(expected, abs=5e-8)
 
 
 @needs_kernel

@@ -12,8 +12,8 @@ from planted import common_direction, only_the_first_token, sound, topic_texts, 
 from poolscope import as_encoder, encode, read_texts
 from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, RetrievalTask, SimilarityTask, compare_scores, evaluate, split_half_task
+from poolscope.evaluation.scores import compared
 from poolscope.evaluation.tasks import halve
-from poolscope.evaluation.trials import compared
 from poolscope.numbers.pooling import SecondOrderPooling, pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.repair_file import Repair, combined

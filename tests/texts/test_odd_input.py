@@ -19,7 +19,7 @@ import pytest
 
 import poolscope as ps
 from audit_data import bag_of_words, topics
-from poolscope.auditing.thresholds import read_thresholds
+from poolscope.auditing.question import read_thresholds
 from poolscope.clouds.vectors import open_vectors
 from poolscope.errors import InputError, PoolscopeError
 from poolscope.metrics.tokens.moments import load_state

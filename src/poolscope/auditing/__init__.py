@@ -2,9 +2,8 @@
 
 | module            | what it knows                                                                        |
 |-------------------|--------------------------------------------------------------------------------------|
-| `question.py`     | what a question is, and its answer; `QUESTIONS`, the table                             |
+| `question.py`     | what a question is, its answer and its thresholds; `QUESTIONS`, the table              |
 | `questions/`      | one file a question: words, thresholds, judge, figure, tables, numbers, action         |
-| `thresholds.py`   | the thresholds of one audit, set from Python, a file or one by one                     |
 | `subject.py`      | what is audited: model, texts, clouds, vectors; each computed once                     |
 | `material.py`     | what it is about: texts encoded, clouds, vectors; the plan of a large corpus           |
 | `searches.py`     | what is searched, and small held-out trials: does a repair help on these texts?        |

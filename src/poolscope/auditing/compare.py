@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from poolscope.auditing.question import QUESTIONS, Answer, Number
+from poolscope.auditing.question import QUESTIONS, Number
 from poolscope.auditing.result import FILES, Audit, audit_folder, coloured
 from poolscope.charts import short_name
 from poolscope.digests import digests_of_files, sealed
@@ -216,24 +216,12 @@ def _asks(levels: Mapping[str, str]) -> str:
 
 def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:
     """One row a question and audit that was asked it."""
-    keys = dict.fromkeys(answer.key for audit in records.values() for answer in audit.answers)
-    return [_answer_row(name, audit[key]) for key in keys for name, audit in records.items() if key in audit]
-
-
-def _answer_row(name: str, answer: Answer) -> dict[str, Any]:
-    verdict, interval = answer.verdict, answer.verdict.interval
-    return {
-        "number": answer.number,
-        "key": answer.key,
-        "audit": name,
-        "level": verdict.level,
-        "number_name": answer.number_name,
-        "value": verdict.value,
-        "floor": verdict.floor,
-        "sentence": verdict.sentence,
-        "low": None if interval is None else interval.low,
-        "high": None if interval is None else interval.high,
+    rows = {
+        name: {row["key"]: {"audit": name, "number_name": audit[row["key"]].number_name, **row} for row in audit.rows()}
+        for name, audit in records.items()
     }
+    keys = dict.fromkeys(key for known in rows.values() for key in known)
+    return [known[key] for key in keys for known in rows.values() if key in known]
 
 
 def _check_corpora(records: Mapping[str, Audit]) -> None:

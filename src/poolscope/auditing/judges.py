@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import long, position, short
 from poolscope.auditing.questions.pooling import explain
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.encoders import Progress, as_encoder, pooling_report
 from poolscope.encoders.endpoint import as_vector_source
 from poolscope.errors import InputError

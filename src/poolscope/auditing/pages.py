@@ -11,9 +11,9 @@ from poolscope.auditing.compare import Comparison, DifferenceRow, common_number,
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, Gauge, TextMark
 from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import is_decision, ordered
-from poolscope.charts import COLOURS, GREY, style
+from poolscope.charts import GREY, dots_figure, style
 from poolscope.errors import InputError, require
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.report import (
     CorpusMap,
     MapColour,
@@ -28,39 +28,6 @@ from poolscope.report import (
 from poolscope.report.sections import shown_number
 from poolscope.verdicts import LEVEL_COLOURS, number_text
 from poolscope.views import word
-
-
-def bars_figure(
-    names: Sequence[str],
-    values: Sequence[float | None],
-    intervals: Sequence[Interval | None],
-    *,
-    title: str,
-    floor: float | None = None,
-) -> Any:
-    """Horizontal bars with their intervals, and a dashed line at the floor."""
-    go = require("plotly.graph_objects", "report")
-    known = [(value, interval) for value, interval in zip(values, intervals, strict=True) if value is not None]
-    reach = [0.0 if interval is None else interval.high - value for value, interval in known]
-    back = [0.0 if interval is None else value - interval.low for value, interval in known]
-    figure = go.Figure(
-        go.Bar(
-            y=[name for name, value in zip(names, values, strict=True) if value is not None],
-            x=[value for value, _ in known],
-            orientation="h",
-            marker={"color": COLOURS[0]},
-            error_x={"type": "data", "symmetric": False, "array": reach, "arrayminus": back, "color": "#222222"},
-            hovertemplate="%{y}: %{x:.4g}<extra></extra>",
-            showlegend=False,
-        )
-    )
-    if floor is not None:
-        figure.add_vline(floor, line={"color": GREY, "dash": "dash"})
-    height = 190 + 38 * max(len(known), 2)
-    figure = style(figure, title=title, width=860, height=height)
-    figure.update_yaxes(autorange="reversed", automargin=True)
-    return figure
-
 
 # -- where numbers stand between their floors and thresholds, on one scale: 0 floor, 1 watch, 2 repair ----------------
 
@@ -128,15 +95,12 @@ def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> lis
 
 
 def _gauges(answer: Answer) -> Sequence[Gauge]:
-    """Those that the question declares; `judged_on` is one for the number of the verdict."""
+    """Those of its question that have a threshold."""
     question = QUESTIONS.get(answer.key)
     if question is None:
         return ()
-    name = question.judged_on
     known = {threshold.name for threshold in question.thresholds}
-    own = () if name is None else (Gauge("", "", f"{name}_watch", f"{name}_repair"),)
-    declared = [*own, *question.gauges]
-    return [gauge for gauge in declared if {gauge.watch, gauge.repair} & known]
+    return [gauge for gauge in question.scales if {gauge.watch, gauge.repair} & known]
 
 
 def _standing(answer: Answer, gauge: Gauge, thresholds: Mapping[str, float]) -> Standing | None:
@@ -486,9 +450,8 @@ def _figures(
 ) -> list[tuple[str, Any]]:
     figures = []
     if len(known) == 1:
-        verdicts = [answer.verdict for answer in answers.values()]
-        values, intervals = [verdict.value for verdict in verdicts], [verdict.interval for verdict in verdicts]
-        figures.append((first.title, bars_figure(list(answers), values, intervals, title=next(iter(known)))))
+        numbers = {name: Estimate(each.verdict.value, each.verdict.interval) for name, each in answers.items()}
+        figures.append((first.title, dots_figure(numbers, title=next(iter(known)))))
     overlay = QUESTIONS[first.key].overlay if first.key in QUESTIONS else None
     drawn = None if overlay is None else overlay({name: comparison.records[name] for name in answers})
     return figures if drawn is None else [*figures, (f"{first.title}, overlaid", drawn)]

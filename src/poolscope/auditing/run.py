@@ -24,12 +24,11 @@ from poolscope.auditing.material import (
     vectors_alone,
     vectors_of,
 )
-from poolscope.auditing.question import QUESTIONS, Answer
+from poolscope.auditing.question import QUESTIONS, Answer, Thresholds
 from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import Pace, Watch, as_watch
 from poolscope.auditing.searches import query_notes
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index
 from poolscope.connectors.base import Distance, without_secrets

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
 from poolscope.auditing.material import Whole
-from poolscope.auditing.question import Action
+from poolscope.auditing.question import Action, Thresholds
 from poolscope.auditing.searches import (
     MIN_QUERIES,
     Mistakes,
@@ -24,7 +24,6 @@ from poolscope.auditing.searches import (
     on_trial,
     query_task,
 )
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
@@ -36,7 +35,7 @@ from poolscope.encoders.tokens import Vocabulary
 from poolscope.evaluation import Trial
 from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
-from poolscope.metrics.socm.measure import socm_reduced
+from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.bures.pairs import reduced_caches
@@ -106,6 +105,13 @@ class Subject:
     def has_attention(self) -> bool:
         """Is it a transformer that can be looked into layer by layer?"""
         return has_attention(self.encoder)
+
+    @property
+    def held(self) -> Collection:
+        """The collection, for questions that are asked of vectors only."""
+        if self.collection is None:
+            raise RuntimeError("asked of vectors only")
+        return self.collection
 
     @cached_property
     def texts(self) -> list[str] | None:
@@ -236,26 +242,27 @@ class Subject:
         most = MOST_PAIRS if self.whole is None else max(MOST_PAIRS, self.whole.plan.pairs)
         if len(texts) == len(self):
             sample = None if count <= most else most
-            return socm_reduced(self.clouds, self._reduced, pairs=sample, seed=self.seed)
+            return measured_pairs(self.clouds, reduced=self._reduced, pairs=sample, seed=self.seed)
         if count <= most:
             pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
         else:
             random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
             i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, most))
             pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
-        return replace(socm_reduced(self.clouds, self._reduced, pairs=texts[pairs]), kind=kind)
+        return replace(measured_pairs(self.clouds, reduced=self._reduced, pairs=texts[pairs]), kind=kind)
 
     @cached_property
     def neighbours(self) -> SocmResult:
         """SOCM of each text with its nearest by mean vector; texts that repeat another are nobody's neighbours."""
         texts = self.distinct
         if len(texts) == len(self):
-            return socm_reduced(self.clouds, self._reduced, neighbours=min(NEIGHBOURS, len(self) - 1))
+            return measured_pairs(self.clouds, reduced=self._reduced, neighbours=min(NEIGHBOURS, len(self) - 1))
         nearest, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
         pairs = np.stack([np.repeat(texts, nearest.shape[1]), texts[nearest.ravel()]], axis=1)
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
         return replace(
-            socm_reduced(self.clouds, self._reduced, pairs=pairs), kind="each different text with its nearest neighbour"
+            measured_pairs(self.clouds, reduced=self._reduced, pairs=pairs),
+            kind="each different text with its nearest neighbour",
         )
 
     @cached_property
@@ -288,7 +295,7 @@ class Subject:
 
     def pairs_of(self, pairs: NDArray[np.int64], kind: str) -> SocmResult:
         """SOCM of these pairs."""
-        return replace(socm_reduced(self.clouds, self._reduced, pairs=pairs), kind=kind)
+        return replace(measured_pairs(self.clouds, reduced=self._reduced, pairs=pairs), kind=kind)
 
     @cached_property
     def _reduced(self) -> tuple[ReducedCache, ReducedCache]:

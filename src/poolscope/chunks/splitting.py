@@ -209,14 +209,6 @@ Array = NDArray[np.float64]
 _SLICE = 32
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Of every text: `tokens` as the model reads them (all of them, cut or not), and whether nothing is cut off."""
-
-    tokens: NDArray[np.int64]
-    fits: NDArray[np.bool_]
-
-
 class TokenRuler:
     """Measures texts with the tokenizer of an encoder, as the encoder itself will.
 
@@ -232,12 +224,12 @@ class TokenRuler:
         self.limit = self._limit(tokens)
         self.room = self.limit - self.added
 
-    def measure(self, texts: Sequence[str]) -> Measured:
-        """The tokens of whole texts, each tokenised alone with the prompt before it."""
+    def measure(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The tokens of whole texts, each tokenised alone with the prompt before it, and whether nothing is cut off."""
         prompt = self._encoder.prompt
         tokenized = tokenize_prompted(self._encoder.tokenize, prompt, texts, self._longest)
         tokens = tokenized.lengths + tokenized.cut
-        return Measured(tokens, (tokenized.cut == 0) & (tokens <= self.limit))
+        return tokens, (tokenized.cut == 0) & (tokens <= self.limit)
 
     def weigh(self, strings: Sequence[str]) -> NDArray[np.float64]:
         """About how many tokens each string is in the middle of a text; equal strings are tokenised once."""
@@ -308,9 +300,8 @@ def _measured(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler) 
     """The pieces with their tokens: those that fit, and those that do not."""
     if not pieces:
         return [], []
-    measured = ruler.measure([piece.of(texts) for piece in pieces])
-    counted = [piece._replace(tokens=n) for piece, n in zip(pieces, measured.tokens.tolist(), strict=True)]
-    fits = measured.fits.tolist()
+    tokens, fits = ruler.measure([piece.of(texts) for piece in pieces])
+    counted = [piece._replace(tokens=n) for piece, n in zip(pieces, tokens.tolist(), strict=True)]
     fitting = [piece for piece, fit in zip(counted, fits, strict=True) if fit]
     return fitting, [piece for piece, fit in zip(counted, fits, strict=True) if not fit]
 

@@ -35,15 +35,15 @@ RESEARCH = (
     Row("transport", "research", "How much of the exact transport distance do two moments see?", MORE),
     Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
     Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
-    Row("zoo", "zoo", "Many models on the same texts: every number, every audit, one page.", MORE),
-    Row("evidence", "zoo", "What zoos say of the papers' claims and of the thresholds.", MORE),
+    Row("zoo", "research", "Many models on the same texts: every number, every audit, one page.", MORE),
+    Row("evidence", "research", "What zoos say of the papers' claims and of the thresholds.", MORE),
 )
 EARLIER = ("correlate", "transport", "intervene", "reproduce")  # commands that stood beside `audit` once
 COMMANDS = (
     Row("audit", "audit", "All questions about a model on your texts; one screen, one page.", START),
     Row("compare", "audit", "Audits of the same texts side by side.", START),
     Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
-    Row("runtime", "runtime", "Does a server give the vectors of the model that it is said to run?", START),
+    Row("runtime", "audit", "Does a server give the vectors of the model that it is said to run?", START),
     Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
     Row("verify", "prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
@@ -51,7 +51,7 @@ COMMANDS = (
     Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
     Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
-    Row("windows", "windows", "What is lost when tokens are replaced by means of windows.", LOOK),
+    Row("windows", "layers", "What is lost when tokens are replaced by means of windows.", LOOK),
     Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
     Row("mcp", "mcp", "Tools for assistants: audit a file, check a runtime, explain a pair.", MORE),

@@ -1,4 +1,4 @@
-"""`poolscope audit`: one command, one screen of answers, one page; `poolscope compare`: audits beside each other."""
+"""Verdicts: `poolscope audit` on a model, `compare` on audits beside each other, `runtime` on a server."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_folder
+from poolscope.cli.arguments import argument, option, switch, to_file, to_folder
+from poolscope.cli.screen import SCREEN, Screen, is_quiet, open_table, put_json
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.auditing.compare import Comparison, DifferenceRow
-    from poolscope.auditing.result import Audit
+    from poolscope.auditing.judges import RuntimeCheck
     from poolscope.auditing.screen import Watch
 
 FAIL_ON = ("unchecked", "watch", "repair")
 _NAMES = 20  # columns for the words of a difference, beside its numbers
+_CAUSES = 5  # of a server that are shown
 BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 
 
@@ -33,51 +36,39 @@ BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
 def audit(
     model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where audit.json, tables and report.html go.")
-    ] = Path("poolscope-audit"),
-    no_page: Annotated[bool, typer.Option("--no-page", help="No report.html.")] = False,
-    no_files: Annotated[bool, typer.Option("--no-files", help="The screen only: nothing is written.")] = False,
-    details: Annotated[bool, typer.Option("--details", help="Whole sentences, evidence and steps.")] = False,
+    output: Annotated[Path, option("FOLDER", "Where audit.json, tables and report.html go.", "--output", "-o")] = Path(
+        "poolscope-audit"
+    ),
+    no_page: Annotated[bool, switch("No report.html.", "--no-page")] = False,
+    no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
+    details: Annotated[bool, switch("Whole sentences, evidence and steps.", "--details")] = False,
     json: arguments.Json = None,
     fail_on: Annotated[
-        str | None,
-        typer.Option(metavar="unchecked|watch|repair", help="Exit with 1 if an answer is that serious, for CI."),
+        str | None, option("unchecked|watch|repair", "Exit with 1 if an answer is that serious, for CI.")
     ] = None,
     vector_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Vectors alone: their column or field, where it cannot be told.")
+        str | None, option("NAME", "Vectors alone: their column or field, where it cannot be told.")
     ] = None,
-    distance: Annotated[
-        str | None, typer.Option(metavar="cosine|dot|l2", help="Vectors alone: what you search by.")
-    ] = None,
+    distance: Annotated[str | None, option("cosine|dot|l2", "Vectors alone: what you search by.")] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Vectors alone: the model that made them; some are made again.")
+        str | None, option("MODEL", "Vectors alone: the model that made them; some are made again.")
     ] = None,
-    server_model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A server's address as MODEL: its name for the model.")
-    ] = None,
-    key_variable: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The same: environment variable that holds its key.")
-    ] = None,
+    server_model: Annotated[str | None, option("NAME", "A server's address as MODEL: its name for the model.")] = None,
+    key_variable: Annotated[str | None, option("NAME", "The same: environment variable that holds its key.")] = None,
     vectors: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Vectors of the same texts from your runtime (.npy, .npz, .parquet)."),
+        Path | None, option("FILE", "Vectors of the same texts from your runtime (.npy, .npz, .parquet).")
     ] = None,
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
     query_prompt: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Prefix of every query, not the one that the model declares."),
+        str | None, option("TEXT", "Prefix of every query, not the one that the model declares.")
     ] = None,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
-    trial: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Texts that trials of repairs encode anew (0: no trials).")
-    ] = None,
+    trial: Annotated[int | None, option("N", "Texts that trials of repairs encode anew (0: no trials).", min=0)] = None,
     group: arguments.Group = None,
     precision: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Many texts: draw as many for pairs and trials as intervals of ±X need."),
+        float | None, option("X", "Many texts: draw as many for pairs and trials as intervals of ±X need.")
     ] = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -92,8 +83,8 @@ def audit(
     store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
     """
     from poolscope.auditing.commands import PIPE, Named, calling
+    from poolscope.auditing.question import read_thresholds
     from poolscope.auditing.screen import print_screen
-    from poolscope.auditing.thresholds import read_thresholds
     from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
@@ -106,7 +97,7 @@ def audit(
         raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
     if not no_files:  # what would stop the writing is said before the work, not after it
         check_folder(output)
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     limits = read_thresholds(thresholds, threshold or ())
     judgements, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
     reading = {**reading, "id_column": id_column}
@@ -150,13 +141,13 @@ def audit(
             result = _run(model, texts, reading, options, settings)
     print_screen(result, screen, details=details)
     if not no_files:
-        with arguments.open_screen(arguments.SCREEN).status("writing the page" if not no_page else "writing"):
+        with Screen(SCREEN).status("writing the page" if not no_page else "writing"):
             result.save(output, page=not no_page)
     if json is not None:
         put_json(result.to_dict(), json)
     if not no_files:
         screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", soft_wrap=True)
-    name_written(screen, json, None if no_files else output / "audit.json")
+    screen.name_written(json, None if no_files else output / "audit.json")
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
         screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
@@ -165,15 +156,14 @@ def audit(
 def _vectors(path: Path | None) -> Any:
     if path is None:
         return None
-    from poolscope.clouds.vectors import read_vectors
 
-    return read_vectors(path).vectors
+    return poolscope.read_vectors(path).vectors
 
 
 def _server(url: str, model: str | None, key_variable: str | None) -> Any:
-    from poolscope.encoders.endpoint import KEY_VARIABLE, Endpoint
+    from poolscope.encoders.endpoint import KEY_VARIABLE
 
-    return Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
+    return poolscope.Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
@@ -183,33 +173,29 @@ def _refuse_for_models(**chosen: str | None) -> None:
 
 def _of_vectors(
     source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
-) -> Audit:
+) -> poolscope.Audit:
     """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
-    from poolscope.auditing.run import audit as ask
-    from poolscope.connectors import read_index
-    from poolscope.texts import read_texts
-
     columns = {name: reading[name] for name in ("column", "id_column", "group")}
     own = columns if texts is None else {}
     names = ("vector_column", "distance", "limit", "seed")
-    collection = read_index(source, **own, **{name: reading[name] for name in names})
+    collection = poolscope.read_index(source, **own, **{name: reading[name] for name in names})
     corpus = None
     if texts is not None:
-        corpus = read_texts(
+        corpus = poolscope.read_texts(
             texts, column=columns["column"], id_column=columns["id_column"], label_column=columns["group"]
         )
     try:
-        return ask(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
+        return poolscope.audit(collection, corpus, seed=reading["seed"], progress=_watch(), **{**settings, **options})
     finally:
         collection.close()
 
 
 def _watch() -> Watch | None:
-    """What shows the phases while an audit runs: on a terminal only."""
-    from poolscope.auditing.screen import Bar
+    """What shows the phases while an audit runs: a bar on a terminal, elsewhere the plan of a large corpus."""
+    from poolscope.auditing.screen import Bar, PlanOnly
 
-    console = arguments.open_screen(arguments.SCREEN)  # standard error
-    return Bar(console) if console.is_terminal and not arguments.is_quiet() else None
+    console = Screen(SCREEN)  # standard error
+    return None if is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
 
 
 def _run(
@@ -218,63 +204,58 @@ def _run(
     reading: Mapping[str, Any],
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
-) -> Audit:
+) -> poolscope.Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.auditing.run import audit as ask
-    from poolscope.auditing.screen import Bar, PlanOnly
-    from poolscope.cli.inputs import is_clouds, read_corpus, refuse_with_clouds
+    from poolscope.cli.inputs import Inputs, is_clouds
     from poolscope.stores.writer import texts_for_store
 
-    console = arguments.open_screen(arguments.SCREEN)  # standard error
-    watch = None if arguments.is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
-
+    inputs = Inputs(
+        str(model), texts, {**reading, "label_column": reading["group"]}, options, Screen(SCREEN), default=DEFAULT_TEXTS
+    )
     if isinstance(model, str) and is_clouds(model):
-        refuse_with_clouds(model, texts, reading, options)
-        return ask(model, seed=reading["seed"], progress=watch, **settings)
-    labelled = {**reading, "label_column": reading["group"]}
+        inputs.refuse_with_clouds()
+        return poolscope.audit(model, seed=reading["seed"], progress=_watch(), **settings)
     keep = () if settings["queries"] is None else settings["queries"].named
     with TemporaryDirectory() as spool:
         if texts is None or reading["limit"] or keep:
-            corpus = read_corpus(texts, labelled, default=DEFAULT_TEXTS, keep=keep)
+            corpus = inputs.corpus(keep=keep)
         else:  # a source that is too large for memory is read into a file
-            columns = {name: labelled[name] for name in ("column", "id_column", "label_column")}
+            columns = {name: inputs.reading[name] for name in ("column", "id_column", "label_column")}
             corpus = texts_for_store(texts, Path(spool) / "texts", **columns)
         corpus = replace(corpus, source=texts or arguments.TEXTS)
         groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
-        return ask(model, corpus, groups=groups, seed=reading["seed"], progress=watch, **settings, **options)
+        return poolscope.audit(
+            model, corpus, groups=groups, seed=reading["seed"], progress=_watch(), **settings, **options
+        )
 
 
 # -- compare ----------------------------------------------------------------------------------------------------------
 
 
 def compare(
-    audits: Annotated[
-        list[Path], typer.Argument(metavar="AUDIT...", help="Folders that `poolscope audit --output` wrote.")
-    ],
+    audits: Annotated[list[Path], argument("AUDIT...", "Folders that `poolscope audit --output` wrote.")],
     output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
-    no_page: Annotated[bool, typer.Option("--no-page", help="With --output: no comparison.html.")] = False,
+    no_page: Annotated[bool, switch("With --output: no comparison.html.", "--no-page")] = False,
     json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
-    from poolscope.auditing.compare import compare as compare_audits
-
-    screen = arguments.open_screen(json)
-    result = compare_audits(*audits)
-    _print(result, screen)
+    screen = Screen(json)
+    result = poolscope.compare(*audits)
+    _print_comparison(result, screen)
     if json is not None:
         put_json(result.to_dict(), json)
     if output is not None:
         result.save(output, page=not no_page)
-    name_written(screen, json, output)
+    screen.name_written(json, output)
 
 
-def _print(result: Comparison, screen: Console) -> None:
+def _print_comparison(result: Comparison, screen: Screen) -> None:
     from poolscope.auditing.compare import LETTERS
 
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     for sentence in result.headlines():
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+        screen.say(sentence)
     screen.print()
     _print_audits(result, marks, screen)
     _print_levels(result, marks, screen)
@@ -282,11 +263,8 @@ def _print(result: Comparison, screen: Console) -> None:
         _print_differences([row for row in result.differences if row.second == name], marks, screen)
 
 
-def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
     """A letter for each audit, and below it what tells it apart."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     from poolscope.views import word
 
     facts = result.facts
@@ -299,16 +277,12 @@ def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Console)
     screen.print()
 
 
-def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console) -> None:
+def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
     """Questions × audits: the level, the number and what it is; marked where the audits measured different things."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     from poolscope.auditing.compare import common_number
     from poolscope.verdicts import LEVEL_COLOURS
 
-    levels = Table("Question", *marks.values(), "The number", box=SIMPLE_HEAD, pad_edge=False)
+    levels = open_table("Question", *marks.values(), "The number", words=len(marks) + 2)
     for column in levels.columns[:-1]:
         column.no_wrap = True
     marked = False
@@ -327,15 +301,15 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Console)
         told = any(answer.verdict.value is not None for answer in answers.values())
         what = "†" if same is None else same if told else ""
         levels.add_row(f"{result.heading(key)}{' †' if same is None else ''}", *cells, Text(what, style="dim"))
-    print_table(levels, screen)
+    screen.print_table(levels)
     if marked:
         note = (
             "† These audits measured different things here, so nothing is subtracted; the page (--output) names each."
         )
-        screen.print(wrapped(note, screen.width), style="dim", soft_wrap=True)
+        screen.say(note, style="dim")
 
 
-def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Console) -> None:
+def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Screen) -> None:
     """One audit minus the first: what differs beyond chance, then the rest, under how the intervals were made."""
     from poolscope.auditing.compare import excludes_zero
 
@@ -354,7 +328,7 @@ def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], 
         screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")
         screen.print(_columns("", first, second, "difference", "95 % interval", screen.width), soft_wrap=True)
         for way in dict.fromkeys(row.how for row in chosen):
-            screen.print(wrapped(f"Interval: {way}", screen.width, "  "), style="dim", soft_wrap=True)
+            screen.say(f"Interval: {way}", "  ", style="dim")
             for row in (row for row in chosen if row.how == way):
                 screen.print(_difference(row, screen.width), soft_wrap=True)
         screen.print()
@@ -387,3 +361,97 @@ def _columns(words: str, first: str, second: str, difference: str, interval: str
         return "\n".join(filter(None, [wrapped(words, width, "  ", hanging="  "), f"  {numbers}"]))
     head, *others = wrapped(words, room).splitlines() or [""]
     return "\n".join([f"  {head:<{room}}{numbers}", *(f"    {other}" for other in others)])
+
+
+# -- runtime ----------------------------------------------------------------------------------------------------------
+
+
+@arguments.encoder_options(without=("device", "batch_tokens"))
+@arguments.reading_options()
+def runtime(
+    url: Annotated[str, argument("URL", "Server: /v1/embeddings (OpenAI), /embed (TEI) or /api/embed (Ollama).")],
+    texts: arguments.Texts = None,
+    reference: Annotated[
+        str, option("MODEL", "What it is said to run: hub name, folder, ONNX or GGUF file.")
+    ] = arguments.MODEL,
+    server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
+    protocol: Annotated[
+        str | None, option("openai|tei|ollama", "How it is spoken to, where the address does not tell.")
+    ] = None,
+    key_variable: Annotated[str, option("NAME", "Environment variable that holds the key.")] = "POOLSCOPE_API_KEY",
+    served: Annotated[
+        Path | None, option("PATH", "File or folder that it loads, to compare what that declares.")
+    ] = None,
+    dimensions: Annotated[int | None, option("N", "Ask for so many dimensions.", min=1)] = None,
+    batch: Annotated[int, option("N", "Texts of a request.", min=1)] = 16,
+    concurrency: Annotated[int, option("N", "Requests at a time.", min=1)] = 4,
+    retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
+    timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
+    fail_on: Annotated[
+        str, option("never|unchecked|watch|repair", "Exit with 1 if the verdict is that serious.")
+    ] = "repair",
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
+    thresholds: arguments.ThresholdFile = None,
+    threshold: arguments.ThresholdSettings = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """Send probes to the server at URL, and say whether its vectors are those of MODEL; if not, what it does instead.
+
+    Each cause is computed from MODEL: pooling, prompt, truncation, padding, special tokens, missing modules,
+    dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
+    and kept nowhere.
+    """
+    from poolscope.auditing.judges import MOST_TEXTS
+    from poolscope.auditing.question import read_thresholds
+    from poolscope.cli.inputs import Inputs, counting_progress
+
+    if fail_on not in ("never", *FAIL_ON):
+        raise InputError(f"--fail-on: received {fail_on!r}; allowed: never, {', '.join(FAIL_ON)}.")
+    screen = Screen(json)
+    limits = read_thresholds(thresholds, threshold or ())
+    corpus = None
+    if texts is not None:
+        reading = {**reading, "limit": reading["limit"] or MOST_TEXTS}
+        corpus = Inputs(reference, texts, reading, options, screen).corpus(tell=True)
+    settings = {"protocol": protocol, "key_variable": key_variable, "batch": batch, "concurrency": concurrency}
+    more = {"retries": retries, "timeout": timeout, "dimensions": dimensions}
+    with counting_progress("asking", None, "texts") as advance:
+        result = poolscope.check_runtime(
+            url,
+            reference,
+            corpus,
+            model=server_model,
+            served=served,
+            thresholds=limits,
+            endpoint={**settings, **more},
+            progress=lambda count, _: advance(count),
+            **options,
+        )
+    _print_check(result, screen)
+    screen.put_result(result, json=json, table=table)
+    if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
+        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="red")
+        raise typer.Exit(BEYOND)
+
+
+def _print_check(result: RuntimeCheck, screen: Screen) -> None:
+    """One screen: the verdict, the causes that explain best, and what was seen besides."""
+    match, verdict = result.match, result.verdict
+    screen.print_verdict(verdict)
+    told = (
+        f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
+        f"{result.requests} requests in {result.seconds:.1f} s"
+    )
+    screen.say(told)
+    causes = open_table("what it would be", "cosine", "lowest", "texts explained", words=4)
+    for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
+        value = "" if test.cosine.value is None else f"{test.mean:.4f}"
+        causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
+    screen.print_table(causes)
+    screen.print_notes(verdict.evidence)
+    if verdict.level != "ok":
+        screen.print("Next", style="bold")
+        screen.say(f"{result.step} ({result.cost})")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,20 +15,29 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from poolscope.cli.arguments import TEXTS, is_quiet
+import poolscope
+from poolscope.cli.arguments import TEXTS
+from poolscope.cli.screen import Screen, is_quiet
 from poolscope.clouds import TokenClouds
+from poolscope.connectors import Collection, is_index, read_index
+from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, pooling_report, truncation_report
+from poolscope.encoders.capabilities import vocabulary_of
+from poolscope.encoders.named import stored_vocabulary
+from poolscope.encoders.pooling import pooling_of
+from poolscope.encoders.reports import cloud_notes
+from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
+from poolscope.metrics.base import Metric
+from poolscope.results import Result
+from poolscope.stores.cache import cached_clouds, cached_store
 from poolscope.stores.remote import is_remote
-from poolscope.stores.store import is_store, open_clouds
+from poolscope.stores.store import Store, is_store, open_clouds
+from poolscope.texts import Queries, Texts, read_queries, read_texts
+from poolscope.texts.queries import id_column_for
+from poolscope.texts.sources import open_benchmark
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from poolscope.encoders.base import Progress
-    from poolscope.encoders.tokens import Vocabulary
     from poolscope.engines import Engine
-    from poolscope.texts import Queries, Texts
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
 DEFAULT_LIMIT = 500
@@ -41,84 +52,158 @@ class Described(NamedTuple):
     labels: Sequence[str] | None = None
 
 
-def load_described(
-    source: str,
-    texts: str | None,
-    *,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    cache: bool,
-    screen: Console,
-) -> Described:
-    """Clouds of `source` (a store or a cloud file), or of `texts` encoded by the model that `source` names.
+@dataclass(frozen=True)
+class Inputs:
+    """What the user named, from the texts to the clouds: what a reader should know of them is said on the screen.
 
-    With what is known of their tokens and texts. reading: column, id_column, label_column, limit, seed; options: those
-    of the encoder that were given. What the user should know (texts dropped, truncation, unusual pooling) is printed.
+    `model` is a model, or what holds ready clouds. `reading`: column, id_column, label_column, limit (0: all) and seed,
+    those that the command has; `options`: those of the encoder that were given. `default`: how many texts of the
+    embedded corpus are drawn where none were named.
     """
-    if not is_clouds(source):
-        return _encode(source, texts, reading, options, cache=cache, screen=screen)
-    refuse_with_clouds(source, texts, reading, options)
-    from poolscope.encoders.named import stored_vocabulary
-    from poolscope.encoders.reports import cloud_notes
 
-    clouds = open_clouds(source)
-    _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-    return Described(clouds, stored_vocabulary(clouds))
+    model: str
+    texts: str | None
+    reading: Mapping[str, Any]
+    options: Mapping[str, Any]
+    screen: Screen
+    cache: bool = True
+    default: int = DEFAULT_LIMIT
+
+    def corpus(self, *, keep: frozenset[str] | tuple[str, ...] = (), tell: bool = False) -> Texts:
+        """The texts that were named, or some of the embedded corpus; texts of the ids in `keep` are in every draw.
+
+        `tell`: say on the screen what reading met.
+        """
+        limit = self.reading.get("limit")
+        drawn = self.default if self.texts is None and limit is None else limit
+        columns = {name: self.reading.get(name) for name in ("column", "id_column", "label_column")}
+        seed = self.reading.get("seed", 0)
+        corpus = read_texts(self.texts or TEXTS, **columns, limit=drawn or None, seed=seed, keep=keep)
+        self.screen.print_notes(corpus.report.notes() if tell else ())
+        return corpus
+
+    def encoder(self) -> TokenEncoder:
+        """The model, opened."""
+        return poolscope.as_encoder(self.model, **self.options)
+
+    def described(self) -> Described:
+        """The clouds of a store or a cloud file, or of the texts encoded by the model."""
+        if is_clouds(self.model):
+            clouds = self._ready()
+            return Described(clouds, stored_vocabulary(clouds))
+        corpus, encoder = self.corpus(), self.encoder()
+        settings = EncoderOptions(**self.options)
+        with encoding_progress(len(corpus)) as progress:
+            clouds = cached_clouds(encoder, corpus, options=settings, enabled=self.cache, progress=progress)
+        notes = [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
+        self._print_origin(clouds, notes, encoder.card.name)
+        return Described(clouds, vocabulary_of(encoder), corpus.labels if self.reading.get("label_column") else None)
+
+    def store(self, engine: Engine) -> str:
+        """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
+        if is_store(self.model):
+            self._ready()
+            return self.model
+        corpus, encoder = self.corpus(tell=True), self.encoder()
+        with encoding_progress(len(corpus)) as progress:
+            write, settings = partial(poolscope.encode_with, engine), EncoderOptions(**self.options)
+            store = cached_store(encoder, corpus, options=settings, progress=progress, write=write)
+        if store is None:
+            raise InputError(
+                f"{self.model}: cannot be kept in the cache, and an engine measures what is stored. Write a store with "
+                f"`poolscope encode MODEL TEXTS -o FOLDER`, and name its folder."
+            )
+        self.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+        return store.place
+
+    def refuse_with_clouds(self) -> None:
+        """Clouds are encoded already: refuse what says how to read and encode texts."""
+        named = {"TEXTS": self.texts, **self.reading, **self.options}
+        if useless := [name for name, value in named.items() if value and name != "seed"]:
+            raise InputError(
+                f"{self.model} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or "
+                f"name a model."
+            )
+
+    def _ready(self) -> TokenClouds:
+        """The clouds that the model's name means, as they are."""
+        self.refuse_with_clouds()
+        clouds = open_clouds(self.model)
+        self._print_origin(clouds, cloud_notes(clouds), self.model)
+        return clouds
+
+    def _print_origin(self, clouds: TokenClouds, notes: Sequence[str], name: str) -> None:
+        """Which model, which texts, how many tokens; and what the user should know of them."""
+        model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
+        source = f" of {texts['source']}" if "source" in texts else ""
+        tokens = f"{clouds.lengths.sum():,} tokens"
+        self.screen.say(f"{model.get('name', name)} · {len(clouds):,} texts{source} · {tokens}")
+        self.screen.print_notes(notes)
+
+    # -- a metric, by what it needs -------------------------------------------------------------------------------
+
+    def measured(self, metric: Metric, engine: Engine | None) -> tuple[Result, Sequence[str] | None]:
+        """The metric, and the ids of the texts: shard by shard of a store, whatever its size, where its parts merge."""
+        if metric.part is not None and is_store(self.model):
+            self.refuse_with_clouds()
+            store = open_store(self.model, self.screen)
+            with counting_progress("measuring", len(store), "texts") as progress:
+                return poolscope.measure_with(engine, metric, self.model, progress=progress), None
+        if engine is not None:
+            raise InputError(
+                f"--engine: {metric.name} is measured here in one process; an engine measures a store (`poolscope "
+                f"encode -o FOLDER`) with a metric whose parts merge."
+            )
+        if metric.needs == "vectors":
+            vectors, ids = self._vectors()
+            return metric(vectors), ids
+        if metric.needs == "clouds":
+            clouds = self.described().clouds
+            return metric(clouds), clouds.ids
+        corpus = self.corpus(tell=True)
+        return metric(*([] if metric.needs == "texts" else [self.encoder()]), corpus.texts), corpus.ids
+
+    def _vectors(self) -> tuple[Any, Sequence[str]]:
+        """Vectors as they are stored, or pooled from clouds."""
+        if is_index(self.model):
+            held = self._held()
+            return held.vectors, held.ids
+        if is_store(self.model) and Store.open(self.model).manifest.keep != "tokens":
+            self.refuse_with_clouds()  # all texts, not a draw
+            kept = open_store(self.model, self.screen).vectors()
+            return kept.vectors, kept.ids
+        clouds = self.described().clouds
+        return pooling_of(clouds).pool(clouds), clouds.ids
+
+    def _held(self) -> Collection:
+        """The vectors of a file or a vector store, which need neither model nor texts."""
+        if useless := [name for name, value in {"TEXTS": self.texts, **self.options}.items() if value]:
+            raise InputError(
+                f"{self.model} holds vectors, so these cannot apply: {', '.join(useless)}. Leave them out."
+            )
+        columns = {name: self.reading[name] for name in ("column", "id_column", "limit", "seed")}
+        collection = read_index(self.model, **columns)
+        self.screen.print(repr(collection))
+        self.screen.print_notes(collection.notes)
+        return collection
 
 
-def store_for(
-    engine: Engine,
-    source: str,
-    texts: str | None,
-    *,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    screen: Console,
-) -> str:
-    """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
-    from functools import partial
-
-    from poolscope.encoders import EncoderOptions, as_encoder
-    from poolscope.encoders.reports import cloud_notes
-    from poolscope.engines import encode_with
-    from poolscope.stores.cache import cached_store
-
-    if is_store(source):
-        refuse_with_clouds(source, texts, reading, options)
-        clouds = open_clouds(source)
-        _print_origin(clouds, cloud_notes(clouds), screen, name=source)
-        return source
-    corpus, encoder = read_corpus(texts, reading, screen=screen), as_encoder(source, **options)
-    with encoding_progress(len(corpus)) as progress:
-        write = partial(encode_with, engine)
-        store = cached_store(encoder, corpus, options=EncoderOptions(**options), progress=progress, write=write)
-    if store is None:
-        raise InputError(
-            f"{source}: cannot be kept in the cache, and an engine measures what is stored. Write a store with "
-            f"`poolscope encode MODEL TEXTS -o FOLDER`, and name its folder."
-        )
-    screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
-    return store.place
+def open_store(folder: str, screen: Screen) -> Store:
+    """A store, named on the screen."""
+    store = Store.open(folder)
+    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    return store
 
 
-def refuse_with_clouds(source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Clouds are encoded already: refuse what says how to read and encode texts."""
-    useless = [name for name, value in {"TEXTS": texts, **reading, **options}.items() if value and name != "seed"]
-    if useless:
-        raise InputError(
-            f"{source} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or name a "
-            f"model."
-        )
+def is_clouds(source: str) -> bool:
+    """Does the name mean a store or a cloud file, not a model? An address in an object store is no model's."""
+    return is_remote(source) or is_store(source) or Path(source).suffix == ".arrow"
 
 
 def read_asked(
     queries: str | None, columns: str | None, texts: str | None, id_column: str | None
 ) -> tuple[Queries | None, str | None, str | None]:
     """The queries, the texts that they are about (of their benchmark, where none were named) and the column of ids."""
-    from poolscope.texts import read_queries
-    from poolscope.texts.queries import id_column_for
-    from poolscope.texts.sources import open_benchmark
-
     if queries is None:
         if columns is not None:
             raise InputError(f"--query-columns: received {columns!r} without --queries. Name the file of the queries.")
@@ -127,72 +212,6 @@ def read_asked(
     benchmark = open_benchmark(queries) if texts is None else None
     texts = texts if benchmark is None else benchmark.folder
     return judged, texts, id_column or (None if texts is None else id_column_for(texts, judged))
-
-
-def read_corpus(
-    texts: str | None,
-    reading: Mapping[str, Any],
-    *,
-    default: int = DEFAULT_LIMIT,
-    keep: Collection[str] = (),
-    screen: Console | None = None,
-) -> Texts:
-    """The texts that the user named, or `default` of the embedded corpus; `screen` is told what reading met.
-
-    reading: column, id_column, label_column, limit (0: all) and seed, those that the command has. Texts of the ids in
-    `keep` are in every draw.
-    """
-    from poolscope.texts import read_texts
-
-    limit = reading.get("limit")
-    drawn = default if texts is None and limit is None else limit
-    columns = {name: reading.get(name) for name in ("column", "id_column", "label_column")}
-    corpus = read_texts(texts or TEXTS, **columns, limit=drawn or None, seed=reading.get("seed", 0), keep=keep)
-    if screen is not None:
-        print_notes(corpus.report.notes(), screen)
-    return corpus
-
-
-def print_notes(notes: Sequence[str], screen: Console) -> None:
-    """What the user should know, in small letters below what it is about."""
-    for note in notes:
-        screen.print(wrapped(note, screen.width, "  "), style="dim", soft_wrap=True)
-
-
-def is_clouds(source: str) -> bool:
-    """Does the name mean a store or a cloud file, not a model? An address in an object store is no model's."""
-    return is_remote(source) or is_store(source) or Path(source).suffix == ".arrow"
-
-
-def _encode(
-    model: str,
-    texts: str | None,
-    reading: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    cache: bool,
-    screen: Console,
-) -> Described:
-    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
-    from poolscope.encoders.capabilities import vocabulary_of
-    from poolscope.stores.cache import cached_clouds
-
-    corpus = read_corpus(texts, reading)
-    encoder = as_encoder(model, **options)
-    with encoding_progress(len(corpus)) as progress:
-        clouds = cached_clouds(encoder, corpus, options=EncoderOptions(**options), enabled=cache, progress=progress)
-    notes = [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
-    _print_origin(clouds, notes, screen, name=encoder.card.name)
-    return Described(clouds, vocabulary_of(encoder), corpus.labels if reading.get("label_column") else None)
-
-
-def _print_origin(clouds: TokenClouds, notes: Sequence[str], screen: Console, *, name: str) -> None:
-    """Which model, which texts, how many tokens; and what the user should know of them."""
-    model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
-    source = f" of {texts['source']}" if "source" in texts else ""
-    line = f"{model.get('name', name)} · {len(clouds):,} texts{source} · {clouds.lengths.sum():,} tokens"
-    screen.print(wrapped(line, screen.width), soft_wrap=True)
-    print_notes(notes, screen)
 
 
 # -- bars: how much, how fast, how long to go -------------------------------------------------------------------------

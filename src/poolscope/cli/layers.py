@@ -1,42 +1,42 @@
-"""`poolscope layers`: where a model concentrates its token clouds, and what does it."""
+"""Tokens: `poolscope layers` on what every layer does to them, `windows` on what is lost in means of neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
-from poolscope.errors import InputError
-from poolscope.lines import wrapped
+from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_figure, put_json
+from poolscope.errors import InputError, whole_number
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from poolscope.cli.inputs import Inputs
+    from poolscope.encoders import TokenEncoder
     from poolscope.evaluation.run import BestLayer
     from poolscope.metrics.layers.result import LayersResult, StateSocm
+    from poolscope.metrics.likelihood import ContextLikelihood
+    from poolscope.metrics.windows import WindowsResult
+    from poolscope.numbers.intervals import Estimate
     from poolscope.texts import Texts
 
-# Texts drawn from the embedded corpus when the user names no texts.
-DEFAULT_LIMIT = 200
+LAYER_TEXTS, WINDOW_TEXTS = 200, 100  # of the embedded corpus, when the user names none
 
 
 @arguments.encoder_options()
 @arguments.reading_options()
 def layers(
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="A transformer on torch: hub name, folder or built-in model.")
+        str, argument("[MODEL]", "A transformer on torch: hub name, folder or built-in model.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    compare: Annotated[str | None, typer.Option(metavar="MODEL", help="Measure a second model beside it.")] = None,
-    socm_texts: Annotated[
-        int, typer.Option(min=0, metavar="N", help="SOCM over all pairs of N of the texts (0: no SOCM).")
-    ] = 100,
+    compare: Annotated[str | None, option("MODEL", "Measure a second model beside it.")] = None,
+    socm_texts: Annotated[int, option("N", "SOCM over all pairs of N of the texts (0: no SOCM).", min=0)] = 100,
     retrieval: Annotated[
-        bool, typer.Option("--retrieval", help="Which layer would be best to pool, by held-out retrieval?")
+        bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
     ] = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
@@ -50,33 +50,29 @@ def layers(
     With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
     second model, say a backbone beside its fine-tuned child.
     """
-    from poolscope.cli.inputs import read_corpus
+    from poolscope.cli.inputs import Inputs
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    corpus = read_corpus(texts, reading, default=DEFAULT_LIMIT, screen=screen)
+    inputs = Inputs(model, texts, reading, options, screen, default=LAYER_TEXTS)
+    corpus = inputs.corpus(tell=True)
     settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
-    names = [model] if compare is None else [model, compare]
-    results = [_measure(name, corpus, settings=settings, options=options, screen=screen) for name in names]
-    best = [_best(name, corpus, reading["seed"], options, screen) for name in names] if retrieval else []
+    models = [inputs] if compare is None else [inputs, replace(inputs, model=compare)]
+    results = [_measure(each, corpus, settings) for each in models]
+    best = [_best(each, corpus) for each in models] if retrieval else []
     _write(results, best, json=json, parquet=parquet, figure=figure)
-    name_written(screen, json, parquet, figure)
+    screen.name_written(json, parquet, figure)
 
 
-def _measure(
-    model: str, corpus: Texts, *, settings: Mapping[str, Any], options: Mapping[str, Any], screen: Console
-) -> LayersResult:
-    from poolscope.cli.inputs import encoding_progress, print_notes
-    from poolscope.encoders import as_encoder, pooling_report
-    from poolscope.metrics.layers.measure import layers
+def _measure(inputs: Inputs, corpus: Texts, settings: Mapping[str, Any]) -> LayersResult:
+    from poolscope.cli.inputs import encoding_progress
 
-    encoder = as_encoder(model, **options)
+    encoder, screen = inputs.encoder(), inputs.screen
     with encoding_progress(len(corpus)) as progress:
-        result = layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
-    origin = f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens"
-    screen.print(wrapped(origin, screen.width))
-    print_notes([*pooling_report(encoder).notes(), *notes(result)], screen)
+        result = poolscope.layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
+    screen.say(f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens")
+    screen.print_notes([*poolscope.pooling_report(encoder).notes(), *notes(result)])
     _print(result, screen)
     return result
 
@@ -118,18 +114,12 @@ _SHOWN = {
 _WIDE = 120
 
 
-def _print(result: LayersResult, screen: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+def _print(result: LayersResult, screen: Screen) -> None:
+    screen.print_seen(result)
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
-    table = Table("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []), title=title, title_justify="left")
-    table.box, table.pad_edge, table.title_style = SIMPLE_HEAD, False, "bold"
-    for column in table.columns:
-        column.justify, column.no_wrap = "right", True
+    heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
+    table = open_table(*heads, title=title, title_style="bold")
     means = {name: result.means(name) for name in _SHOWN}
     for state, label in enumerate(result.states):
         cells = []
@@ -140,9 +130,9 @@ def _print(result: LayersResult, screen: Console) -> None:
         if result.socm is not None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         table.add_row(label, *cells)
-    print_table(table, screen)
+    screen.print_table(table)
     for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
-        screen.print(wrapped(line, screen.width))
+        screen.say(line)
 
 
 def _frequency_line(result: LayersResult) -> str:
@@ -222,12 +212,10 @@ def _sink_lines(result: LayersResult) -> list[str]:
     return lines
 
 
-def _best(name: str, corpus: Texts, seed: int, options: Mapping[str, Any], screen: Console) -> BestLayer:
+def _best(inputs: Inputs, corpus: Texts) -> BestLayer:
     """Which layer finds best, told in one sentence."""
-    from poolscope.evaluation.run import best_layer
-
-    best = best_layer(name, corpus.texts, seed=seed, **options)
-    screen.print(wrapped(best.sentence, screen.width))
+    best = poolscope.best_layer(inputs.model, corpus.texts, seed=inputs.reading["seed"], **inputs.options)
+    inputs.screen.say(best.sentence)
     return best
 
 
@@ -247,7 +235,163 @@ def _write(
     if parquet is not None:
         results[0].save_parquet(parquet)
     if figure is not None:
-        from poolscope.charts import save_figure
         from poolscope.metrics.layers.result import layers_sheet
 
-        save_figure(layers_sheet(*results), figure)
+        put_figure(layers_sheet(*results), figure)
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+@arguments.encoder_options()
+@arguments.reading_options()
+def windows(
+    model: arguments.ModelOrClouds = arguments.MODEL,
+    texts: arguments.Texts = None,
+    ratio: Annotated[str, option("2,4,8", "Tokens of a window.")] = "2,4,8,16,32,64,128",
+    layer: Annotated[int, option("N", "Layer (0: embedding output; -1: what is pooled).")] = -1,
+    loss_limit: Annotated[
+        float, option("SHARE", "Name the largest ratio that loses no more than this.", min=0.0, max=1.0)
+    ] = 0.5,
+    likelihood: Annotated[
+        bool, switch("Of a decoder: how likely is what follows, with windows as context?", "--likelihood")
+    ] = False,
+    context: Annotated[int, option("TOKENS", "With --likelihood: tokens of context.", min=2)] = 256,
+    continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens that follow.", min=2)] = 64,
+    most: Annotated[int, option("N", "With --likelihood: at most so many texts.", min=2)] = 32,
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
+    *,
+    reading: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
+    """What is lost when the tokens of a text are replaced by the means of adjacent windows.
+
+    For each number of tokens a window: the share of the variance of a text that is lost, beside tokens in random order,
+    windows with a second vector and windows that are cut where the tokens change; SOCM between windows; the windows
+    that are hurt most. Nothing is trained: a model that learned to read such means may do better.
+    """
+    from poolscope.cli.inputs import Inputs
+
+    screen = Screen(json)
+    inputs = Inputs(model, texts, reading, options, screen, cache=False, default=WINDOW_TEXTS)
+    settings = {"ratios": _ratios(ratio), "loss_limit": loss_limit, "seed": reading["seed"]}
+    lengths = {"context": context, "continuation": continuation, "most": most} if likelihood else None
+    result, likely = _measure_windows(inputs, layer, lengths, settings)
+    _print_windows(result, screen)
+    if likely is not None:
+        _print_likelihood(likely, screen)
+    if json is not None:
+        put_json(result.to_dict() | {"likelihood": None if likely is None else likely.to_dict()}, json)
+    screen.put_result(result, table=table, figure=figure)
+    screen.name_written(json)
+
+
+def _ratios(text: str) -> list[int]:
+    try:
+        sizes = {int(part) for part in text.split(",")}
+    except ValueError:
+        raise InputError(f"--ratio: received {text!r}; allowed: whole numbers with commas, such as 2,8,32.") from None
+    return sorted(whole_number(size, "--ratio", least=2) for size in sizes)
+
+
+def _measure_windows(
+    inputs: Inputs, layer: int, lengths: Mapping[str, int] | None, settings: Mapping[str, Any]
+) -> tuple[WindowsResult, ContextLikelihood | None]:
+    from poolscope.cli.inputs import is_clouds
+    from poolscope.encoders.capabilities import vocabulary_of
+
+    if is_clouds(inputs.model):
+        if lengths is not None or layer != -1:
+            raise InputError(
+                f"{inputs.model} holds ready clouds; --likelihood and --layer need a model. Name the model."
+            )
+        return poolscope.windows(inputs.described().clouds, **settings), None
+    corpus, encoder = inputs.corpus(tell=True), inputs.encoder()
+    likely = None
+    if lengths is not None:  # first: a model that cannot do it is refused before the work
+        ratios = settings["ratios"]
+        fitting = [size for size in ratios if 2 * size <= lengths["context"]]
+        likely = poolscope.context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, **lengths)
+    clouds = _encoded(encoder, corpus, layer, inputs.screen)
+    return poolscope.windows(clouds, vocabulary=vocabulary_of(encoder), **settings), likely
+
+
+def _encoded(encoder: TokenEncoder, corpus: Texts, layer: int, screen: Screen) -> poolscope.TokenClouds:
+    from poolscope.cli.inputs import encoding_progress
+
+    with encoding_progress(len(corpus)) as progress:
+        clouds = encoder.encode(corpus.texts, layers=None if layer == -1 else [layer], progress=progress)[layer]
+    clouds = clouds.described(ids=corpus.ids, provenance={"texts": corpus.origin()})
+    where = "" if layer == -1 else f" · layer {layer}"
+    screen.print(f"{encoder.card.name}{where} · {len(clouds):,} texts · {clouds.lengths.sum():,} tokens")
+    screen.print_notes(poolscope.truncation_report(clouds).notes())
+    return clouds
+
+
+_COLUMNS = (
+    "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
+    "first direction; adaptive, windows cut where the tokens change. SOCM: mean over pairs (in random order)."
+)
+
+
+def _number(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "–"
+    shown = [_short(value) for value in (estimate.value, estimate.floor) if value is not None]
+    return shown[0] if len(shown) == 1 else f"{shown[0]} ({shown[1]})"
+
+
+def _short(value: float) -> str:
+    """Four digits, so that the table stays within a screen: SOCM of a sink is far above 1."""
+    return f"{value:.{3 if value < 1 else 2 if value < 10 else 1}f}"
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen) -> None:
+    shown = open_table(*heads)
+    for row in rows:
+        shown.add_row(*row)
+    screen.print_table(shown)
+
+
+def _print_windows(result: WindowsResult, screen: Screen) -> None:
+    screen.print_seen(result)
+    wide = screen.width >= _WIDE
+    interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
+    screen.print(f"share of the variance of a text that lies inside windows {interval}")
+    heads = ("ratio", "lost", "random", "direction", "adaptive", "SOCM within", "SOCM nearest")
+    rows = []
+    for row in result.ratios:
+        random = "–" if row.lost.floor is None else f"{row.lost.floor:.1%}"
+        lost, *others = (part.percent(interval=wide) for part in (row.lost, row.second_order, row.adaptive))
+        losses = (lost, random, *others)
+        rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
+    _print_table(heads, rows, screen)
+    screen.say(_COLUMNS)
+    shown = result.largest_ratio or result.ratios[0].ratio
+    for window in (window for window in result.worst if window.ratio == shown):
+        words = "" if window.text is None else f": {window.text!r}"
+        place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
+        told = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
+        screen.say(told, "  ", hanging="  ", style="dim")
+
+
+def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
+    wide = screen.width >= _WIDE
+    screen.print(
+        f"likelihood of {likely.continuation} tokens after {likely.context}, {likely.texts} texts (nats a token): full "
+        f"context {likely.full.known:.3f}, none {likely.none.known:.3f}, gain {likely.gain}"
+    )
+    if likely.short:
+        screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")
+    rows = [
+        (str(row.ratio), str(row.states), *(kept.percent(interval=wide) for kept in (row.kept, row.kept_adaptive)),
+         row.kept_truncated.percent(interval=wide))
+        for row in likely.ratios
+    ]  # fmt: skip
+    _print_table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)
+    screen.print(
+        "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "
+        "trained to read means"
+    )

@@ -7,17 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, print_verdict, put_json, to_figure
+from poolscope.cli.arguments import argument, option, switch, to_figure
+from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
+    from poolscope.cli.inputs import Inputs
     from poolscope.clouds.vectors import Vectors
     from poolscope.engines import Engine
     from poolscope.metrics.length.mechanism import LengthMechanism
@@ -41,23 +40,19 @@ _RENAME = r"Rename one of them to '\1'."
 def length(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="[MODEL|STORE|VECTORS]",
-            help="Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
+        argument(
+            "[MODEL|STORE|VECTORS]",
+            "Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
         ),
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     bins: Annotated[
-        str | None, typer.Option(metavar="N|EDGES", help="N quantile bins, or edges: 0,50,100. Default: widths of 50.")
+        str | None, option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: widths of 50.")
     ] = None,
-    min_texts: Annotated[int, typer.Option(min=1, metavar="N", help="Merge bins with fewer texts.")] = 20,
-    pairs: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Queries with their documents: who wins, and position.")
-    ] = None,
-    labels: Annotated[bool, typer.Option("--labels", help="Predict the labels of the texts, by length.")] = False,
-    probes: Annotated[
-        bool, typer.Option("--probes/--no-probes", help="Null models and probes, which encode more inputs.")
-    ] = True,
+    min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
+    pairs: Annotated[str | None, option("FILE", "Queries with their documents: who wins, and position.")] = None,
+    labels: Annotated[bool, switch("Predict the labels of the texts, by length.", "--labels")] = False,
+    probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
     thresholds: arguments.ThresholdFile = None,
     threshold: arguments.ThresholdSettings = None,
     json: arguments.Json = None,
@@ -73,15 +68,14 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from poolscope.auditing.judges import length_verdicts
-    from poolscope.auditing.thresholds import read_thresholds
-    from poolscope.cli.inputs import read_corpus
+    from poolscope.auditing.question import read_thresholds
+    from poolscope.cli.inputs import Inputs
     from poolscope.clouds.vectors import is_vectors
     from poolscope.stores.store import is_store
     from poolscope.texts.groups import document_columns
 
     limits = read_thresholds(thresholds, threshold or ())
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
     engine = arguments.open_engine(where, options)
     if is_store(model):
@@ -98,29 +92,20 @@ def length(
         group = None
         if texts is not None:
             group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
-        corpus = read_corpus(texts, reading, screen=screen)
-        search = _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
-        report = _of_model(
-            model,
-            corpus,
-            search,
-            documents=_documents(texts, corpus, group, reading["id_column"]),
-            labels=labels,
-            probes=probes,
-            settings=settings,
-            options=options,
-            engine=engine,
-            screen=screen,
-        )
-    verdicts = length_verdicts(report, limits)
+        inputs = Inputs(model, texts, reading, options, screen)
+        corpus = inputs.corpus(tell=True)
+        settings |= {
+            "probes": probes,
+            "pairs": _read_pairs(texts, pairs, seed=reading["seed"], probes=probes),
+            "groups": _documents(texts, corpus, group, reading["id_column"]),
+        }
+        report = _of_model(inputs, corpus, engine, labels=labels, settings=settings)
+    verdicts = poolscope.length_verdicts(report, limits)
     print_report(report, verdicts, screen)
     if json is not None:
         put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
-    if figure is not None:
-        from poolscope.charts import save_figure
-
-        save_figure(report.figure(), figure)
-    name_written(screen, json, figure)
+    screen.name_written(json)
+    screen.put_result(report, figure=figure)
 
 
 def report_content(report: LengthReport, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
@@ -161,14 +146,12 @@ def _refuse(useless: Mapping[str, Any], source: str) -> None:
 
 
 def _of_store(
-    folder: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Console
+    folder: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Screen
 ) -> LengthReport:
     """The profile of a store, shard by shard, of any number of texts."""
-    from poolscope.cli.inputs import counting_progress
-    from poolscope.engines import measure_with
+    from poolscope.cli.inputs import counting_progress, open_store
     from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
-    from poolscope.stores.store import Store
 
     if labels:
         raise InputError(f"--labels: {folder} is a store, whose texts are read once. Name the model and its texts.")
@@ -177,10 +160,9 @@ def _of_store(
             f"--bins: received {settings['bins']} quantile bins for a store, whose shards are cut into the same bins "
             f"before all lengths are known. Name edges such as 0,50,100,200."
         )
-    store = Store.open(folder)
-    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    store = open_store(folder, screen)
     with counting_progress("measuring", len(store), "texts") as progress:
-        profile = measure_with(engine, "profile", folder, progress=progress, **settings)
+        profile = poolscope.measure_with(engine, "profile", folder, progress=progress, **settings)
     if not isinstance(profile, LengthProfile):
         raise TypeError(f"a profile was expected, not {type(profile).__name__}")
     note = "A store alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
@@ -194,16 +176,14 @@ def _of_vectors(
     labels: bool,
     reading: Mapping[str, Any],
     settings: Mapping[str, Any],
-    screen: Console,
+    screen: Screen,
 ) -> LengthReport:
-    from poolscope.clouds.vectors import WORDS, read_vectors
+    from poolscope.clouds.vectors import WORDS
     from poolscope.metrics.length.bins import labels_by_length
-    from poolscope.metrics.length.profile import length_profile
     from poolscope.metrics.length.report import LengthReport
-    from poolscope.texts import read_texts
 
-    corpus = None if texts is None else read_texts(texts, **reading)
-    held = _held(path, corpus) if corpus is not None else read_vectors(path, **reading)
+    corpus = None if texts is None else poolscope.read_texts(texts, **reading)
+    held = _held(path, corpus) if corpus is not None else poolscope.read_vectors(path, **reading)
     if held.lengths is None:
         raise InputError(
             f"{path}: received vectors without texts or lengths; one of them is needed. Name the texts as the second "
@@ -215,7 +195,7 @@ def _of_vectors(
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
     screen.print(f"{held} · lengths in {held.unit}")
-    profile = length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
+    profile = poolscope.length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
     predicted = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, labels=predicted, notes=(note,))
@@ -223,10 +203,8 @@ def _of_vectors(
 
 def _held(path: str, corpus: Texts) -> Vectors:
     """The vectors with the texts beside them; where their numbers differ, what was left out in reading is said."""
-    from poolscope.clouds.vectors import read_vectors
-
     try:
-        return read_vectors(path, texts=corpus.texts)
+        return poolscope.read_vectors(path, texts=corpus.texts)
     except InputError as error:
         raise InputError(
             " ".join([str(error), *(f"{corpus.source}: {note}" for note in corpus.report.notes())])
@@ -235,13 +213,11 @@ def _held(path: str, corpus: Texts) -> Vectors:
 
 def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool) -> Pairs | None:
     """The pairs of the search: those that were named, or some of the embedded corpus where that is what is read."""
-    from poolscope.texts import read_pairs
-
     if pairs is None and (texts is not None or not probes):
         return None
     limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
     try:
-        return read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
+        return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
     except InputError as error:
         message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
         raise InputError(message) from error
@@ -259,76 +235,60 @@ def _documents(source: str | None, corpus: Texts, group: str | None, id_column: 
 
 
 def _of_model(
-    model: str,
-    corpus: Texts,
-    pairs: Pairs | None,
-    *,
-    documents: Sequence[str] | None,
-    labels: bool,
-    probes: bool,
-    settings: Mapping[str, Any],
-    options: Mapping[str, Any],
-    engine: Engine | None,
-    screen: Console,
+    inputs: Inputs, corpus: Texts, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any]
 ) -> LengthReport:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.encoders import as_encoder
     from poolscope.engines import measured_with
-    from poolscope.metrics.length.report import length_report
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
     with counting_progress("encoding", None, "tokens") as advance:
         measured = None
         if engine is not None:  # every text; null models and probes, of a few texts, follow in this process
-            encoder = as_encoder(model, **options)
-            measured = measured_with(engine, encoder, corpus, progress=lambda texts, tokens: advance(tokens))
-        report = length_report(
-            model,
+            measured = measured_with(engine, inputs.encoder(), corpus, progress=lambda texts, tokens: advance(tokens))
+        report = poolscope.length_report(
+            inputs.model,
             corpus.texts,
             measured=measured,
             labels=corpus.labels if labels else None,
-            pairs=pairs,
-            groups=documents,
-            probes=probes,
             progress=lambda texts, tokens: advance(tokens),
             **settings,
-            **options,
+            **inputs.options,
         )
     name = "" if report.model is None else report.model["name"]
-    screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}")
+    inputs.screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}")
     return report
 
 
 # -- the screen, of 80 columns or more -----------------------------------------------------------------------------
 
 
-def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Console) -> None:
+def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Screen) -> None:
     """The verdicts first, then the profile, then what else was measured, most telling first."""
     for name in verdicts:
-        print_verdict(verdicts[name], screen, name=name)
+        screen.print_verdict(verdicts[name], name=name)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
     if report.nulls is not None:
         _print_nulls(report.nulls, screen)
     for probe in report.probes:
-        _say(probe.sentence(), screen)
+        screen.say(probe.sentence())
     if report.shift is not None:
         _print_shift(report.shift, screen)
         if report.shift.sentence() not in verdicts["length"].sentence:
-            _say(report.shift.sentence(), screen)
+            screen.say(report.shift.sentence())
     if report.retrieval is not None:
         _print_retrieval(report.retrieval, screen)
     if report.position is not None:
         for line in verdicts["position"].evidence:
-            _say(line, screen, "  ")
+            screen.say(line, "  ")
     if report.texts_truncated:
         screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):
-        _say(note, screen, style="dim")
+        screen.say(note, style="dim")
     if report.encoded_tokens:
-        _say(_cost(report), screen, style="dim")
+        screen.say(_cost(report), style="dim")
 
 
 def _cost(report: LengthReport) -> str:
@@ -345,11 +305,7 @@ def _cost(report: LengthReport) -> str:
     return f"Encoded on top of the texts: {report.encoded_tokens:,} tokens, for {listed}{option}."
 
 
-def _say(sentence: str, screen: Console, indent: str = "", *, style: str | None = None) -> None:
-    screen.print(wrapped(sentence, screen.width, indent), style=style)
-
-
-def _print_profile(profile: LengthProfile, screen: Console) -> None:
+def _print_profile(profile: LengthProfile, screen: Screen) -> None:
     table = _table(profile.unit, "texts", "cosine", "chance", "dist.", "norm", "eff.rank", "own bin")
     for row in profile.bins:
         table.add_row(
@@ -362,14 +318,14 @@ def _print_profile(profile: LengthProfile, screen: Console) -> None:
             _number(row.effective_rank.value, 1),
             f"{_number(row.same_bin_neighbours.value, 2)} ({_number(row.same_bin_neighbours.floor, 2)})",
         )
-    print_table(table, screen)
+    screen.print_table(table)
     slope = profile.slope
     if slope.value is not None:
         below = f"chance stays below {slope.floor_high:.4f}"
-        _say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}", screen)
+        screen.say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}")
 
 
-def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
+def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:
     if any(row.sigma_a.value is not None for row in mechanism.bins):
         table = _table("tokens", "σₐ", "bound", "above it", "‖PA‖²/(n−1)", "‖PX‖²/n", "words")
         for row in mechanism.bins:
@@ -382,12 +338,12 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Console) -> None:
                 share,
                 *(_number(number.value, digits) for number, digits in zip(numbers, (4, 1, 3), strict=True)),
             )
-        print_table(table, screen)
+        screen.print_table(table)
     for sentence in mechanism.sentences():
-        _say(sentence, screen)
+        screen.say(sentence)
 
 
-def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
+def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
     table = _table("tokens", "whole", "averaged", "in place", "whole − averaged")
     for row in nulls.averaging:
         table.add_row(
@@ -397,25 +353,25 @@ def _print_nulls(nulls: LengthNulls, screen: Console) -> None:
             "–" if row.placed is None else _number(row.placed.value),
             "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
         )
-    print_table(table, screen)
+    screen.print_table(table)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.sentences():
-        _say(sentence, screen)
+        screen.say(sentence)
 
 
-def _print_shift(shift: SemanticShift, screen: Console) -> None:
+def _print_shift(shift: SemanticShift, screen: Screen) -> None:
     parts = f"L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)}"
-    _say(f"change of subject: {parts} ({shift.texts} texts)", screen)
+    screen.say(f"change of subject: {parts} ({shift.texts} texts)")
     if not shift.made:
         return
     table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")
     for row in shift.made:
         table.add_row(row.label, f"{row.texts:,}", f"{row.words:.0f}", _cell(row.shift), _cell(row.cosine))
-    print_table(table, screen)
+    screen.print_table(table)
 
 
-def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
+def _print_retrieval(retrieval: LengthRetrieval, screen: Screen) -> None:
     table = _table("tokens", "docs", "queries", "hit", "nDCG", "MRR", "rank", "share/exp.")
     named = [(row.label, row) for row in retrieval.bins]
     named += [("shortest 1/5", retrieval.shortest), ("longest 1/5", retrieval.longest)]
@@ -428,16 +384,14 @@ def _print_retrieval(retrieval: LengthRetrieval, screen: Console) -> None:
             _number(row.rank.value, 1),
             _cell(row.ratio, 2),
         )
-    print_table(table, screen)
+    screen.print_table(table)
 
 
 def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    """Narrow columns; a number that is too wide is folded, never cut."""
+    table = open_table(show_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
-        table.add_column(name, justify="right", overflow="fold")  # a number that is too wide is never cut
+        table.add_column(name, justify="right", overflow="fold")
     return table
 
 

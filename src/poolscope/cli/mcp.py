@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
-import typer
-
+import poolscope
 from poolscope.cli import arguments
+from poolscope.cli.arguments import option
 from poolscope.errors import InputError, PoolscopeError, require
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -24,8 +24,7 @@ _QUERY = ("table", "column", "text", "id", "group", "texts")
 
 def mcp(
     host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A server that may be asked, beside those on this machine; may be repeated."),
+        list[str] | None, option("NAME", "A server that may be asked, beside those on this machine; may be repeated.")
     ] = None,
 ) -> None:
     """Serve three tools over standard input and output: audit a file of texts, check a runtime, explain a pair.
@@ -116,10 +115,8 @@ def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = L
     """The headline of every answer of an audit."""
     refuse_elsewhere(model, "model", allowed)
     refuse_elsewhere(texts, "texts", allowed)
-    from poolscope.auditing.run import audit
-    from poolscope.texts import read_texts
 
-    result = audit(model, read_texts(texts, limit=limit or None), cache=True)
+    result = poolscope.audit(model, poolscope.read_texts(texts, limit=limit or None), cache=True)
     return {
         "model": result.model["name"],
         "texts": result.corpus["texts"],
@@ -131,13 +128,11 @@ def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = L
 
 def check_server(url: str, reference: str, model: str | None, *, allowed: Sequence[str]) -> dict[str, Any]:
     """The verdict on a server, the causes that explain best, and what to do."""
-    from poolscope.auditing.judges import check_runtime
-
     if "://" not in url:
         raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")
     refuse_elsewhere(url, "url", allowed)
     refuse_elsewhere(reference, "reference", allowed)
-    check = check_runtime(url, reference, model=model)
+    check = poolscope.check_runtime(url, reference, model=model)
     return {
         "level": check.verdict.level,
         "sentence": check.verdict.sentence,
@@ -149,11 +144,8 @@ def check_server(url: str, reference: str, model: str | None, *, allowed: Sequen
 
 def compare_texts(first: str, second: str, model: str) -> dict[str, Any]:
     """Cosine, d_μ, d_Σ and SOCM of two texts, and a sentence on them."""
-    from poolscope.encoders import as_encoder
-    from poolscope.metrics.socm.score import socm_pair
-
-    clouds = as_encoder(model).encode([first, second])[-1]
-    pair = socm_pair(clouds[0], clouds[1])
+    clouds = poolscope.as_encoder(model).encode([first, second])[-1]
+    pair = poolscope.socm_pair(clouds[0], clouds[1])
     cosine, whole = 1 - 2 * pair.mean_distance, pair.squared_wasserstein
     hidden = pair.bures / whole if whole else 0.0  # of a text with itself nothing is hidden
     return {

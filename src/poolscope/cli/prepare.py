@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_file
+from poolscope.cli.arguments import argument, option, switch, to_file
+from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.chunks import Chunks
+    from poolscope.cli.inputs import Inputs
     from poolscope.stores.store import Store
     from poolscope.texts import Texts
 
@@ -37,12 +37,8 @@ def chunk(
     output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Most tokens a chunk. Default: what the model takes.")
-    ] = None,
-    overlap: Annotated[
-        int, typer.Option(min=0, metavar="K", help="Begin with up to K tokens of the chunk before.")
-    ] = 0,
+    tokens: Annotated[int | None, option("N", "Most tokens a chunk. Default: what the model takes.", min=1)] = None,
+    overlap: Annotated[int, option("K", "Begin with up to K tokens of the chunk before.", min=0)] = 0,
     json: arguments.Json = None,
     *,
     reading: dict[str, Any],
@@ -55,17 +51,17 @@ def chunk(
     """
     from poolscope.auditing.commands import Named
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.chunks import chunk_texts
     from poolscope.chunks.chunking import check_chunk_file
-    from poolscope.cli.inputs import counting_progress, read_corpus
+    from poolscope.cli.inputs import Inputs, counting_progress
     from poolscope.texts.groups import group_column
     from poolscope.texts.sources import other_columns
 
     check_chunk_file(output, source=texts)  # before the work, not after it
-    screen = arguments.open_screen(json, soft_wrap=True)
-    corpus = read_corpus(texts, reading, default=DEFAULT_TEXTS)  # by default those that the audit is about
+    screen = Screen(json, soft_wrap=True)
+    inputs = Inputs(model, texts, reading, options, screen, default=DEFAULT_TEXTS)  # those that the audit is about
+    corpus = inputs.corpus()
     with counting_progress("splitting", len(corpus), "texts") as progress:
-        chunks = chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
+        chunks = poolscope.chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
     taken = (reading["label_column"],)
     kept = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
     chunks = chunks.with_columns(kept, group_column(texts, (corpus.column, reading["id_column"])))
@@ -73,20 +69,19 @@ def chunk(
     _print_chunks(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
     if json is not None:
         put_json(chunks.to_dict(), json)
-    name_written(screen, output, json)
+    screen.name_written(output, json)
     following = Named(model, str(output), {"id_column": "id"}, options).command("audit")  # by the same encoder
     if following is not None:
-        arguments.name_next(screen, following)
+        screen.name_next(following)
 
 
-def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
+def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
     counts = chunks.to_dict()
-    screen.print(wrapped(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}", screen.width))
-    for note in notes:
-        screen.print(wrapped(note, screen.width, "  "), style="dim")
+    screen.say(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}")
+    screen.print_notes(notes)
     added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
     repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
-    screen.print(wrapped(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}", screen.width))
+    screen.say(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
     screen.print(
         f"{counts['texts']:,} texts → {counts['chunks']:,} chunks: {counts['split']:,} were split, "
         f"{counts['texts'] - counts['split']:,} fit as they are"
@@ -97,7 +92,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
         f"longest {lengths['longest']:,}"
     )
     made = [f"{count:,} {_PLACES[kind]}" for kind, count in chunks.cuts.items() if count or kind == "word"]
-    screen.print(wrapped(f"cuts: {', '.join(made)}", screen.width))
+    screen.say(f"cuts: {', '.join(made)}")
 
 
 # -- encode -----------------------------------------------------------------------------------------------------------
@@ -107,27 +102,19 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Console) -> None:
 @arguments.reading_options(labels=True)
 @arguments.engine_options
 def encode(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the store, or s3://bucket/place.")
-    ],
+    output: Annotated[Path, option("FOLDER", "Folder of the store, or s3://bucket/place.", "--output", "-o")],
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="0,3,6", help="Layers to keep (0: embedding output), not the pooled one only.")
+        str | None, option("0,3,6", "Layers to keep (0: embedding output), not the pooled one only.")
     ] = None,
-    shard_texts: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Most texts in one file of the store.")
-    ] = None,
+    shard_texts: Annotated[int | None, option("N", "Most texts in one file of the store.", min=1)] = None,
     keep: Annotated[
-        str, typer.Option(metavar="tokens|moments|vectors", help="All tokens, or one vector a text: far less to store.")
+        str, option("tokens|moments|vectors", "All tokens, or one vector a text: far less to store.")
     ] = "tokens",
-    keep_tokens: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Beside moments or vectors: the tokens of N texts.")
-    ] = 0,
-    shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Do part K of N, beside other processes or machines.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store of other choices.")] = False,
+    keep_tokens: Annotated[int, option("N", "Beside moments or vectors: the tokens of N texts.", min=0)] = 0,
+    shard: Annotated[str | None, option("K/N", "Do part K of N, beside other processes or machines.")] = None,
+    overwrite: Annotated[bool, switch("Replace a store of other choices.", "--overwrite")] = False,
     json: arguments.Json = None,
     *,
     where: dict[str, Any],
@@ -140,9 +127,8 @@ def encode(
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
-    from poolscope.cli.inputs import encoding_progress
-    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report
-    from poolscope.engines import encode_with
+    from poolscope.cli.inputs import Inputs, encoding_progress
+    from poolscope.encoders import EncoderOptions
     from poolscope.stores.writer import encode_to_store
 
     settings = EncoderOptions(**options)
@@ -150,40 +136,40 @@ def encode(
     runs = arguments.open_engine(where, options)
     if runs is not None and part is not None:
         raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
-    corpus = _corpus(texts, reading, output)
-    encoder = as_encoder(model, **options)
+    inputs = Inputs(model, texts, reading, options, Screen(json, soft_wrap=True))
+    corpus, encoder = _corpus(inputs, output), inputs.encoder()
     with encoding_progress(len(corpus)) as progress:
         choices: dict[str, Any] = {"options": settings, "layers": chosen, "shard_texts": shard_texts}
         choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite, "progress": progress}
         if runs is None or part is not None:
             store = encode_to_store(encoder, corpus, output, part=part, **choices)
         else:
-            store = encode_with(runs, encoder, corpus, output, **choices)
+            store = poolscope.encode_with(runs, encoder, corpus, output, **choices)
     if not store.manifest.complete:
         stored = f"{store.stored():,} of {len(store):,} texts are stored"
         typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")
         return
-    notes = [*store.notes(), *corpus.report.notes(), *pooling_report(encoder).notes()]
-    _print_store(store, notes, arguments.open_screen(json, soft_wrap=True))
+    notes = [*store.notes(), *corpus.report.notes(), *poolscope.pooling_report(encoder).notes()]
+    _print_store(store, notes, inputs.screen)
     if json is not None:
         content = {"folder": store.place, "model": store.card.to_dict(), "texts": store.manifest.texts}
-        arguments.put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
+        put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
 
 
-def _corpus(texts: str | None, reading: dict[str, Any], output: Path) -> Texts:
+def _corpus(inputs: Inputs, output: Path) -> Texts:
     """The texts; all of a large corpus are read into a file beside the store."""
-    from poolscope.cli.inputs import read_corpus
     from poolscope.stores.writer import texts_for_store
 
-    if texts is None or reading["limit"]:
-        return read_corpus(texts, reading)
-    return texts_for_store(texts, output, **{name: reading[name] for name in ("column", "id_column", "label_column")})
+    if inputs.texts is None or inputs.reading["limit"]:
+        return inputs.corpus()
+    columns = {name: inputs.reading[name] for name in ("column", "id_column", "label_column")}
+    return texts_for_store(inputs.texts, output, **columns)
 
 
-def _print_store(store: Store, notes: list[str], screen: Console) -> None:
+def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
     from rich.filesize import decimal
 
-    from poolscope.encoders.reports import truncation_report, unknown_notes
+    from poolscope.encoders.reports import unknown_notes
 
     layers = store.manifest.keys
     if store.manifest.keep != "tokens":
@@ -193,37 +179,36 @@ def _print_store(store: Store, notes: list[str], screen: Console) -> None:
     size = store.size()
     line = f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
     line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
-    screen.print(wrapped(line, screen.width), soft_wrap=True)
+    screen.say(line)
     unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
-    for note in [*notes, *truncation_report(clouds).notes(), *unknown]:
-        screen.print(wrapped(note, screen.width, "  "), style="dim")
+    for note in [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]:
+        screen.say(note, "  ", style="dim")
     kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
     shards = len(store.manifest.shard_sizes)
     screen.print(f"stored: {store.place} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
-    arguments.name_next(screen, f"poolscope socm {shlex.quote(store.place)}")
+    screen.name_next(f"poolscope socm {shlex.quote(store.place)}")
 
 
-def _print_vectors(store: Store, notes: list[str], screen: Console) -> None:
+def _print_vectors(store: Store, notes: list[str], screen: Screen) -> None:
     """What a store of one vector a text holds, without reading all of it."""
     from rich.filesize import decimal
 
     sample, source = store.manifest.sample, store.manifest.texts["source"]
     line = f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})"
-    screen.print(wrapped(line, screen.width), soft_wrap=True)
+    screen.say(line)
     if sample is not None:
         notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
-    for note in notes:
-        screen.print(wrapped(note, screen.width, "  "), style="dim")
+    screen.print_notes(notes)
     size = store.size()
     screen.print(f"stored: {store.place} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
-    arguments.name_next(screen, f"poolscope profile {shlex.quote(store.place)}")
+    screen.name_next(f"poolscope profile {shlex.quote(store.place)}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="What poolscope wrote: a file or a folder.")],
+    path: Annotated[Path, argument("PATH", "What poolscope wrote: a file or a folder.")],
     json: arguments.Json = None,
 ) -> None:
     """Is every byte of PATH still as it was written? One line a file; exit code 1 if one is damaged or missing.
@@ -231,13 +216,11 @@ def verify(
     Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
     what has none is `unchecked`.
     """
-    from poolscope.verification import verify as verify_path
-
-    screen = arguments.open_screen(json, soft_wrap=True)
-    checked = verify_path(path)
+    screen = Screen(json, soft_wrap=True)
+    checked = poolscope.verify(path)
     screen.print(checked.seen()[0])
     for file in sorted(checked.files, key=lambda file: file.state == "ok"):  # what is wrong stands first
-        screen.print(wrapped(f"{file.state:<9}  {file.name}  {file.words}", screen.width, hanging=" " * 11))
+        screen.say(f"{file.state:<9}  {file.name}  {file.words}", hanging=" " * 11)
     if json is not None:
         put_json(checked.to_dict(), json)
     if not checked.is_right:

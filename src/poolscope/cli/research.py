@@ -1,4 +1,4 @@
-"""`poolscope research`: the papers' experiments, correlate, transport, intervene and reproduce."""
+"""`poolscope research`: the papers' experiments, and many models on the same texts."""
 
 from __future__ import annotations
 
@@ -11,56 +11,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import (
-    name_written,
-    print_seen,
-    print_table,
-    put_json,
-    put_result,
-    to_figure,
-    to_file,
-    to_folder,
-)
+from poolscope.cli.arguments import argument, option, switch, to_figure, to_file, to_folder
+from poolscope.cli.screen import Screen, open_table, put_json, tell
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from poolscope.clouds import TokenClouds
+    from poolscope.cli.inputs import Inputs
     from poolscope.numbers.intervals import Estimate
     from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
     from poolscope.research.interventions import Change, Effect, InterveneResult
     from poolscope.research.transport import TransportResult
-    from poolscope.texts import Pairs, Texts
+    from poolscope.research.zoo.evidence import Evidence
+    from poolscope.research.zoo.run import Zoo
+    from poolscope.texts import Pairs
 
 # -- correlate --------------------------------------------------------------------------------------------------------
 
 
 def correlate(
     audits: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[AUDITS]...", help="audit.json of each model, or its folder; or one table of metrics."),
+        list[Path] | None, argument("[AUDITS]...", "audit.json of each model, or its folder; or one table of metrics.")
     ] = None,
     scores: Annotated[
-        Path | None, typer.Option(metavar="TABLE|FOLDER", help="Table with one row a model, or folder of MTEB results.")
+        Path | None, option("TABLE|FOLDER", "Table with one row a model, or folder of MTEB results.")
     ] = None,
-    metrics: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="Table of metrics, one row a model, in place of audits.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this metric (repeatable; any number of audits).")
-    ] = None,
-    score: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this score (repeatable).")] = None,
-    benchmark: Annotated[
-        str | None, typer.Option(metavar="NAME", help="MTEB results: the tasks of this benchmark.")
-    ] = None,
+    metrics: Annotated[Path | None, option("TABLE", "Table of metrics, one row a model, in place of audits.")] = None,
+    metric: Annotated[list[str] | None, option("NAME", "Only this metric (repeatable; any number of audits).")] = None,
+    score: Annotated[list[str] | None, option("NAME", "Only this score (repeatable).")] = None,
+    benchmark: Annotated[str | None, option("NAME", "MTEB results: the tasks of this benchmark.")] = None,
     control: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Account for this number (repeatable; none: for nothing).")
+        list[str] | None, option("NAME", "Account for this number (repeatable; none: for nothing).")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of resamples and permutations.")] = 0,
+    seed: Annotated[int, option("N", "Seed of resamples and permutations.")] = 0,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
@@ -71,7 +55,6 @@ def correlate(
     once. Models match by name; those without a partner are named.
     """
     from poolscope.research.correlate.model_records import read_scores
-    from poolscope.research.correlate.run import correlate
 
     if scores is None:
         raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
@@ -79,7 +62,7 @@ def correlate(
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
     controls = {} if control is None else {"controls": [name for name in control if name != "none"]}
-    study = correlate(
+    study = poolscope.correlate(
         source,
         read_scores(scores, benchmark=benchmark),
         only_metrics=metric or (),
@@ -87,31 +70,32 @@ def correlate(
         seed=seed,
         **controls,
     )
-    screen = arguments.open_screen(json)
-    _print(study, screen)
-    _write(study, json, parquet, figure)
-    name_written(screen, json, parquet, figure)
+    screen = Screen(json)
+    _print_study(study, screen)
+    if parquet is not None:
+        study.save_parquet(parquet)
+    screen.put_result(study, json=json, figure=figure)
+    screen.name_written(parquet)
 
 
-def _print(study: CorrelationStudy, screen: Console) -> None:
-    print_seen(study, screen)
-    screen.print(wrapped(f"{len(study.models)} models: {', '.join(study.models)}", screen.width), soft_wrap=True)
+def _print_study(study: CorrelationStudy, screen: Screen) -> None:
+    screen.print_seen(study)
+    screen.say(f"{len(study.models)} models: {', '.join(study.models)}")
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
             told = f"Not compared, with {where}: {', '.join(names)}"
-            screen.print(wrapped(told, screen.width), style="yellow", soft_wrap=True)
+            screen.say(told, style="yellow")
     for score in dict.fromkeys(row.score for row in study.correlations):
         rows = [row for row in study.correlations if row.score == score]
         _print_correlations(score, rows, screen)
         _print_partials(rows, screen)
-    for note in study.notes:
-        screen.print(wrapped(note, screen.width), style="dim", soft_wrap=True)
+    screen.print_notes(study.notes, indent="")
 
 
-def _print_correlations(score: str, rows: list[MetricScore], screen: Console) -> None:
+def _print_correlations(score: str, rows: list[MetricScore], screen: Screen) -> None:
     """ρ with all that qualifies it, and below it the two other coefficients."""
-    main = _table(f"against {score}", "n", "Spearman ρ", "p", "Holm", "without a family")
-    others = _table("by the other coefficients", "Kendall τ", "p", "Pearson r", "p")
+    main = open_table("metric", "n", "Spearman ρ", "p", "Holm", "without a family", words=1, title=f"against {score}")
+    others = open_table("metric", "Kendall τ", "p", "Pearson r", "p", words=1, title="by the other coefficients")
     for row in rows:
         edges = row.range_without
         main.add_row(
@@ -122,34 +106,17 @@ def _print_correlations(score: str, rows: list[MetricScore], screen: Console) ->
             "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
         )
         others.add_row(row.metric, *_with_p(row.kendall), *_with_p(row.pearson))
-    print_table(main, screen)
-    print_table(others, screen)
-
-
-def _table(title: str, *columns: str) -> Table:
-    """A table with a column for the metric before the others."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("metric", overflow="fold")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+    screen.print_table(main)
+    screen.print_table(others)
 
 
 def _with_p(association: Association) -> tuple[str, str]:
     return str(association), "–" if association.p is None else str(association.p)
 
 
-def _print_partials(rows: list[MetricScore], screen: Console) -> None:
+def _print_partials(rows: list[MetricScore], screen: Screen) -> None:
     """ρ once the controls are accounted for; a reason in place of the number where it was refused."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="accounting for", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("metric", "controls", "partial ρ", "p"):
-        table.add_column(head, overflow="fold")
+    table = open_table("metric", "controls", "partial ρ", "p", words=4, title="accounting for")
     for row in rows:
         for part in row.partials:
             if part.spearman is not None:
@@ -157,7 +124,7 @@ def _print_partials(rows: list[MetricScore], screen: Console) -> None:
     for metrics, controls, reason in _refusals(rows):
         table.add_row(_briefly(metrics, [row.metric for row in rows]), "; ".join(controls), reason, "–")
     if table.row_count:
-        print_table(table, screen)
+        screen.print_table(table)
 
 
 def _refusals(rows: list[MetricScore]) -> list[tuple[tuple[str, ...], list[str], str]]:
@@ -181,17 +148,6 @@ def _briefly(chosen: tuple[str, ...], known: list[str]) -> str:
     return f"all but {', '.join(missing)}" if missing else "all metrics"
 
 
-def _write(study: CorrelationStudy, json: str | None, parquet: Path | None, figure: Path | None) -> None:
-    if json is not None:
-        put_json(study.to_dict(), json)
-    if parquet is not None:
-        study.save_parquet(parquet)
-    if figure is not None:
-        from poolscope.charts import save_figure
-
-        save_figure(study.figure(), figure)
-
-
 # -- transport --------------------------------------------------------------------------------------------------------
 
 # Texts drawn from the embedded corpus when the user names no texts.
@@ -203,10 +159,8 @@ TRANSPORT_TEXTS = 100
 def transport(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    layers: Annotated[
-        str | None, typer.Option(metavar="0,3,…", help="Layers (0: embedding output); all without it.")
-    ] = None,
-    pairs: Annotated[int, typer.Option(min=3, metavar="M", help="Random pairs of texts.")] = 100,
+    layers: Annotated[str | None, option("0,3,…", "Layers (0: embedding output); all without it.")] = None,
+    pairs: Annotated[int, option("M", "Random pairs of texts.", min=3)] = 100,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
     *,
@@ -217,59 +171,45 @@ def transport(
 
     With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
     """
-    from poolscope.cli.inputs import counting_progress, read_corpus
-    from poolscope.research.transport import transport as measure
+    from poolscope.cli.inputs import Inputs, counting_progress
 
-    screen = arguments.open_screen(json)
-    chosen = arguments.parse_layers(layers)
-    corpus = read_corpus(texts, reading, default=TRANSPORT_TEXTS)
-    clouds = _encode_layers(model, corpus, chosen, options, screen)
+    screen = Screen(json)
+    inputs = Inputs(model, texts, reading, options, screen, default=TRANSPORT_TEXTS)
+    clouds = _encode_layers(inputs, arguments.parse_layers(layers))
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
-        result = measure(clouds, pairs=pairs, seed=reading["seed"], progress=progress)
+        result = poolscope.transport(clouds, pairs=pairs, seed=reading["seed"], progress=progress)
     _print_transport(result, screen)
-    put_result(result, screen, json=json, figure=figure)
+    screen.put_result(result, json=json, figure=figure)
 
 
-def _encode_layers(
-    model: str, corpus: Texts, layers: list[int] | None, options: Mapping[str, Any], screen: Console
-) -> dict[int, TokenClouds]:
+def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, poolscope.TokenClouds]:
     """The clouds by layer; of all layers where none are asked for."""
-    from poolscope.cli.inputs import encoding_progress, print_notes
-    from poolscope.encoders import as_encoder, pooling_report, truncation_report
+    from poolscope.cli.inputs import encoding_progress
 
-    encoder = as_encoder(model, **options)
+    corpus, encoder = inputs.corpus(), inputs.encoder()
     depth = encoder.card.layers
     chosen = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
     with encoding_progress(len(corpus)) as progress:
         clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
-    line = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
-    screen.print(line)
-    truncation = truncation_report(clouds[chosen[0]])
-    print_notes([*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation.notes()], screen)
+    inputs.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+    truncation = poolscope.truncation_report(clouds[chosen[0]])
+    inputs.screen.print_notes([*corpus.report.notes(), *poolscope.pooling_report(encoder).notes(), *truncation.notes()])
     return clouds
 
 
-def _print_transport(result: TransportResult, screen: Console) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
+def _print_transport(result: TransportResult, screen: Screen) -> None:
+    table = open_table(
         *("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
         title=f"W₂² of {result.pairs:,} pairs, and what is seen of it in % (± 95 % interval)",
-        title_justify="left",
         caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
         caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
     )
-    for column in table.columns:
-        column.justify, column.no_wrap = "right", True
     for entry in result.layers:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
         distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
         table.add_row(str(entry.layer), *distances, *map(_share, shares))
-    print_seen(result, screen)
-    print_table(table, screen)
+    screen.print_seen(result)
+    screen.print_table(table)
 
 
 def _share(share: Estimate) -> str:
@@ -293,19 +233,13 @@ INTERVENE_PAIRS = 200
 @arguments.encoder_options(without=("prompt", "prompt_name", "role"))
 def intervene(
     model: arguments.Model = arguments.MODEL,
-    pairs: Annotated[
-        str, typer.Argument(metavar="[PAIRS]", help="Table of queries and documents, or built-in texts.")
-    ] = arguments.TEXTS,
-    do: Annotated[
-        list[str] | None, typer.Option(metavar="WHAT", help="scale=X, rotate, match, noise, top=K; may be repeated.")
-    ] = None,
-    query_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the queries.")] = "query",
-    document_column: Annotated[str, typer.Option(metavar="NAME", help="Column of the documents.")] = "document",
-    limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Draw N queries with their documents (0: all).")
-    ] = INTERVENE_PAIRS,
+    pairs: Annotated[str, argument("[PAIRS]", "Table of queries and documents, or built-in texts.")] = arguments.TEXTS,
+    do: Annotated[list[str] | None, option("WHAT", "scale=X, rotate, match, noise, top=K; may be repeated.")] = None,
+    query_column: Annotated[str, option("NAME", "Column of the queries.")] = "query",
+    document_column: Annotated[str, option("NAME", "Column of the documents.")] = "document",
+    limit: Annotated[int, option("N", "Draw N queries with their documents (0: all).", min=0)] = INTERVENE_PAIRS,
     seed: arguments.Seed = 0,
-    socm_texts: Annotated[int, typer.Option(min=3, metavar="N", help="SOCM over all pairs of N documents.")] = 150,
+    socm_texts: Annotated[int, option("N", "SOCM over all pairs of N documents.", min=3)] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the effects: .html, .png, .svg.")] = None,
@@ -320,23 +254,21 @@ def intervene(
     """
     from poolscope.cli.inputs import counting_progress
     from poolscope.research.interventions import INTERVENTIONS, parse_intervention
-    from poolscope.research.interventions import intervene as measure
-    from poolscope.texts import read_pairs
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     interventions = tuple(do) if do else INTERVENTIONS
     for name in interventions:
         parse_intervention(name)  # what cannot be done is refused before any work
     _refuse_plain_texts(pairs)
-    corpus = read_pairs(
+    corpus = poolscope.read_pairs(
         pairs, query_column=query_column, document_column=document_column, limit=limit or None, seed=seed
     )
     documents, queries = _encode_pairs(model, corpus, options, cache=not no_cache, screen=screen)
     with counting_progress("intervening", len(interventions), "interventions") as progress:
         settings: dict[str, Any] = {"socm_texts": socm_texts, "k": k, "seed": seed, "progress": progress}
-        result = measure(documents, queries, corpus.index, interventions=interventions, **settings)
+        result = poolscope.intervene(documents, queries, corpus.index, interventions=interventions, **settings)
     _print_effects(result, screen)
-    put_result(result, screen, json=json, figure=figure)
+    screen.put_result(result, json=json, figure=figure)
 
 
 def _refuse_plain_texts(pairs: str) -> None:
@@ -349,42 +281,35 @@ def _refuse_plain_texts(pairs: str) -> None:
 
 
 def _encode_pairs(
-    model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Console
-) -> tuple[TokenClouds, TokenClouds]:
+    model: str, pairs: Pairs, options: Mapping[str, Any], *, cache: bool, screen: Screen
+) -> tuple[poolscope.TokenClouds, poolscope.TokenClouds]:
     """Documents and queries, each with the prompt that the model declares for it."""
-    from poolscope.cli.inputs import encoding_progress, print_notes
-    from poolscope.encoders import EncoderOptions, as_encoder, pooling_report, truncation_report
+    from poolscope.cli.inputs import encoding_progress
+    from poolscope.encoders import EncoderOptions
     from poolscope.stores.cache import cached_clouds
 
     clouds = []
     for texts, role in ((pairs.documents, "document"), (pairs.queries, "query")):
         settings = {**options, "role": role}
-        encoder = as_encoder(model, **settings)
+        encoder = poolscope.as_encoder(model, **settings)
         with encoding_progress(len(texts)) as progress:
             part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
         clouds.append(part)
-        words = f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens"
-        screen.print(words)
-        reports = [] if role == "query" else pooling_report(encoder).notes()
-        print_notes([*reports, *truncation_report(part).notes()], screen)
+        screen.print(f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens")
+        reports = [] if role == "query" else poolscope.pooling_report(encoder).notes()
+        screen.print_notes([*reports, *poolscope.truncation_report(part).notes()])
     return clouds[0], clouds[1]
 
 
-def _print_effects(result: InterveneResult, screen: Console) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    print_seen(result, screen)
+def _print_effects(result: InterveneResult, screen: Screen) -> None:
+    screen.print_seen(result)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
-    title = f"after each intervention{intervals}"
-    table = Table(*heads, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
+    table = open_table(*heads, words=1, title=f"after each intervention{intervals}")
     for effect in result.effects:
         table.add_row(*_cells(effect, wide=wide))
-    print_table(table, screen)
+    screen.print_table(table)
 
 
 def _cells(effect: Effect, *, wide: bool) -> list[str]:
@@ -410,31 +335,21 @@ NOTHING_MEASURED = 1
 
 @arguments.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision"))
 def reproduce(
-    experiment: Annotated[
-        str, typer.Argument(metavar="EXPERIMENT", help="socm-paper, length-collapse, norm-variance.")
-    ],
+    experiment: Annotated[str, argument("EXPERIMENT", "socm-paper, length-collapse, norm-variance.")],
     output: Annotated[Path, to_folder("Where to write; not yet there.", "--output", "-o")],
-    models: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this model of the paper (repeatable).")
-    ] = None,
+    models: Annotated[list[str] | None, option("NAME", "Only this model of the paper (repeatable).")] = None,
     model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SOURCE", help="Load a model from elsewhere, or add one (repeatable)."),
+        list[str] | None, option("NAME=SOURCE", "Load a model from elsewhere, or add one (repeatable).")
     ] = None,
-    sets: Annotated[list[str] | None, typer.Option(metavar="SET", help="Only this set of texts (repeatable).")] = None,
-    texts: Annotated[
-        list[str] | None, typer.Option(metavar="SET=SOURCE", help="Read a set from elsewhere (repeatable).")
-    ] = None,
+    sets: Annotated[list[str] | None, option("SET", "Only this set of texts (repeatable).")] = None,
+    texts: Annotated[list[str] | None, option("SET=SOURCE", "Read a set from elsewhere (repeatable).")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(min=2, metavar="N", help="Texts (or queries) of each set, not the published number."),
+        int | None, option("N", "Texts (or queries) of each set, not the published number.", min=2)
     ] = None,
     scores: Annotated[
-        Path | None, typer.Option(metavar="TABLE|FOLDER", help="socm-paper: scores of the models, to correlate with.")
+        Path | None, option("TABLE|FOLDER", "socm-paper: scores of the models, to correlate with.")
     ] = None,
-    taus: Annotated[
-        str | None, typer.Option(metavar="0.8,0.9", help="length-collapse: temperatures, not the published grid.")
-    ] = None,
+    taus: Annotated[str | None, option("0.8,0.9", "length-collapse: temperatures, not the published grid.")] = None,
     seed: arguments.Seed = 0,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
@@ -461,14 +376,14 @@ def reproduce(
         seed=seed,
         options=EncoderOptions(**options),
         cache=not no_cache,
-        say=lambda message: None if arguments.is_quiet() else typer.echo(message, err=True),
+        say=tell,
     )
     done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
-    screen = arguments.open_screen(json)
-    print_seen(done, screen)
+    screen = Screen(json)
+    screen.print_seen(done)
     if json is not None:
         put_json(done.to_dict(), json)
-    name_written(screen, json, done.folder)
+    screen.name_written(json, done.folder)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
 
@@ -477,9 +392,9 @@ def _further(experiment: str, scores: Path | None, taus: str | None) -> dict[str
     """The options that only one experiment has."""
     if experiment not in EXPERIMENTS:
         raise InputError(f"EXPERIMENT: received {experiment!r}; allowed: {', '.join(EXPERIMENTS)}.")
-    for option, value, owner in (("--scores", scores, "socm-paper"), ("--taus", taus, "length-collapse")):
+    for name, value, owner in (("--scores", scores, "socm-paper"), ("--taus", taus, "length-collapse")):
         if value is not None and experiment != owner:
-            raise InputError(f"{option}: received for {experiment}; it belongs to {owner}. Leave it out.")
+            raise InputError(f"{name}: received for {experiment}; it belongs to {owner}. Leave it out.")
     if scores is not None:
         return {"scores": scores}
     if taus is None:
@@ -488,3 +403,130 @@ def _further(experiment: str, scores: Path | None, taus: str | None) -> dict[str
         return {"temperatures": [float(part) for part in taus.split(",")]}
     except ValueError:
         raise InputError(f"--taus: received {taus!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
+
+
+# -- zoo and evidence -------------------------------------------------------------------------------------------------
+
+_WORDS, _NUMBERS = 24, 28  # columns that what is measured takes at least, and a number with its interval
+
+
+@arguments.encoder_options(without=("prompt", "prompt_name", "role", "revision"))
+def zoo(
+    models: Annotated[list[str], argument("MODEL...", "Hub names, folders, GGUF files, or NAME=SOURCE.")],
+    output: Annotated[
+        Path, to_folder("Folder of the results; models it holds are not measured again.", "--output", "-o")
+    ],
+    texts: Annotated[str | None, option("TEXTS", "File, folder, hub data set; by default the built-in texts.")] = None,
+    queries: Annotated[
+        str | None,
+        option("FILE", "Queries with the ids of the texts that answer them; builtin:docstrings, builtin:manuals."),
+    ] = None,
+    limit: Annotated[int | None, option("N", "At most so many texts, at random.", min=2)] = 1000,
+    seed: arguments.Seed = 0,
+    no_audit: Annotated[bool, switch("Numbers only: a fraction of the time.", "--no-audit")] = False,
+    parts: Annotated[
+        str | None, option("LIST", "Measure only these: clouds, profile, search, tokens, layers, length.")
+    ] = None,
+    json: arguments.Json = None,
+    no_cache: arguments.NoCache = False,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Audit many models on the same texts, with SOCM on three scales and the papers' numbers beside published ones.
+
+    Writes zoo.csv, zoo.md, zoo.json and zoo.html, and the audit of each model. A model that could not be loaded or
+    measured stands in the table with the reason. Called again, it goes on with the models that are missing.
+    Exit code 1: nothing could be measured.
+    """
+    chosen = None if parts is None else [part.strip() for part in parts.split(",")]
+    switches = {"audits": not no_audit, "parts": chosen, "cache": not no_cache}
+    settings: dict[str, Any] = {"queries": queries, "limit": limit, "seed": seed, **switches, **options}
+    done = poolscope.zoo(_named(models), texts, output=output, say=tell, **settings)
+    screen = Screen(json)
+    _print_zoo(done, screen)
+    if json is not None:
+        put_json(done.to_dict(), json)
+    screen.name_written(json, output)
+    if done.measured == 0:
+        raise typer.Exit(NOTHING_MEASURED)
+    screen.name_next(shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
+
+
+def _named(models: list[str]) -> dict[str, str] | list[str]:
+    """Models by name where at least one is NAME=SOURCE; the others go by the last part of their source."""
+    from poolscope.research.zoo.run import short_name
+
+    named: dict[str, str] = {}
+    for entry in models:
+        name, equals, source = entry.partition("=")
+        name, source = (name, source) if equals else (short_name(entry), entry)
+        if not name or not source or name in named:
+            raise InputError(f"models: received {entry!r}; allowed: SOURCE or NAME=SOURCE, every name once.")
+        named[name] = source
+    return named
+
+
+def _print_zoo(done: Zoo, screen: Screen) -> None:
+    from poolscope.research.zoo.numbers import COLUMNS
+    from poolscope.research.zoo.run import written
+
+    screen.print_seen(done)
+    measured = [run for run in done.runs if run["numbers"]]
+    together = max((screen.width - _WORDS) // _NUMBERS, 1)
+    for first in range(0, len(measured), together):
+        shown = measured[first : first + together]
+        table = open_table("", words=1)
+        for run in shown:
+            table.add_column(run["model"], justify="right", overflow="fold")
+        for name, words in COLUMNS.items():
+            numbers = [written(run["numbers"].get(name)) for run in shown]
+            if any(numbers):
+                table.add_row(words, *numbers)
+        screen.print_table(table)
+    for run in done.runs:
+        if run["reason"] is not None:
+            reason = f"{run['model']}: {run['status']}: {run['reason']}"
+            screen.say(reason, hanging="  ")
+
+
+def evidence(
+    folders: Annotated[list[Path], argument("ZOO...", "Folders of `research zoo`, one a corpus.")],
+    output: Annotated[Path, to_folder("Folder for tables and figures.", "--output", "-o")],
+    child: Annotated[
+        list[str] | None, option("PARENT=CHILD", "A model and what was trained from it (repeatable).")
+    ] = None,
+    pages: Annotated[Path | None, option("FOLDER", "Put the tables between the marks of these Markdown pages.")] = None,
+    pictures: Annotated[bool, switch("Figures as .svg, by a browser, not as .html.", "--pictures")] = False,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
+) -> None:
+    """What the models of zoos say of the papers' claims, and which level each threshold gives them.
+
+    Writes evidence.md, evidence.json, evidence.csv and a figure a claim. A page of --pages takes a table where it has
+    the lines `<!-- begin NAME -->` and `<!-- end NAME -->`: NAME is `zoo CORPUS`, `claim KEY` or `thresholds`.
+    """
+    from poolscope.research.reproduce.experiment import parse_named
+    from poolscope.research.zoo.pages import put_into_pages, save_evidence
+
+    result = poolscope.evidence(folders, children=parse_named(child or [], "--child"), seed=seed)
+    save_evidence(result, output, ending=".svg" if pictures else ".html")
+    changed = [] if pages is None else put_into_pages(result, pages)
+    screen = Screen(json)
+    _print_claims(result, screen)
+    if json is not None:
+        put_json(result.to_dict(), json)
+    screen.name_written(json, output, *changed)
+
+
+def _print_claims(result: Evidence, screen: Screen) -> None:
+    """How the tests came out, claim by claim: what is claimed, and a line a test and corpus."""
+    from poolscope.research.zoo.evidence import CLAIMS
+
+    screen.print_seen(result)
+    for claim in CLAIMS:
+        if rows := [row for row in result.tests if row.claim == claim.key]:
+            screen.print(f"\n{claim.title}", style="bold")
+            screen.say(claim.words)
+            for row in rows:
+                told = f"{row.reading}: {row.words} ({row.corpus})"
+                screen.say(told, "  ", hanging="  ")

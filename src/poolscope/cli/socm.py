@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, put_json, to_figure, to_file
+from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, put_figure, put_json
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.cli.inputs import Described
-    from poolscope.clouds import TokenClouds
     from poolscope.encoders import TokenEncoder
     from poolscope.engines import Engine
     from poolscope.metrics.pair import PairProjection
@@ -45,31 +43,28 @@ def socm(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
     against: Annotated[
-        str | None, typer.Option(metavar="TEXTS", help="Cross with these texts (or clouds), not within one corpus.")
+        str | None, option("TEXTS", "Cross with these texts (or clouds), not within one corpus.")
     ] = None,
     pairs: Annotated[
-        str | None,
-        typer.Option(metavar="N|FILE", help="N random pairs, or a table of pairs: ids in the columns i and j."),
+        str | None, option("N|FILE", "N random pairs, or a table of pairs: ids in the columns i and j.")
     ] = None,
-    neighbours: Annotated[int | None, typer.Option(min=1, metavar="K", help="Each text with its K nearest.")] = None,
-    all_pairs: Annotated[bool, typer.Option("--all", help="All pairs, however many.")] = False,
+    neighbours: Annotated[int | None, option("K", "Each text with its K nearest.", min=1)] = None,
+    all_pairs: Annotated[bool, switch("All pairs, however many.", "--all")] = False,
     worst_only: Annotated[
-        bool,
-        typer.Option("--worst-only", help="Only the pairs of highest SOCM, whether a search confuses them or not."),
+        bool, switch("Only the pairs of highest SOCM, whether a search confuses them or not.", "--worst-only")
     ] = False,
     group: arguments.Group = None,
-    scale: Annotated[str, typer.Option(metavar="paper|trace", help="trace: d_Σ in [0, 1] for any model.")] = "paper",
-    a: Annotated[float, typer.Option("--a", metavar="X", help="Exponent of 1 − d_μ.")] = 1.0,
-    b: Annotated[float, typer.Option("--b", metavar="X", help="Exponent of d_Σ.")] = 1.0,
-    eps: Annotated[float, typer.Option(metavar="X", help="1e-9: as the published code computes it; 0: exact.")] = 0.0,
-    top: Annotated[int, typer.Option(min=1, metavar="K", help="Worst pairs to show.")] = 5,
+    scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
+    a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
+    b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
+    eps: Annotated[float, option("X", "1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
     threshold: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5."),
+        float | None, option("X", "Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5.")
     ] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
-    fail_above: Annotated[float | None, typer.Option(metavar="X", help="Exit with 1 if the mean exceeds X.")] = None,
+    fail_above: Annotated[float | None, option("X", "Exit with 1 if the mean exceeds X.")] = None,
     no_cache: arguments.NoCache = False,
     *,
     where: dict[str, Any],
@@ -84,12 +79,11 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
     on the embedded corpus.
     """
-    from poolscope.cli.inputs import Described, is_clouds, load_described, store_for
+    from poolscope.cli.inputs import Described, Inputs, is_clouds
     from poolscope.encoders.named import stored_vocabulary
-    from poolscope.stores.store import open_clouds
     from poolscope.texts.groups import document_columns
 
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     engine, folders = arguments.open_engine(where, options), None
@@ -97,23 +91,23 @@ def socm(
         if group is None and texts is not None:
             group, told = document_columns(texts, reading["column"], reading["id_column"])
             reading = {**reading, "id_column": told}
-        labelled = {**reading, "label_column": group}
-        load = partial(load_described, reading=labelled, options=options, cache=not no_cache, screen=screen)
-        described, other = load(model, texts), None
-        if against is not None:
-            other = (load(against, None) if is_clouds(against) else load(model, against)).clouds
+        reading = {**reading, "label_column": group}
+    first = Inputs(model, texts, reading, options, screen, cache=not no_cache)
+    second = None
+    if against is not None:
+        second = replace(first, model=against, texts=None) if is_clouds(against) else replace(first, texts=against)
+    if engine is None:
+        described, other = first.described(), None if second is None else second.described().clouds
     else:
         if group is not None:
             raise InputError(
                 f"--group: received {group!r} with --engine, whose stores keep no columns; documents are known there "
                 f"by ids like doc#3. Leave one of them out."
             )
-        stored = partial(store_for, engine, reading=reading, options=options, screen=screen)
-        second = None if against is None else (against, None) if is_clouds(against) else (model, against)
-        folders = (stored(model, texts), None if second is None else stored(*second))
-        opened = open_clouds(folders[0])
+        folders = (first.store(engine), None if second is None else second.store(engine))
+        opened = poolscope.open_clouds(folders[0])
         described = Described(opened, stored_vocabulary(opened))
-        other = None if folders[1] is None else open_clouds(folders[1])
+        other = None if folders[1] is None else poolscope.open_clouds(folders[1])
     clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
     if worst_only:
@@ -126,8 +120,8 @@ def socm(
     named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
     alike = None if named else _confused(described, reading["seed"])
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=_names(described))
-    for sentence in (*(() if alike is None else alike.seen()), *result.seen()):
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+    for measured in (result,) if alike is None else (alike, result):
+        screen.print_seen(measured)
     _print_result(result, screen, threshold=threshold if alike is None else None)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
@@ -135,7 +129,7 @@ def socm(
         _print_confused(alike, worst, screen, threshold)
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
-    name_written(screen, json, parquet)
+    screen.name_written(json, parquet)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="red")
         raise typer.Exit(TOO_HIGH)
@@ -143,14 +137,14 @@ def socm(
 
 def _confused(described: Described, seed: int) -> Confusion | None:
     """The pairs that a search would confuse; None where there are too few texts for a cut-off."""
-    from poolscope.metrics.socm.confusable import confusion, different_texts
+    from poolscope.metrics.socm.confusable import different_texts
     from poolscope.texts.groups import groups_of_ids, tells
 
     if len(different_texts(described.clouds)) < 3:
         return None
     labels = described.labels
     groups = labels if labels is not None and tells(labels) else groups_of_ids(list(described.clouds.ids))
-    return confusion(described.clouds, groups=groups, seed=seed)
+    return poolscope.confusion(described.clouds, groups=groups, seed=seed)
 
 
 def _names(described: Described) -> Any:
@@ -185,12 +179,12 @@ def _check_choice(worst_only: bool, eps: float, *others: Any) -> None:
 
 
 def _choice(
-    clouds: TokenClouds,
-    other: TokenClouds | None,
+    clouds: poolscope.TokenClouds,
+    other: poolscope.TokenClouds | None,
     pairs: str | None,
     neighbours: int | None,
     all_pairs: bool,
-    screen: Console,
+    screen: Screen,
 ) -> dict[str, Any]:
     """Which pairs; a large corpus with no choice made is sampled, and that is said."""
     if pairs is not None:
@@ -203,7 +197,7 @@ def _choice(
     return {"pairs": SAMPLE}
 
 
-def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str, Any]:
+def _named_pairs(pairs: str, left: poolscope.TokenClouds, right: poolscope.TokenClouds) -> dict[str, Any]:
     """So many random pairs, or those of a table."""
     if pairs.lstrip("-").isdecimal():
         if int(pairs) < 2:
@@ -215,15 +209,15 @@ def _named_pairs(pairs: str, left: TokenClouds, right: TokenClouds) -> dict[str,
 
 
 def _compute(
-    clouds: TokenClouds,
-    other: TokenClouds | None,
+    clouds: poolscope.TokenClouds,
+    other: poolscope.TokenClouds | None,
     settings: dict[str, Any],
     parquet: Path | None,
     engine: Engine | None,
     folders: Folders,
 ) -> SocmResult:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.metrics.socm.measure import KEEP_PAIRS, pair_count, socm, socm_table
+    from poolscope.metrics.socm.measure import KEEP_PAIRS, pair_count
 
     total = pair_count(clouds, other, pairs=settings.get("pairs"), neighbours=settings.get("neighbours"))
     if engine is not None and parquet is not None and (total or 0) > KEEP_PAIRS:
@@ -240,28 +234,27 @@ def _compute(
                 result.save(parquet)
             return result
         if parquet is None:
-            return socm(clouds, other, progress=progress, **settings)
-        return socm_table(clouds, parquet, other, progress=progress, **settings)
+            return poolscope.socm(clouds, other, progress=progress, **settings)
+        return poolscope.socm_table(clouds, parquet, other, progress=progress, **settings)
 
 
 def _worst_only(
-    clouds: TokenClouds,
+    clouds: poolscope.TokenClouds,
     top: int,
     formula: dict[str, Any],
     json: str | None,
-    screen: Console,
+    screen: Screen,
     engine: Engine | None,
     folders: Folders,
 ) -> None:
     from poolscope.cli.inputs import counting_progress
     from poolscope.engines import worst_with
-    from poolscope.metrics.socm.worst import worst_pairs
 
     with counting_progress("searching", None, "pairs") as progress:
         if engine is not None and folders is not None:
             result = worst_with(engine, folders[0], top, progress=progress, **formula)
         else:
-            result = worst_pairs(clouds, top, progress=progress, **formula)
+            result = poolscope.worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:
         put_json(result.to_dict(), json)
     _print_worst(result.pairs, screen, "highest SOCM of all pairs, which a search may tell apart")
@@ -269,7 +262,7 @@ def _worst_only(
     screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
 
-def _print_result(result: SocmResult, screen: Console, *, threshold: float | None) -> None:
+def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -297,7 +290,7 @@ def _print_result(result: SocmResult, screen: Console, *, threshold: float | Non
     screen.print(table)
 
 
-def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Console, threshold: float) -> None:
+def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen, threshold: float) -> None:
     """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
     from rich.table import Table
     from rich.text import Text
@@ -367,7 +360,7 @@ def _worst_title(result: SocmResult) -> str:
     )
 
 
-def _print_worst(pairs: Sequence[WorstPair], screen: Console, title: str) -> None:
+def _print_worst(pairs: Sequence[WorstPair], screen: Screen, title: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -396,15 +389,13 @@ def _shortened(text: str, width: int = 160) -> str:
 
 @arguments.encoder_options(without=("encoding",))
 def pair(
-    first: Annotated[str, typer.Argument(metavar="TEXT", help="One text.")],
-    second: Annotated[str, typer.Argument(metavar="TEXT", help="The other text.")],
+    first: Annotated[str, argument("TEXT", "One text.")],
+    second: Annotated[str, argument("TEXT", "The other text.")],
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="MODEL", help="Hub name, folder, ONNX file or built-in model.")
+        str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model", "-m")
     ] = arguments.MODEL,
     output: Annotated[Path | None, to_figure("Draw both clouds: .html, .png, .svg, .pdf.", "--output", "-o")] = None,
-    layer: Annotated[
-        int | None, typer.Option(metavar="N", help="A layer (0: embedding output), not the one that is pooled.")
-    ] = None,
+    layer: Annotated[int | None, option("N", "A layer (0: embedding output), not the one that is pooled.")] = None,
     json: arguments.Json = None,
     *,
     options: dict[str, Any],
@@ -413,35 +404,38 @@ def pair(
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
     """
-    from poolscope.encoders import as_encoder
-    from poolscope.metrics.pair import project_pair
-
-    encoder = as_encoder(model, **options)
+    encoder = poolscope.as_encoder(model, **options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
-    projection = project_pair(clouds[0], clouds[1])
+    projection = poolscope.project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
-    screen = arguments.open_screen(json, soft_wrap=True)
+    screen = Screen(json, soft_wrap=True)
     _print_pair(projection, clouds, name, screen)
     if output is not None:
         _draw(projection, clouds, [first, second], encoder, name, output)
     if json is not None:
         _write_json(projection, clouds, encoder.card.name, layer, json)
-    name_written(screen, output, json)
+    screen.name_written(output, json)
 
 
 def _draw(
-    projection: PairProjection, clouds: TokenClouds, texts: list[str], encoder: TokenEncoder, name: str, output: Path
+    projection: PairProjection,
+    clouds: poolscope.TokenClouds,
+    texts: list[str],
+    encoder: TokenEncoder,
+    name: str,
+    output: Path,
 ) -> None:
-    from poolscope.charts import save_figure
     from poolscope.metrics.pair import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)
     ids = [clouds.token_ids(k) for k in (0, 1)]
     tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
-    save_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
+    put_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
 
 
-def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, layer: int | None, path: str) -> None:
+def _write_json(
+    projection: PairProjection, clouds: poolscope.TokenClouds, model: str, layer: int | None, path: str
+) -> None:
     from poolscope.results import plain, provenance
 
     numbers = {
@@ -462,7 +456,7 @@ def _write_json(projection: PairProjection, clouds: TokenClouds, model: str, lay
     put_json(plain(numbers), path)
 
 
-def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, screen: Console) -> None:
+def _print_pair(projection: PairProjection, clouds: poolscope.TokenClouds, name: str, screen: Screen) -> None:
     (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
     pair = projection.distances
     lines = [f"{name} · {n} and {m} tokens"]
@@ -481,4 +475,4 @@ def _print_pair(projection: PairProjection, clouds: TokenClouds, name: str, scre
             f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
         )
     for line in lines:
-        screen.print(wrapped(line.lstrip(), screen.width, " " * (len(line) - len(line.lstrip()))), soft_wrap=True)
+        screen.say(line.lstrip(), " " * (len(line) - len(line.lstrip())))

@@ -2,78 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import TEXTS, name_written, print_table, put_json, put_result, to_figure, to_file
+from poolscope.cli.arguments import TEXTS, option, switch, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from poolscope.evaluation import Evaluation, Task
-    from poolscope.repairs.repair_file import Repair
     from poolscope.repairs.tune import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering")
 
-TaskName = Annotated[
-    str, typer.Option("--task", metavar="|".join((*LABEL_FREE, *LABELLED)), help="What the vectors must be good for.")
-]
+TaskName = Annotated[str, option("|".join((*LABEL_FREE, *LABELLED)), "What the vectors must be good for.", "--task")]
 Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--column", metavar="A[,B[,C]]", help="Column of the texts; of a labelled file all, as the task reads."
-    ),
+    str | None, option("A[,B[,C]]", "Column of the texts; of a labelled file all, as the task reads.", "--column")
 ]
 
 
-def load_task(
-    name: str, source: str | None, *, columns: str | None, limit: int | None, seed: int, screen: Console
-) -> Task:
-    """The task; what was noticed while reading texts is printed, and the rest stands in its notes."""
-    from poolscope.cli.inputs import print_notes
-    from poolscope.evaluation import read_task, split_half_task, summary_body_task
-    from poolscope.texts import read_texts
+_TASK_OPTIONS: dict[str, Any] = {
+    "task": TaskName,
+    "columns": Columns,
+    "queries": arguments.Queries,
+    "query_columns": arguments.QueryColumns,
+    "id_column": arguments.IdColumn,
+    "limit": arguments.Limit,
+    "seed": arguments.Seed,
+}
 
+
+def task_options(command: arguments.Command) -> arguments.Command:
+    """Give a command the options of a task; it receives them as one dictionary, `asked`."""
+    return arguments.gathering(command, "asked", _TASK_OPTIONS, command, {"task": LABEL_FREE[0]})
+
+
+def read_asked_task(texts: str | None, asked: Mapping[str, Any], limit: int | None, screen: Screen) -> Task:
+    """The task of the user's queries, or the one that was named; what was noticed while reading texts is printed."""
+    from poolscope.cli.inputs import read_asked
+    from poolscope.evaluation import query_task, read_task, summary_body_task
+
+    name, columns, draw = asked["task"], asked["columns"], {"limit": limit, "seed": asked["seed"]}
+    if asked["queries"] is not None:
+        if name != LABEL_FREE[0]:
+            raise InputError(f"--queries: received --task {name} too; the queries are the task. Leave one out.")
+        read, source, id_column = read_asked(asked["queries"], asked["query_columns"], texts, asked["id_column"])
+        return query_task(source or TEXTS, read, column=columns, id_column=id_column, **draw)
+    if asked["query_columns"] is not None or asked["id_column"] is not None:
+        raise InputError("--query-columns and --id-column go with --queries. Name the file of the queries.")
     if name not in (*LABEL_FREE, *LABELLED):
         raise InputError(f"--task: received {name!r}; allowed: {', '.join((*LABEL_FREE, *LABELLED))}.")
     if name in LABELLED:
-        if source is None:
+        if texts is None:
             raise InputError(f"--task {name}: received no TEXTS; name a file with its labels.")
-        task = read_task(name, source, columns=tuple(columns.split(",")) if columns else (), limit=limit, seed=seed)
-    elif name == "summary-body":
-        if source not in (None, TEXTS):
-            raise InputError(f"--task summary-body: received {source!r}; it is made of {TEXTS} alone. Leave TEXTS out.")
-        task = summary_body_task(limit=limit, seed=seed)
-    else:
-        if columns and "," in columns:
-            raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
-        corpus = read_texts(source or TEXTS, column=columns, limit=limit, seed=seed)
-        print_notes(corpus.report.notes(), screen)
-        task = split_half_task(corpus.texts)
-    return task
-
-
-def _loaded(name: str, texts: str | None, asked: tuple[str | None, str | None, str | None], **reading: Any) -> Task:
-    """The task of the user's queries (their file, its columns, the column of ids), or the one that was named."""
-    from poolscope.cli.inputs import read_asked
-    from poolscope.evaluation import query_task
-
-    queries, query_columns, id_column = asked
-    if queries is None:
-        if query_columns is not None or id_column is not None:
-            raise InputError("--query-columns and --id-column go with --queries. Name the file of the queries.")
-        return load_task(name, texts, **reading)
-    if name != "split-half":
-        raise InputError(f"--queries: received --task {name} too; the queries are the task. Leave one out.")
-    read, source, id_column = read_asked(queries, query_columns, texts, id_column)
-    columns, limit, seed = (reading[part] for part in ("columns", "limit", "seed"))
-    return query_task(source or TEXTS, read, limit=limit, seed=seed, column=columns, id_column=id_column)
+        return read_task(name, texts, columns=tuple(columns.split(",")) if columns else (), **draw)
+    if name == "summary-body":
+        if texts not in (None, TEXTS):
+            raise InputError(f"--task summary-body: received {texts!r}; it is made of {TEXTS} alone. Leave TEXTS out.")
+        return summary_body_task(**draw)
+    if columns and "," in columns:
+        raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
+    corpus = poolscope.read_texts(texts or TEXTS, column=columns, **draw)
+    screen.print_notes(corpus.report.notes())
+    return poolscope.split_half_task(corpus.texts)
 
 
 # -- tune -------------------------------------------------------------------------------------------------------------
@@ -84,29 +79,20 @@ FAMILIES = "reading,temperature,pooling,vectors"
 
 
 @arguments.encoder_options(without=("role",))
+@task_options
 def tune(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    task: TaskName = "split-half",
-    columns: Columns = None,
-    queries: arguments.Queries = None,
-    query_columns: arguments.QueryColumns = None,
-    id_column: arguments.IdColumn = None,
     temperatures: Annotated[
-        str | None, typer.Option(metavar="A,B,…", help="Attention temperatures to try (by default the published grid).")
+        str | None, option("A,B,…", "Attention temperatures to try (by default the published grid).")
     ] = None,
-    families: Annotated[
-        str, typer.Option("--search", metavar=FAMILIES, help="What to search: families, or repairs by name.")
-    ] = FAMILIES,
+    families: Annotated[str, option(FAMILIES, "What to search: families, or repairs by name.", "--search")] = FAMILIES,
     output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace FILE of -o; remove it where nothing is recommended.")
-    ] = False,
+    force: Annotated[bool, switch("Replace FILE of -o; remove it where nothing is recommended.", "--force")] = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
-    limit: arguments.Limit = None,
-    seed: arguments.Seed = 0,
     *,
+    asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Search readings of decoders, attention temperatures, poolings and vector repairs on half of the texts.
@@ -114,14 +100,14 @@ def tune(
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
     """
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     _check_output(output, force=force)
     search = _search(families, temperatures)
-    drawn = (BUILTIN_LIMIT if texts in (None, arguments.TEXTS) else LIMIT) if limit is None else limit or None
-    loaded = _loaded(
-        task, texts, (queries, query_columns, id_column), columns=columns, limit=drawn, seed=seed, screen=screen
-    )
-    result = _run(model, loaded, search, limit=drawn, seed=seed, options=options)
+    drawn = asked["limit"] or None
+    if asked["limit"] is None:
+        drawn = BUILTIN_LIMIT if texts in (None, TEXTS) else LIMIT
+    loaded = read_asked_task(texts, asked, drawn, screen)
+    result = _run(model, loaded, search, limit=drawn, seed=asked["seed"], options=options)
     print_result(result, screen)
     _write(result, output=output, json=json, figure=figure, screen=screen)
 
@@ -174,46 +160,37 @@ def _run(
     model: str, task: Any, search: dict[str, Any], *, limit: int | None, seed: int, options: dict[str, Any]
 ) -> TuneResult:
     from poolscope.cli.inputs import encoding_progress
-    from poolscope.encoders import as_encoder
-    from poolscope.repairs.tune import readings_for, texts_to_encode, tune
+    from poolscope.repairs.tune import readings_for, texts_to_encode
 
-    encoder = as_encoder(model, **options)
+    encoder = poolscope.as_encoder(model, **options)
     readings = len(readings_for(encoder, search.get("readings")))
     total = texts_to_encode(task, search.get("temperatures"), readings)
     with encoding_progress(total) as progress:
         # The rows were drawn when the file was read; the limit is named again for the record.
-        return tune(encoder, task, limit=limit, seed=seed, progress=progress, **search)
+        return poolscope.tune(encoder, task, limit=limit, seed=seed, progress=progress, **search)
 
 
-def print_result(result: TuneResult, screen: Console) -> None:
+def print_result(result: TuneResult, screen: Screen) -> None:
     """The verdict with its evidence, and the table of candidates."""
-    from rich import box
-    from rich.table import Table
-
-    from poolscope.cli.inputs import print_notes
-    from poolscope.lines import wrapped
     from poolscope.verdicts import LEVEL_COLOURS
 
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
-    table = Table(
-        "candidate", chosen.metric, "difference", "95 % interval", "cost",
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False,
-    )  # fmt: skip
-    for column in table.columns[1:4]:
-        column.justify, column.no_wrap = "right", True
+    heads = ("candidate", chosen.metric, "difference", "95 % interval")
+    table = open_table(*heads, words=1, title=title, show_edge=False)
+    table.add_column("cost")
     table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
     for row in result.rows():
         interval = "–" if row["low"] is None else f"[{row['low']:+z.4f}, {row['high']:+z.4f}]"
         numbers = (f"{row['score']:.4f}", f"{row['difference']:+z.4f}", interval, _cost(row, result.width))
         table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
     screen.print(f"{result.model} · {chosen.task}")
-    print_notes(result.notes, screen)
+    screen.print_notes(result.notes)
     screen.print(result.verdict.level, style=f"bold {LEVEL_COLOURS[result.verdict.level]}")
-    screen.print(wrapped(result.verdict.sentence, screen.width))
+    screen.say(result.verdict.sentence)
     for sentence in result.verdict.evidence:
-        screen.print(wrapped(sentence, screen.width, "  "))
-    print_table(table, screen)
+        screen.say(sentence, "  ")
+    screen.print_table(table)
 
 
 def _cost(row: dict[str, Any], width: int | None) -> str:
@@ -228,7 +205,7 @@ def _cost(row: dict[str, Any], width: int | None) -> str:
     return ", ".join(parts)
 
 
-def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Console) -> None:
+def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Screen) -> None:
     if output is not None and result.recommendation is None:
         removed = output.exists()
         output.unlink(missing_ok=True)
@@ -236,8 +213,8 @@ def _write(result: TuneResult, *, output: Path | None, json: str | None, figure:
         screen.print(f"{output} is not written{older}: {result.outcome}.")
     elif output is not None and result.recommendation is not None:
         result.recommendation.save(output)
-        name_written(screen, output)
-    put_result(result, screen, json=json, figure=figure)
+        screen.name_written(output)
+    screen.put_result(result, json=json, figure=figure)
 
 
 # -- evaluate ---------------------------------------------------------------------------------------------------------
@@ -247,25 +224,16 @@ DEFAULT_LIMIT = 500
 
 
 @arguments.encoder_options(without=("role",))
+@task_options
 def evaluate(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    task: TaskName = "split-half",
-    columns: Columns = None,
-    queries: arguments.Queries = None,
-    query_columns: arguments.QueryColumns = None,
-    id_column: arguments.IdColumn = None,
-    repair: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A repair that `poolscope tune -o` wrote, to compare with.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(metavar="TAU", help="An attention temperature, to compare with.")
-    ] = None,
-    pooling: Annotated[str | None, typer.Option(metavar="NAME", help="Another pooling, to compare with.")] = None,
+    repair: Annotated[Path | None, option("FILE", "A repair that `poolscope tune -o` wrote, to compare with.")] = None,
+    temperature: Annotated[float | None, option("TAU", "An attention temperature, to compare with.")] = None,
+    pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
     json: arguments.Json = None,
-    limit: arguments.Limit = None,
-    seed: arguments.Seed = 0,
     *,
+    asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """The score of a model on a task with its interval; with a repair, both and the paired difference.
@@ -273,24 +241,21 @@ def evaluate(
     split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
     retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
     """
-    screen = arguments.open_screen(json)
+    screen = Screen(json)
     chosen = _repair(repair, temperature, pooling)
-    drawn = (DEFAULT_LIMIT if texts in (None, arguments.TEXTS) else None) if limit is None else limit or None
-    loaded = _loaded(
-        task, texts, (queries, query_columns, id_column), columns=columns, limit=drawn, seed=seed, screen=screen
-    )
+    drawn = DEFAULT_LIMIT if asked["limit"] is None and texts in (None, TEXTS) else asked["limit"] or None
+    loaded = read_asked_task(texts, asked, drawn, screen)
     content = _before_and_after(model, loaded, chosen, options=options, screen=screen)
-    content["provenance"]["settings"] |= {"limit": drawn, "seed": seed}
+    content["provenance"]["settings"] |= {"limit": drawn, "seed": asked["seed"]}
     if json is not None:
         put_json(content, json)
-        name_written(screen, json)
+        screen.name_written(json)
 
 
-def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> Repair | None:
-    from poolscope.repairs.repair_file import Repair
+def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> poolscope.Repair | None:
 
     if file is None:
-        chosen = None if temperature is None and pooling is None else Repair(temperature, pooling)
+        chosen = None if temperature is None and pooling is None else poolscope.Repair(temperature, pooling)
         if chosen is not None and chosen.pooling is not None and chosen.pooling.learns:
             raise InputError(
                 f"--pooling: received {pooling!r}, which must be fitted on texts first; allowed: poolings that learn "
@@ -299,36 +264,30 @@ def _repair(file: Path | None, temperature: float | None, pooling: str | None) -
         return chosen
     if temperature is not None or pooling is not None:
         raise InputError("--repair: received --temperature or --pooling too; the file holds both. Leave one out.")
-    return Repair.load(file)
+    return poolscope.Repair.load(file)
 
 
 def _before_and_after(
-    model: str, task: Any, repair: Repair | None, *, options: dict[str, Any], screen: Console
+    model: str, task: Any, repair: poolscope.Repair | None, *, options: dict[str, Any], screen: Screen
 ) -> dict[str, Any]:
-    from poolscope.cli.inputs import print_notes
-    from poolscope.encoders import as_encoder
-    from poolscope.evaluation import compare_scores
-    from poolscope.evaluation import evaluate as evaluate_task
     from poolscope.evaluation.run import PROMPT_CHOICES
-    from poolscope.lines import wrapped
-    from poolscope.repairs.repair_file import Repair
     from poolscope.results import plain, provenance
 
     proved = {} if repair is None else dict(repair.options)
     if any(name in options for name in PROMPT_CHOICES):  # at most one of them can be asked for
         proved = {name: value for name, value in proved.items() if name not in PROMPT_CHOICES}
     options = {**proved, **options}
-    encoder = as_encoder(model, **options)
-    before = evaluate_task(Repair().apply(encoder), task)
-    after = None if repair is None else evaluate_task(repair.apply(encoder), task)
-    difference = None if after is None else compare_scores(before, after)
+    encoder = poolscope.as_encoder(model, **options)
+    before = poolscope.evaluate(poolscope.Repair().apply(encoder), task)
+    after = None if repair is None else poolscope.evaluate(repair.apply(encoder), task)
+    difference = None if after is None else poolscope.compare_scores(before, after)
     for sentence in (*before.seen(), *(() if difference is None else difference.seen())):
-        screen.print(wrapped(sentence, screen.width), soft_wrap=True)
+        screen.say(sentence)
     screen.print(f"{encoder.card.name} · {task.name}")
-    print_notes(before.notes, screen)
+    screen.print_notes(before.notes)
     if proved:
-        print_notes([f"Encoded as the repair was proved: {proved}."], screen)
-    _print(Repair().label, before, screen)
+        screen.print_notes([f"Encoded as the repair was proved: {proved}."])
+    _print(poolscope.Repair().label, before, screen)
     origin = provenance(settings=options)
     del origin["clouds"]
     content = {"model": encoder.card.to_dict(), "before": before.to_dict(), "provenance": plain(origin)}
@@ -339,7 +298,7 @@ def _before_and_after(
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
-def _print(label: str, evaluation: Evaluation, screen: Console) -> None:
+def _print(label: str, evaluation: Evaluation, screen: Screen) -> None:
     others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in evaluation.others.items())
     units = f"{len(evaluation.observations):,} {evaluation.unit}"
     units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"

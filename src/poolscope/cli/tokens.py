@@ -7,33 +7,32 @@ saved states. An option must apply to one of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.text import Text
 
+import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import name_written, print_table, put_json, to_figure, to_file
+from poolscope.cli.arguments import argument, option, to_figure, to_file
+from poolscope.cli.screen import Screen, open_table, put_figure, put_json
 from poolscope.errors import InputError, ModelError
 from poolscope.files import keeping
-from poolscope.lines import wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from poolscope.capture.norms import NormLayout
+    from poolscope.cli.inputs import Inputs
     from poolscope.engines import Engine
-    from poolscope.metrics.tokens.result import TokenStatistics
     from poolscope.numbers.intervals import Estimate
 
 _MODEL, _CLOUDS, _STATE = "a model", "clouds", "a state"
 LABEL, TYPE = "label", "type"
 GROUPINGS = (TYPE, LABEL)
 
-Measured = tuple["TokenStatistics", "NormLayout | None"]
+Measured = tuple["poolscope.TokenStatistics", "NormLayout | None"]
 
 
 @arguments.encoder_options()
@@ -41,33 +40,27 @@ Measured = tuple["TokenStatistics", "NormLayout | None"]
 @arguments.engine_options
 def tokens(
     model: Annotated[
-        str,
-        typer.Argument(metavar="[MODEL|CLOUDS|STATE]", help="Model, clouds of `poolscope encode`, or a saved state."),
+        str, argument("[MODEL|CLOUDS|STATE]", "Model, clouds of `poolscope encode`, or a saved state.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    layers: Annotated[str | None, typer.Option(metavar="0,3,6", help="Layers (0: embedding output), not all.")] = None,
+    layers: Annotated[str | None, option("0,3,6", "Layers (0: embedding output), not all.")] = None,
     group_by: Annotated[
-        str | None,
-        typer.Option(metavar="type|label", help="Group tokens by their type (default), or by the label of their text."),
+        str | None, option("type|label", "Group tokens by their type (default), or by the label of their text.")
     ] = None,
-    min_count: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Correlations are over types with N tokens or more.")
-    ] = 10,
+    min_count: Annotated[int, option("N", "Correlations are over types with N tokens or more.", min=1)] = 10,
     max_types: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Keep the N most frequent (default 10,000), pool the rest.")
+        int | None, option("N", "Keep the N most frequent (default 10,000), pool the rest.", min=1)
     ] = None,
     vocabulary: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Name the tokens of clouds with the tokenizer of this model.")
+        str | None, option("MODEL", "Name the tokens of clouds with the tokenizer of this model.")
     ] = None,
-    compare: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Measure a second model (or clouds, or a state) beside it.")
-    ] = None,
+    compare: Annotated[str | None, option("MODEL", "Measure a second model (or clouds, or a state) beside it.")] = None,
     state: Annotated[
         Path | None,
         to_file("Save the run of a model, and go on with what is there; of others a new file.", metavar="FILE.npz"),
     ] = None,
     merge: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE.npz", help="Add the saved state of another shard (repeatable).")
+        list[Path] | None, option("FILE.npz", "Add the saved state of another shard (repeatable).")
     ] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
@@ -82,20 +75,18 @@ def tokens(
     MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
     cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
     """
-    screen = arguments.open_screen(json)
+    from poolscope.cli.inputs import Inputs
+
+    screen = Screen(json)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
-    seed = reading.pop("seed")  # it is of the draw and of the measurement
     request = Request(
-        texts=texts,
-        reading=reading,
-        options=options,
+        inputs=Inputs(model, texts, reading, options, screen),
         layers=arguments.parse_layers(layers),
         group_by=group_by,
         max_types=max_types,
         vocabulary=vocabulary,
-        settings={"min_count": min_count, "seed": seed},
-        screen=screen,
+        settings={"min_count": min_count, "seed": reading["seed"]},
         engine=arguments.open_engine(where, options),
     )
     if request.engine is not None and state is not None and is_model(model):
@@ -107,7 +98,7 @@ def tokens(
     if state is not None and not is_model(model):  # a run keeps its own
         measured[0][0].save_state(state)
     _write(measured, json, parquet, figure)
-    name_written(screen, json, parquet, figure, state)
+    screen.name_written(json, parquet, figure, state)
 
 
 def _check_states(model: str, compare: str | None, state: Path | None, shards: Sequence[str]) -> None:
@@ -149,29 +140,23 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.charts import save_figure
         from poolscope.metrics.tokens.figure import tokens_figure
 
-        save_figure(tokens_figure(*(result for result, _ in measured)), figure)
+        put_figure(tokens_figure(*(result for result, _ in measured)), figure)
 
 
-def _write_parquet(results: Sequence[TokenStatistics], path: Path) -> None:
+def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> None:
     """The table of one model, or of several one below the other with a column for the model."""
     if len(results) == 1:
         results[0].save_parquet(path)
         return
-    import pyarrow as pa
-    from pyarrow import parquet
+    from pyarrow.parquet import write_table
 
     from poolscope.files import atomic_path
+    from poolscope.results import stacked
 
-    tables = [result.to_table() for result in results]
-    named = [
-        table.replace_schema_metadata(None).add_column(0, "model", pa.array([result.model] * len(table), pa.string()))
-        for result, table in zip(results, tables, strict=True)
-    ]
     with atomic_path(path) as temporary:
-        parquet.write_table(pa.concat_tables(named), temporary)
+        write_table(stacked(*((result.model, result.to_table()) for result in results)), temporary)
 
 
 # -- what is measured -----------------------------------------------------------------------------------------------
@@ -179,20 +164,17 @@ def _write_parquet(results: Sequence[TokenStatistics], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, but for the source; None is what was not said.
+    """What the user asked for; None is what was not said.
 
-    `reading`: how texts are read; `options`: of the encoder; `settings`: min_count and seed, which apply to everything.
+    `inputs`: the first source, and how texts are read and encoded; `settings`: min_count and seed, of all sources.
     """
 
-    texts: str | None
-    reading: Mapping[str, Any]
-    options: Mapping[str, Any]
+    inputs: Inputs
     layers: list[int] | None
     group_by: str | None
     max_types: int | None
     vocabulary: str | None
     settings: Mapping[str, Any]
-    screen: Console
     engine: Engine | None = None
 
     def check(self, sources: Sequence[str]) -> None:
@@ -201,8 +183,9 @@ class Request:
             raise InputError(f"--group-by: received {self.group_by!r}; allowed: {', '.join(GROUPINGS)}.")
         kinds = {kind_of(source) for source in sources}
         measured = {"layers": self.layers, "group_by": self.group_by, "max_types": self.max_types}
+        reading = {name: value for name, value in self.inputs.reading.items() if name != "seed"}
         applies = (
-            ({_MODEL}, {"TEXTS": self.texts, **self.reading, **self.options}),
+            ({_MODEL}, {"TEXTS": self.inputs.texts, **reading, **self.inputs.options}),
             ({_MODEL, _CLOUDS}, measured),
             ({_CLOUDS}, {"vocabulary": self.vocabulary}),
         )
@@ -216,7 +199,6 @@ class Request:
 
     def measure(self, source: str, *, state: Path | None = None) -> Measured:
         """The statistics of a source, and the norms where there is a model to look at; `state` keeps the run of one."""
-        from poolscope.metrics.tokens.measure import token_statistics
         from poolscope.metrics.tokens.moments import load_state
         from poolscope.metrics.tokens.summary import summarise
 
@@ -227,10 +209,12 @@ class Request:
             return self._on_engine(source, self.engine), None
         if kind == _CLOUDS:
             groups = _stored_labels(source) if self.group_by == LABEL else None
-            return token_statistics(source, groups=groups, vocabulary=self.vocabulary, **self._choices()), None
+            return poolscope.token_statistics(
+                source, groups=groups, vocabulary=self.vocabulary, **self._choices()
+            ), None
         return self._measure_texts(source, state)
 
-    def _on_engine(self, source: str, engine: Engine) -> TokenStatistics:
+    def _on_engine(self, source: str, engine: Engine) -> poolscope.TokenStatistics:
         """The statistics of a store, its shards on an engine."""
         from poolscope.cli.inputs import counting_progress
         from poolscope.engines import tokens_with
@@ -247,19 +231,17 @@ class Request:
         return {"layers": self.layers, **most, **self.settings}
 
     def _measure_texts(self, model: str, state: Path | None) -> Measured:
-        from poolscope.cli.inputs import encoding_progress, print_notes, read_corpus
-        from poolscope.encoders import as_encoder
-        from poolscope.metrics.tokens.measure import token_statistics
+        from poolscope.cli.inputs import encoding_progress
 
-        corpus = read_corpus(self.texts, {**self.reading, "seed": self.settings["seed"]})
+        inputs, screen = replace(self.inputs, model=model), self.inputs.screen
+        corpus = inputs.corpus()
         labels = corpus.labels if self.group_by == LABEL else None
         if self.group_by == LABEL and labels is None:
             raise InputError(f"--group-by label: {corpus.source} has no labels. Name their column with --label-column.")
-        encoder = as_encoder(model, **self.options)
-        layout = _layout(encoder, self.screen)
-        title = f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}"
-        self.screen.print(title)
-        print_notes(corpus.report.notes(), self.screen)
+        encoder = inputs.encoder()
+        layout = _layout(encoder, screen)
+        screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+        screen.print_notes(corpus.report.notes())
         if self.engine is not None:
             from poolscope.engines import tokens_of_texts
 
@@ -267,7 +249,7 @@ class Request:
             with encoding_progress(len(corpus)) as progress:
                 return tokens_of_texts(self.engine, encoder, corpus, progress=progress, **own), layout
         with keeping(lambda: _kept_in(state)), encoding_progress(len(corpus)) as progress:
-            result = token_statistics(
+            result = poolscope.token_statistics(
                 encoder, corpus.texts, groups=labels, state=state, progress=progress, **self._choices()
             )
         return result, layout
@@ -306,14 +288,12 @@ def _stored_labels(source: str) -> Sequence[Any]:
     return labels
 
 
-def _layout(encoder: Any, screen: Console) -> NormLayout | None:
+def _layout(encoder: Any, screen: Screen) -> NormLayout | None:
     """The norms of a transformer; None for models that have none to look at (tables, ONNX)."""
-    from poolscope.capture.norms import norm_layout
-
     if encoder.card.kind != "transformers":
         return None
     try:
-        return norm_layout(encoder)
+        return poolscope.norm_layout(encoder)
     except ModelError as error:
         screen.print(f"  The norms are not known: {error}", style="dim")
         return None
@@ -329,10 +309,9 @@ _LEGEND = (
 )
 
 
-def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Console) -> None:
+def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
-    for sentence in result.seen():
-        screen.print(wrapped(sentence, screen.width))
+    screen.print_seen(result)
     parts = _table("length²", "all share", "context", "type", "mean cosine")
     spread = _table("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected")
     for layer in result.layers:
@@ -341,38 +320,27 @@ def _print_tokens(result: TokenStatistics, layout: NormLayout | None, screen: Co
         parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
-    _print_title(f"{result.model}: what the squared length of tokens is made of", screen)
-    print_table(parts, screen)
-    screen.print(wrapped(_LEGEND, screen.width), style="dim")
-    _print_title(f"how it varies over {result.coverage.counted:,} {result.grouping}s", screen)
-    print_table(spread, screen)
+    screen.print(f"{result.model}: what the squared length of tokens is made of", style="bold")
+    screen.print_table(parts)
+    screen.say(_LEGEND, style="dim")
+    screen.print(f"how it varies over {result.coverage.counted:,} {result.grouping}s", style="bold")
+    screen.print_table(spread)
     _print_special(result, screen)
     if layout is not None:
-        screen.print(wrapped(f"norms: {layout}{_gains(layout)}", screen.width))
-    for note in result.notes():
-        screen.print(wrapped(note, screen.width), style="dim")
+        screen.say(f"norms: {layout}{_gains(layout)}")
+    screen.print_notes(result.notes(), indent="")
     tables = {
         "corpus": "± in the first table",
         "variation": "[low, high] of the variation",
         "correlations": "[low, high] of ρ",
     }
     for kind, meaning in result.interval_meanings().items():
-        screen.print(wrapped(f"{tables[kind]}: {meaning}.", screen.width), style="dim")
-
-
-def _print_title(title: str, screen: Console) -> None:
-    screen.print(title, style="bold")
+        screen.say(f"{tables[kind]}: {meaning}.", style="dim")
 
 
 def _table(*columns: str | Text) -> Table:
     """A table with a column for the layer before the others."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("layer", *columns):
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+    return open_table("layer", *columns, padding=(0, 1, 0, 0))
 
 
 def _reach(estimate: Estimate) -> str:
@@ -410,9 +378,7 @@ def _gains(layout: NormLayout) -> str:
     )
 
 
-def _print_special(result: TokenStatistics, screen: Console) -> None:
-    from rich.text import Text
-
+def _print_special(result: poolscope.TokenStatistics, screen: Screen) -> None:
     if not len(result.special):
         return
     shown = range(min(4, len(result.special)))
@@ -422,5 +388,5 @@ def _print_special(result: TokenStatistics, screen: Console) -> None:
         squares, means = layer.special.mean_squares, layer.special.norms_of_means
         cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
         table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
-    _print_title("special tokens, left out above: Q (M/Q)", screen)
-    print_table(table, screen)
+    screen.print("special tokens, left out above: Q (M/Q)", style="bold")
+    screen.print_table(table)

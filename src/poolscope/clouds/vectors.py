@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, atomic_path, refuse_special
-from poolscope.surface import as_array
+from poolscope.surface import as_lengths
 from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
 
@@ -170,24 +170,33 @@ def _is_list(kind: Any) -> bool:
 
 def _list_matrix(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     """A column of lists as a matrix; all lists of one length, none missing."""
-    chunks = [chunk for chunk in column.chunks if len(chunk)]
-    if not chunks or not _is_list(column.type):
+    numbers = _is_list(column.type) and (
+        pa.types.is_floating(column.type.value_type) or pa.types.is_integer(column.type.value_type)
+    )
+    if not len(column) or not numbers:
         raise InputError(
             f"{name}: the column of vectors is {column.type} with {len(column)} rows; needed are lists of numbers."
         )
-    if column.null_count or any(chunk.flatten().null_count for chunk in chunks):
+    rows = rows_of_lists(column.combine_chunks())
+    if isinstance(rows, np.ndarray):
+        return rows
+    if any(row is None or np.isnan(row).any() for row in rows):
         raise InputError(f"{name}: a vector, or a number in one, is missing. Leave such rows out.")
-    flat = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in chunks]
-    sizes = {size for chunk in chunks for size in np.unique(_list_sizes(chunk)).tolist()}
-    if len(sizes) > 1:
-        raise InputError(f"{name}: received vectors of the lengths {sorted(sizes)}; all must have one dimension.")
-    return np.concatenate(flat).reshape(len(column), -1)
+    sizes = sorted({len(row) for row in rows})
+    raise InputError(f"{name}: received vectors of the lengths {sizes}; all must have one dimension.")
 
 
-def _list_sizes(chunk: Any) -> NDArray[Any]:
-    if pa.types.is_fixed_size_list(chunk.type):
-        return np.array([chunk.type.list_size])
-    return np.diff(np.asarray(chunk.offsets))
+def rows_of_lists(column: Any) -> NDArray[Any] | list[Any]:
+    """A column of lists as a matrix, or row by row where some are missing or of another length."""
+    flat = column.flatten()
+    whole = not column.null_count and not flat.null_count
+    if whole and len(column) and len(flat) % len(column) == 0:
+        size = len(flat) // len(column)
+        fixed = pa.types.is_fixed_size_list(column.type)
+        if fixed or bool((np.diff(np.asarray(column.offsets)) == size).all()):
+            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), size)
+    # A number that is missing in a vector makes it NaN, which is counted as such.
+    return [None if row is None else np.array(row, dtype=np.float64) for row in column.to_pylist()]
 
 
 def _named(
@@ -254,20 +263,6 @@ def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...]
             f"one a vector is needed."
         )
     return tuple(value for value in strings if value is not None)
-
-
-def as_lengths(lengths: ArrayLike, count: int, source: str) -> NDArray[np.int64]:
-    """The lengths as whole numbers, one a vector and none negative; otherwise an error that says which is wrong."""
-    numbers = as_array(lengths, "lengths")
-    whole = numbers.dtype.kind in "iu" or (
-        numbers.dtype.kind == "f" and bool(np.isfinite(numbers).all()) and bool((numbers == np.round(numbers)).all())
-    )
-    if numbers.shape != (count,) or not whole or (numbers < 0).any():
-        raise InputError(
-            f"{source}: received lengths of shape {numbers.shape} and type {numbers.dtype}; needed is one whole "
-            f"number ≥ 0 for each of the {count} vectors. Count the tokens (or the words) of every text."
-        )
-    return numbers.astype(np.int64)
 
 
 # -- the files of a store that keeps one vector a text ----------------------------------------------------------------

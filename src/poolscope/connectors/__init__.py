@@ -30,7 +30,7 @@ from poolscope.connectors.files import (
     table_connector,
 )
 from poolscope.errors import InputError
-from poolscope.extensions import load_extensions
+from poolscope.extensions import add_row, load_extensions
 from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
 
@@ -83,12 +83,8 @@ def register_connector(kind: ConnectorKind) -> ConnectorKind:
     Collection(2 vectors of dimension 3 from ones)
     >>> del CONNECTORS["ones"]
     """
-    if kind.name in CONNECTORS:
-        raise InputError(f"connector {kind.name!r} is in the table already. Give yours another name.")
-    earlier = dict(CONNECTORS)
-    CONNECTORS.clear()
-    CONNECTORS.update({kind.name: kind, **earlier})
-    return kind
+    added: ConnectorKind = add_row(CONNECTORS, kind, "connector", first=True)
+    return added
 
 
 def kind_of(name: str) -> ConnectorKind | None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, PoolscopeError
+from poolscope.errors import InputError, PoolscopeError, panics_raised
 from poolscope.texts.reading import GROUP_COLUMNS, WELL_KNOWN
 
 Distance = Literal["cosine", "dot", "l2"]
@@ -145,6 +145,16 @@ def guessed_notes(wanted: Fields, taken: Fields) -> list[str]:
     return [f"Fields taken by their names: {', '.join(guesses)}."] if guesses else []
 
 
+def table_fields(
+    wanted: Fields, vector: str, names: Sequence[str], words: Sequence[str], plain: Sequence[str], source: str
+) -> Fields:
+    """Text, id and group among the columns of a table: `words` may hold texts, `plain` ones ids and groups."""
+    text = chosen("texts", wanted.text, names, guess(words, TEXTS), source)
+    own = chosen("ids", wanted.id, names, guess([name for name in plain if name not in (vector, text)], IDS), source)
+    others = [name for name in plain if name not in (vector, text, own)]
+    return Fields(vector, text, own, chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source))
+
+
 def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str) -> Fields:
     """Text and group among the fields of some rows of a store without a schema: strings for texts, any for groups."""
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -153,22 +163,6 @@ def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str)
     others = [name for name in names if name != text]
     group = chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source)
     return Fields(wanted.vector, text, wanted.id, group)
-
-
-def is_file(path: Path) -> bool:
-    """Whether it is a plain file; a name that the system refuses, such as one too long, is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def is_folder(path: Path) -> bool:
-    """Whether it is a folder; a name that the system refuses is none."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def split_address(address: str) -> SplitResult:
@@ -229,6 +223,9 @@ def unencrypted(address: str, scheme: str, key: str | None, variable: str) -> li
     return [] if here else [f"The key ({variable}) was sent to {host} unencrypted; {scheme}s://… uses TLS."]
 
 
+BROKE = "The connection broke; nothing was kept. Run it again."
+
+
 def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> ConnectionFailedError:
     """One line of a client's error, with what is secret taken out."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -236,6 +233,23 @@ def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> Co
         if secret:
             reason = reason.replace(secret, "…")
     return ConnectionFailedError(f"{name}: {type(error).__name__}: {reason}. {remedy}")
+
+
+@contextmanager
+def asking(name: str, remedy: str, *secrets: str | None) -> Iterator[None]:
+    """Whatever a client raises, refused, timed out or panicked, as one line of ours."""
+    try:
+        with panics_raised():
+            yield
+    except PoolscopeError:
+        raise
+    except Exception as error:
+        raise failed(name, error, remedy, *secrets) from error
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str | None) -> list[str | None] | None:
+    """A field of every row as a string; None where no field is meant."""
+    return None if name is None else [string_or_none(row.get(name)) for row in rows]
 
 
 def string_or_none(value: Any) -> str | None:

@@ -13,20 +13,21 @@ from typing import Any
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
+    BROKE,
     Batch,
     Distance,
     Fields,
     Search,
-    failed,
+    asking,
+    column,
     guessed_notes,
-    is_file,
     metadata_fields,
     safe_name,
     split_address,
-    string_or_none,
     unencrypted,
 )
-from poolscope.errors import InputError, panics_raised, require
+from poolscope.errors import InputError, require
+from poolscope.files import is_file
 
 SCHEMES = ("chroma://", "chromas://")
 PREFIX = "chroma:"
@@ -49,7 +50,7 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
     chromadb, shown = require("chromadb", "chroma"), safe_name(name)
     token = os.environ.get("CHROMA_TOKEN")
     settings = require("chromadb.config", "chroma").Settings(anonymized_telemetry=False)
-    try:
+    with asking(shown, _REMEDY, token):
         if name.startswith(SCHEMES):
             parts, secure = split_address(name), name.startswith(SCHEMES[1])
             headers = None if token is None else {"Authorization": f"Bearer {token}"}
@@ -59,18 +60,12 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
         else:
             folder, collection = _folder(name.removeprefix(PREFIX), shown)
             try:
-                with panics_raised():
-                    client = chromadb.PersistentClient(path=str(folder), settings=settings)
+                client = chromadb.PersistentClient(path=str(folder), settings=settings)
             except ValueError:  # this process has it open already, with settings of its own
                 client = chromadb.PersistentClient(path=str(folder))
-        with panics_raised():
-            opened = ChromaConnector(shown, client, collection, fields)
+        opened = ChromaConnector(shown, client, collection, fields)
         opened.notes = [*opened.notes, *unencrypted(name, "chroma", token, "CHROMA_TOKEN")]
         return opened
-    except InputError:
-        raise
-    except Exception as error:
-        raise failed(shown, error, _REMEDY, token) from error
 
 
 def _folder(name: str, shown: str) -> tuple[Path, str]:
@@ -119,13 +114,8 @@ class ChromaConnector:
         """Page by page."""
         place = 0
         while True:
-            try:
-                with panics_raised():
-                    rows = self._collection.get(
-                        limit=size, offset=place, include=["embeddings", "documents", "metadatas"]
-                    )
-            except Exception as error:
-                raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
+            with asking(self.name, BROKE):
+                rows = self._collection.get(limit=size, offset=place, include=["embeddings", "documents", "metadatas"])
             ids = rows["ids"]
             if not ids:
                 return
@@ -133,8 +123,8 @@ class ChromaConnector:
             yield Batch(
                 ids=ids,
                 vectors=rows["embeddings"] if rows["embeddings"] is not None else [None] * len(ids),
-                texts=rows["documents"] if self._own_text else _column(metadata, self._fields.text),
-                groups=_column(metadata, self._fields.group),
+                texts=rows["documents"] if self._own_text else column(metadata, self._fields.text),
+                groups=column(metadata, self._fields.group),
             )
             place += len(ids)
 
@@ -142,7 +132,3 @@ class ChromaConnector:
         """`ef_search` belongs to the collection and is not changed here: the store is only read."""
         nearest = self._collection.query(query_embeddings=queries.tolist(), n_results=k, include=[])
         return [list(ids) for ids in nearest["ids"]]
-
-
-def _column(rows: Sequence[dict[str, Any]], name: str | None) -> list[str | None] | None:
-    return None if name is None else [string_or_none(row.get(name)) for row in rows]

@@ -17,10 +17,10 @@ from poolscope.connectors.base import (
     Connector,
     Distance,
     Search,
-    failed,
+    asking,
     string_or_none,
 )
-from poolscope.errors import InputError, PoolscopeError, panics_raised, whole_number
+from poolscope.errors import InputError, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000
@@ -349,13 +349,8 @@ def _in_one_line(search: Search | None, name: str) -> Search | None:
     find = search.find
 
     def asked(queries: NDArray[Any], k: int, value: int | None) -> Sequence[Sequence[str]]:
-        try:
-            with panics_raised():
-                return find(queries, k, value)
-        except PoolscopeError:
-            raise
-        except Exception as error:
-            raise failed(name, error, "Its search failed; nothing was kept. Run it again.") from error
+        with asking(name, "Its search failed; nothing was kept. Run it again."):
+            return find(queries, k, value)
 
     return replace(search, find=asked)
 

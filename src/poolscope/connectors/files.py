@@ -11,32 +11,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.clouds.vectors import numpy_parts
+from poolscope.clouds.vectors import numpy_parts, rows_of_lists
 from poolscope.connectors.base import (
     DISTANCES,
-    IDS,
-    TEXTS,
     VECTOR_HINTS,
     VECTORS,
     Batch,
     Distance,
     Fields,
     Search,
+    asking,
     chosen,
-    failed,
     guess,
     guessed_notes,
     in_batches,
-    is_file,
-    is_folder,
     string_or_none,
+    table_fields,
 )
-from poolscope.errors import InputError, panics_raised, reading, require
-from poolscope.files import files_below
+from poolscope.errors import InputError, reading, require
+from poolscope.files import files_below, is_file, is_folder
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns
 from poolscope.texts.plain import Room, decoded_size, refuse_packed_arrow, refuse_packed_parquet
-from poolscope.texts.reading import GROUP_COLUMNS
 from poolscope.texts.tables import checked_batch
 
 FORMATS = {".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc"}
@@ -78,19 +74,6 @@ class ArrowConnector:
         )
 
 
-def rows_of_lists(column: Any) -> NDArray[Any] | list[Any]:
-    """A column of lists as a matrix, or row by row where some are missing or of another length."""
-    flat = column.flatten()
-    whole = not column.null_count and not flat.null_count
-    if whole and len(column) and len(flat) % len(column) == 0:
-        size = len(flat) // len(column)
-        fixed = pa.types.is_fixed_size_list(column.type)
-        if fixed or bool((np.diff(np.asarray(column.offsets)) == size).all()):
-            return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), size)
-    # A number that is missing in a vector makes it NaN, which is counted as such.
-    return [None if row is None else np.array(row, dtype=np.float64) for row in column.to_pylist()]
-
-
 def is_vector_type(kind: Any) -> bool:
     """Lists of floating-point numbers; lists of whole numbers are token ids as often as not."""
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -114,11 +97,8 @@ def arrow_fields(schema: pa.Schema, wanted: Fields, source: str) -> Fields:
         kind = schema.field(vector).type
         raise InputError(f"{source}: the column '{vector}' is {kind}; needed: lists of floating-point numbers.")
     words = [name for name in names if _is_words(schema.field(name).type)]
-    text = chosen("texts", wanted.text, names, guess(words, TEXTS), source)
-    plain = [name for name in names if name not in (vector, text) and not pa.types.is_nested(schema.field(name).type)]
-    own = chosen("ids", wanted.id, names, guess(plain, IDS), source)
-    others = [name for name in plain if name != own]
-    return Fields(vector, text, own, chosen("groups", wanted.group, names, guess(others, GROUP_COLUMNS), source))
+    plain = [name for name in names if not pa.types.is_nested(schema.field(name).type)]
+    return table_fields(wanted, vector, names, words, plain, source)
 
 
 def _is_words(kind: Any) -> bool:
@@ -215,18 +195,13 @@ def open_lance(name: str, fields: Fields) -> LanceConnector:
     if not is_folder(folder):
         raise InputError(f"{shown}: there is no such folder. Check the spelling.")
     lancedb = require("lancedb", "lancedb")
-    try:
+    with asking(shown, "Check that the folder is one of LanceDB."):
         base = lancedb.connect(str(folder))
         listed = base.list_tables()
         names = list(getattr(listed, "tables", listed))
         if table not in names:
             raise InputError(f"{shown}: there is no such table; there are {', '.join(names) or 'none'}. Name one.")
-        with panics_raised():
-            return LanceConnector(shown, base.open_table(table), fields)
-    except InputError:
-        raise
-    except Exception as error:
-        raise failed(shown, error, "Check that the folder is one of LanceDB.") from error
+        return LanceConnector(shown, base.open_table(table), fields)
 
 
 class LanceConnector(ArrowConnector):

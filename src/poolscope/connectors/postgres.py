@@ -14,24 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
-    IDS,
-    TEXTS,
+    BROKE,
     VECTOR_HINTS,
     VECTORS,
     Batch,
     Distance,
     Fields,
     Search,
+    asking,
     chosen,
+    column,
     failed,
     guess,
     guessed_notes,
     safe_name,
     split_address,
-    string_or_none,
+    table_fields,
 )
 from poolscope.errors import InputError, require
-from poolscope.texts.reading import GROUP_COLUMNS
 
 SCHEMES = ("postgresql://", "postgres://")
 OWN = ("table", "column", "text", "id", "group")
@@ -75,19 +75,15 @@ def open_postgres(name: str, fields: Fields) -> PostgresConnector:
         fields.id or settings.get("id"),
         fields.group or settings.get("group"),
     )
-    try:
+    with asking(shown, _REMEDY, parts.password):
         connection = psycopg.connect(address, connect_timeout=15)
-    except psycopg.Error as error:
-        raise failed(shown, error, _REMEDY, parts.password) from error
     connection.read_only = True
     try:
-        return PostgresConnector(f"{shown}?table={table}", connection, table, wanted)
-    except InputError:
+        with asking(shown, "Check the name of the table.", parts.password):
+            return PostgresConnector(f"{shown}?table={table}", connection, table, wanted)
+    except Exception:
         connection.close()
         raise
-    except psycopg.Error as error:
-        connection.close()
-        raise failed(shown, error, "Check the name of the table.", parts.password) from error
 
 
 class PostgresConnector:
@@ -111,12 +107,7 @@ class PostgresConnector:
                 f"{name}: {len(vectors)} of the columns {', '.join(names)} are vectors of pgvector. Name one."
             )
         words = [each for each, kind in kinds.items() if kind in ("text", "varchar") or kind.startswith("character")]
-        text = chosen("texts", fields.text, names, guess(words, TEXTS), name)
-        own = chosen("ids", fields.id, names, guess(names, IDS), name)
-        others = [each for each in names if each not in (vector, text, own)]
-        self._fields = Fields(
-            vector, text, own, chosen("groups", fields.group, names, guess(others, GROUP_COLUMNS), name)
-        )
+        self._fields = table_fields(fields, vector, names, words, names, name)
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         self.distance, self.search = self._index()
 
@@ -154,7 +145,7 @@ class PostgresConnector:
                     row += len(rows)
         except (psycopg := require("psycopg", "pgvector")).Error as error:
             broke = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-            remedy = "The connection broke; nothing was kept. Run it again." if broke else "Check its rows."
+            remedy = BROKE if broke else "Check its rows."
             raise failed(self.name, error, remedy) from error
 
     def close(self) -> None:
@@ -162,18 +153,13 @@ class PostgresConnector:
         self._connection.close()
 
     def _batch(self, rows: Sequence[Sequence[Any]], names: Sequence[str], first: int) -> Batch:
-        def column(name: str | None) -> list[str | None] | None:
-            if name is None:
-                return None
-            place = 1 + list(names).index(name)
-            return [string_or_none(row[place]) for row in rows]
-
-        ids = column(self._fields.id)
+        named = [dict(zip(names, row[1:], strict=True)) for row in rows]
+        ids = column(named, self._fields.id)
         return Batch(
             ids=[str(first + k) for k in range(len(rows))] if ids is None else [name or "" for name in ids],
             vectors=[None if row[0] is None else np.fromstring(row[0][1:-1], np.float32, sep=",") for row in rows],
-            texts=column(self._fields.text),
-            groups=column(self._fields.group),
+            texts=column(named, self._fields.text),
+            groups=column(named, self._fields.group),
         )
 
     def _index(self) -> tuple[Distance | None, Search | None]:

@@ -24,23 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connectors.base import (
+    BROKE,
     VECTORS,
     Batch,
     Distance,
     Fields,
     Search,
+    asking,
     chosen,
-    failed,
+    column,
     guess,
     guessed_notes,
-    is_file,
     metadata_fields,
     safe_name,
-    string_or_none,
     unencrypted,
 )
-from poolscope.errors import InputError, PoolscopeError, reading, require
-from poolscope.files import text_of
+from poolscope.errors import InputError, reading, require
+from poolscope.files import is_file, text_of
 
 SCHEMES = ("qdrant://", "qdrants://")
 PREFIX = "qdrant:"
@@ -65,7 +65,7 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
         )
     shown = safe_name(name)
     key = os.environ.get("QDRANT_API_KEY")
-    try:
+    with asking(shown, _REMEDY, key):
         if name.startswith(SCHEMES):
             scheme = "https" if name.startswith("qdrants") else "http"
             address = f"{scheme}://{place.partition('://')[2].rpartition('@')[2]}"
@@ -78,20 +78,13 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
             if not is_file(folder / "meta.json"):
                 raise InputError(f"{shown}: {folder} is no folder of Qdrant. Check the spelling.")
             opened = LocalFolder(folder)
-    except PoolscopeError:
-        raise
-    except Exception as error:  # whatever the client raises: refused, timed out, 401
-        raise failed(shown, error, _REMEDY, key) from error
-    try:
-        connector = QdrantConnector(shown, opened, collection, fields)
-        connector.notes = [*connector.notes, *unencrypted(name, "qdrant", key, "QDRANT_API_KEY")]
-        return connector
-    except InputError:
-        opened.close()
-        raise
-    except Exception as error:
-        opened.close()
-        raise failed(shown, error, _REMEDY, key) from error
+        try:
+            connector = QdrantConnector(shown, opened, collection, fields)
+        except Exception:
+            opened.close()
+            raise
+    connector.notes = [*connector.notes, *unencrypted(name, "qdrant", key, "QDRANT_API_KEY")]
+    return connector
 
 
 class QdrantConnector:
@@ -123,7 +116,7 @@ class QdrantConnector:
         place: Any = None
         wanted = [name for name in (self._fields.text, self._fields.group) if name is not None]
         while True:
-            try:
+            with asking(self.name, BROKE):
                 points, place = self._client.scroll(
                     self._collection,
                     limit=size,
@@ -131,16 +124,12 @@ class QdrantConnector:
                     with_payload=wanted or False,
                     with_vectors=[self._vector] if self._vector else True,
                 )
-            except InputError:
-                raise
-            except Exception as error:
-                raise failed(self.name, error, "The connection broke; nothing was kept. Run it again.") from error
             payloads = [point.payload or {} for point in points]
             yield Batch(
                 ids=[str(point.id) for point in points],
                 vectors=[self._vector_of(point.vector) for point in points],
-                texts=self._column(payloads, self._fields.text),
-                groups=self._column(payloads, self._fields.group),
+                texts=column(payloads, self._fields.text),
+                groups=column(payloads, self._fields.group),
             )
             if place is None:
                 return
@@ -153,9 +142,6 @@ class QdrantConnector:
         if isinstance(stored, dict):
             stored = stored.get(self._vector)
         return None if stored is None else np.asarray(stored, dtype=np.float32)
-
-    def _column(self, payloads: Sequence[dict[str, Any]], name: str | None) -> list[str | None] | None:
-        return None if name is None else [string_or_none(payload.get(name)) for payload in payloads]
 
     def _search(self) -> Search:
         """By `hnsw_ef`; in a folder on this machine every vector is looked at."""

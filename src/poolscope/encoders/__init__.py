@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder
-from poolscope.encoders.door import ENCODERS, EncoderKind, Source, as_encoder, encode, register_encoder
-from poolscope.encoders.reports import PoolingReport, TruncationReport, pooling_report, truncation_report
-
-__all__ = [
-    "ENCODERS",
-    "EncoderKind",
-    "EncoderOptions",
-    "ModelCard",
-    "PoolingReport",
-    "Progress",
-    "Source",
-    "TokenEncoder",
-    "TruncationReport",
-    "as_encoder",
-    "encode",
-    "pooling_report",
-    "register_encoder",
-    "truncation_report",
-]
+from poolscope.encoders.base import EncoderOptions as EncoderOptions
+from poolscope.encoders.base import ModelCard as ModelCard
+from poolscope.encoders.base import Progress as Progress
+from poolscope.encoders.base import TokenEncoder as TokenEncoder
+from poolscope.encoders.door import ENCODERS as ENCODERS
+from poolscope.encoders.door import EncoderKind as EncoderKind
+from poolscope.encoders.door import Source as Source
+from poolscope.encoders.door import as_encoder as as_encoder
+from poolscope.encoders.door import encode as encode
+from poolscope.encoders.door import register_encoder as register_encoder
+from poolscope.encoders.reports import PoolingReport as PoolingReport
+from poolscope.encoders.reports import TruncationReport as TruncationReport
+from poolscope.encoders.reports import pooling_report as pooling_report
+from poolscope.encoders.reports import truncation_report as truncation_report

@@ -240,7 +240,16 @@ def attention_of(encoder: TokenEncoder) -> Sequence[Any]:
 
 def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
     """The input word embeddings of a transformer on torch (vocabulary × d)."""
-    weight = attention_of(encoder)[0].get_input_embeddings().weight
+    return input_table(attention_of(encoder)[0])
+
+
+def input_table(model: Any) -> NDArray[np.float32]:
+    """The same of a torch model."""
+    return as_table(model.get_input_embeddings().weight)
+
+
+def as_table(weight: Any) -> NDArray[np.float32]:
+    """A weight of torch as an array."""
     table: NDArray[np.float32] = weight.detach().float().cpu().numpy()
     return table
 

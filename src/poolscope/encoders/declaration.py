@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from poolscope.encoders.tokens import ChatTemplate, declared_template
 from poolscope.errors import ModelError, reading, shorten
@@ -43,6 +43,9 @@ _LONGEST_SETTINGS = 16 * 2**20  # bytes of a JSON file that says how a model is 
 _MOST_MODULES, _LONGEST_PROMPT = 100, 2**16
 _SETTINGS = (".json", ".txt", ".model", ".jinja", ".py")
 _INSTRUCTOR = ("hkunlp/instructor-base", "hkunlp/instructor-large", "hkunlp/instructor-xl")
+
+
+_Route = TypeVar("_Route")
 
 
 @dataclass(frozen=True)
@@ -231,13 +234,21 @@ def _route(folder: Path, role: str | None, *, name: str) -> list[dict[str, Any]]
     if not is_router(folder, name=name):
         return modules
     types, routes = _routes(folder)
-    if role not in routes:
+    return [
+        *({"type": types[module], "path": module} for module in chosen_route(routes, role, name=name)),
+        *modules[1:],
+    ]
+
+
+def chosen_route(routes: Mapping[str, _Route], role: str | None, *, name: str) -> _Route:
+    """The route of a Router for texts in a role, which must be named."""
+    if role is None or role not in routes:
         received = "no role" if role is None else f"the role {role!r}"
         raise ModelError(
             f"{name}: it is a Router, whose vectors depend on the role, and received {received}; allowed: "
             f"{', '.join(routes)}. Name one: role={next(iter(routes))!r} (--role on the command line)."
         )
-    return [*({"type": types[module], "path": module} for module in routes[role]), *modules[1:]]
+    return routes[role]
 
 
 def _routes(folder: Path) -> tuple[dict[str, str], dict[str, list[str]]]:

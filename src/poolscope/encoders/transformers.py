@@ -26,6 +26,7 @@ from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_
 from poolscope.encoders.declaration import (
     Declaration,
     check_modules,
+    chosen_route,
     digest_model,
     read_declaration,
     read_settings,
@@ -214,14 +215,7 @@ def wrap_sentence_transformer(model: Any, options: EncoderOptions) -> TokenEncod
 
 def _routed(model: Any, role: str | None, *, name: str) -> Any:
     """A model with the modules of one route of its Router, the same in memory, in place of the Router."""
-    routes = model[0].sub_modules
-    if role not in routes:
-        received = "no role" if role is None else f"the role {role!r}"
-        raise ModelError(
-            f"{name}: it is a Router, whose vectors depend on the role, and received {received}; allowed: "
-            f"{', '.join(routes)}. Name one: role={next(iter(routes))!r} (--role on the command line)."
-        )
-    modules = [*routes[role], *list(model)[1:]]
+    modules = [*chosen_route(model[0].sub_modules, role, name=name), *list(model)[1:]]
     return type(model)(
         modules=modules,
         device=str(model.device),

@@ -10,19 +10,13 @@ A worker is told where the store lies and which shards are its own. It opens the
 texts from their file, so the folder of the store must be one that every worker sees.
 """
 
-from poolscope.engines.base import Engine, as_engine, make_engine
-from poolscope.engines.texts import measured_with, tokens_of_texts, tokens_with
-from poolscope.engines.work import encode_with, measure_with, socm_with, worst_with
-
-__all__ = [
-    "Engine",
-    "as_engine",
-    "encode_with",
-    "make_engine",
-    "measure_with",
-    "measured_with",
-    "socm_with",
-    "tokens_of_texts",
-    "tokens_with",
-    "worst_with",
-]
+from poolscope.engines.base import Engine as Engine
+from poolscope.engines.base import as_engine as as_engine
+from poolscope.engines.base import make_engine as make_engine
+from poolscope.engines.texts import measured_with as measured_with
+from poolscope.engines.texts import tokens_of_texts as tokens_of_texts
+from poolscope.engines.texts import tokens_with as tokens_with
+from poolscope.engines.work import encode_with as encode_with
+from poolscope.engines.work import measure_with as measure_with
+from poolscope.engines.work import socm_with as socm_with
+from poolscope.engines.work import worst_with as worst_with

@@ -138,21 +138,26 @@ def as_engine(engine: Engine | str | None) -> Engine:
     return make_engine(engine) if engine is None or isinstance(engine, str) else engine
 
 
-def told(
-    outcomes: Iterator[tuple[int, Any]],
-    progress: Callable[..., None] | None,
-    done: Callable[[int, Any], tuple[int, ...]],
-) -> Iterator[tuple[int, Any]]:
-    """The outcomes, of each of which `progress` is told what is `done` with it."""
-    for shard, outcome in outcomes:
-        if progress is not None:
-            progress(*done(shard, outcome))
-        yield shard, outcome
+def merged(
+    engine: Engine | str | None,
+    job: Job,
+    shards: Sequence[int],
+    merge: Callable[[Any, Any], Any],
+    progress: Callable[..., None] | None = None,
+    done: Callable[[int, Any], tuple[int, ...]] = lambda shard, outcome: (1,),
+) -> Any:
+    """What the outcomes of a job merge to, in the order of the shards, so that every engine gives the same bytes.
 
+    Of each outcome `progress` is told, as it comes, what is `done` with it.
+    """
 
-def merged(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int], merge: Callable[[Any, Any], Any]) -> Any:
-    """What the outcomes merge to, in the order of the shards, so that every engine gives the same bytes."""
-    return functools.reduce(merge, in_order(outcomes, shards))
+    def told() -> Iterator[tuple[int, Any]]:
+        for shard, outcome in as_engine(engine).run(job, shards):
+            if progress is not None:
+                progress(*done(shard, outcome))
+            yield shard, outcome
+
+    return functools.reduce(merge, in_order(told(), shards))
 
 
 def make_engine(

@@ -12,7 +12,7 @@ from typing import Any
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, as_engine, merged, told
+from poolscope.engines.base import Engine, merged
 from poolscope.errors import InputError
 from poolscope.metrics.base import resolve
 from poolscope.metrics.length.mechanism import MeasuredTexts
@@ -33,7 +33,7 @@ from poolscope.metrics.tokens.measure import (
 from poolscope.metrics.tokens.moments import TokenMoments
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
-from poolscope.numbers.streaming import Index
+from poolscope.numbers import Index
 from poolscope.stores.cache import cache_folder
 from poolscope.stores.remote import located
 from poolscope.stores.store import Store
@@ -81,12 +81,14 @@ def over_texts(
         save_spooled(texts, folder)
         job = TextsJob(function, spec_of(encoder).to_dict(), str(Path(folder).absolute()), cuts, options)
         sizes = [stop - start for start, stop in cuts]
-        outcomes = told(
-            as_engine(engine).run(job, range(len(cuts))),
+        return merged(
+            engine,
+            job,
+            range(len(cuts)),
+            merge,
             progress,
             lambda shard, outcome: (sizes[shard], getattr(outcome, "tokens", sizes[shard])),
         )
-        return merged(outcomes, range(len(cuts)), merge)
 
 
 # -- token statistics -------------------------------------------------------------------------------------------------
@@ -124,8 +126,8 @@ def tokens_with(
     choices = choose_for_store(store, chosen, by_label=by_label, max_types=max_types, vocabulary=vocabulary)
     sizes = store.manifest.shard_sizes
     job, shards = StoredTokensJob(located(folder), choices), range(len(sizes))
-    outcomes = told(as_engine(engine).run(job, shards), progress, lambda shard, _: (sizes[shard],))
-    return summarise(merged(outcomes, shards, TokenMoments.merge), min_count=min_count, seed=seed)
+    moments = merged(engine, job, shards, TokenMoments.merge, progress, lambda shard, _: (sizes[shard],))
+    return summarise(moments, min_count=min_count, seed=seed)
 
 
 def tokens_of_texts(

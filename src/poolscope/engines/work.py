@@ -14,31 +14,37 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, LocalEngine, as_engine, merged, told
+from poolscope.engines.base import Engine, LocalEngine, as_engine, merged
 from poolscope.engines.texts import tokens_with
 from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
 from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
-from poolscope.metrics.socm.measure import socm_in_parts
+from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     TILE_TEXTS,
     AllPairs,
-    CrossedPairs,
     ListedPairs,
     PairSelection,
     PairTally,
     TallyOptions,
+    WorstSearch,
     tallied,
+    worst_result,
 )
-from poolscope.metrics.socm.worst import WorstSearch, worst_result
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
-from poolscope.stores.objects import share_texts, shared_texts
-from poolscope.stores.remote import located
+from poolscope.stores.remote import located, share_texts, shared_texts
 from poolscope.stores.store import Store, condensed, open_clouds
-from poolscope.stores.writer import absent_shards, begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.stores.writer import (
+    absent_shards,
+    begin_store,
+    encode_to_store,
+    finish_store,
+    spans,
+    write_shard,
+)
 from poolscope.texts import Texts
 
 _SHOWN = 5  # texts that could not be encoded, in a message
@@ -282,8 +288,9 @@ def measure_with(
     starts = tuple(span.start for span in spans(sizes))
     shared = {name: options.pop(name) for name in row.part_options() & options.keys()}
     job = PartJob(row.name, located(folder), layer, starts, shared)
-    outcomes = told(engine.run(job, range(len(sizes))), progress, lambda shard, _: (sizes[shard],))
-    return row.finished(merged(outcomes, range(len(sizes)), resolve(row.merge or "")), **options)
+    merge = resolve(row.merge or "")
+    whole = merged(engine, job, range(len(sizes)), merge, progress, lambda shard, _: (sizes[shard],))
+    return row.finished(whole, **options)
 
 
 def socm_with(
@@ -308,12 +315,10 @@ def socm_with(
         places = located(folder), None if against is None else located(against)
         job, parts = PairsJob(*places, layer, wanted, pairs), range(selection.parts)
         each = max(1, selection.count // len(parts))
-        tally: PairTally = merged(
-            told(as_engine(engine).run(job, parts), progress, lambda *_: (each,)), parts, PairTally.merge
-        )
+        tally: PairTally = merged(engine, job, parts, PairTally.merge, progress, lambda *_: (each,))
         return tally
 
-    return socm_in_parts(clouds, other, in_parts, **options)
+    return measured_pairs(clouds, other, in_parts=in_parts, **options)
 
 
 def worst_with(
@@ -332,9 +337,7 @@ def worst_with(
         raise InputError(f"worst: received k = {k}; allowed is 1 to {selection.count}, the number of pairs.")
     job, parts = WorstJob(located(folder), layer, chosen, k), range(selection.parts)
     each = max(1, selection.count // len(parts))
-    largest, evaluated = merged(
-        told(as_engine(engine).run(job, parts), progress, lambda *_: (each,)), parts, merge_worst
-    )
+    largest, evaluated = merged(engine, job, parts, merge_worst, progress, lambda *_: (each,))
     return worst_result(clouds, chosen, largest, evaluated)
 
 
@@ -361,7 +364,7 @@ class PairsJob:
 
     def _selection(self, left: TokenClouds, right: TokenClouds) -> PairSelection:
         if self.pairs is None:
-            return AllPairs(left) if left is right else CrossedPairs(left, right)
+            return AllPairs(left, None if left is right else right)
         caches = reduced_caches(left, right, published=bool(self.wanted.formula.eps))
         return ListedPairs(left, right, self.pairs, "", caches)
 

@@ -1,4 +1,4 @@
-"""A score with its interval, and the paired difference of two scores.
+"""A score with its interval, the paired difference of two scores, and a trial: scores before and after a change.
 
 A mean over units and Spearman's ρ have bootstrap intervals over units, and a difference of means one that holds its
 level for few queries. The v-measure has one from half-samples: a bootstrap repeats units, which raises mutual
@@ -7,21 +7,22 @@ information.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import pyarrow as pa
+from numpy.typing import ArrayLike
 from scipy import special
 
 from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
+from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
-from poolscope.results import Result, bulk
+from poolscope.numbers.learning import STATISTICS
+from poolscope.results import Result, bulk, transient
 from poolscope.surface import as_array
-
-Array = NDArray[np.float64]
 
 # A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
 # units, 80 % at 4, and two units that both gain never leave any doubt.
@@ -355,7 +356,7 @@ def _check_pair(before: Evaluation, after: Evaluation) -> None:
         )
 
 
-# -- statistics of units, and their intervals --------------------------------------------------------------------------
+# -- intervals of statistics --------------------------------------------------------------------------
 
 # Numbers held at a time while resampling.
 _BLOCK = 2**22
@@ -388,46 +389,144 @@ def _half_sample_interval(
     return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}")
 
 
-def _mean(samples: Array) -> Array:
-    return np.asarray(samples[..., 0].mean(axis=1))
+# -- trials: before and after something was done ----------------------------------------------------------------------
+#
+# `tune` and the audit try repairs alike; what they try, and on which texts, is their own affair.
 
 
-def _spearman(samples: Array) -> Array:
-    """Spearman's ρ of both columns, ties by mean ranks; NaN where a column is constant (draws × units × 2)."""
-    from scipy.stats import rankdata  # all of scipy.stats takes longer to import than many commands take
+@dataclass(frozen=True, repr=False)
+class Trial(Result):
+    """What was tried (`name`, of which `family`), what came of it (`sentence`), and the scores behind that.
 
-    ranks = rankdata(samples, axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    cross = (ranks[..., 0] * ranks[..., 1]).sum(axis=1)
-    norms = np.sqrt((ranks**2).sum(axis=1)).prod(axis=1)
-    return np.asarray(np.divide(cross, norms, out=np.full(len(cross), np.nan), where=norms > 0))
+    `before` and `after` are the scores unit by unit, `difference` is paired; all three are None where nothing could be
+    tried, and `sentence` says why. What it costs: `reads` is the tokens that the model reads, as a multiple of those it
+    reads as it is, and `width` the numbers of a vector (None: not counted). `repair` is what was fitted for the trial,
+    None for what is no repair of vectors; no file keeps it.
 
-
-def _v_measure(samples: Array) -> Array:
-    """Harmonic mean of homogeneity and completeness, 2·I(L; K)/(H(L) + H(K)); 1 where both entropies are 0.
-
-    samples (draws × units × (1 + starts)) holds the label of each unit and its cluster from every start of k-means, as
-    whole numbers from 0; the mean over starts.
+    >>> import numpy as np
+    >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 24)[:, None])
+    >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.75, 24)[:, None])
+    >>> trial = compared("mean removal", before, after, doing="removing the mean")
+    >>> trial.sentence, trial.gain
+    ('removing the mean helps (+0.250 nDCG@10 on 24 queries).', 0.25)
     """
-    starts = range(1, samples.shape[2])
-    return np.asarray(np.mean([_v_of_one(samples[..., 0], samples[..., start]) for start in starts], axis=0))
+
+    name: str
+    sentence: str = field(repr=False)
+    before: Evaluation | None = field(default=None, repr=False)
+    after: Evaluation | None = field(default=None, repr=False)
+    difference: Difference | None = field(default=None, repr=False)
+    evidence: tuple[str, ...] = field(default=(), repr=False)
+    family: str = ""
+    reads: float | None = None
+    width: int | None = None
+    repair: Any = transient()
+
+    def headline(self) -> dict[str, Any]:
+        """The score after, and the difference with its interval."""
+        row: dict[str, Any] = {"name": self.name, "family": self.family}
+        if self.after is not None and self.difference is not None:
+            row |= {
+                "score": self.after.value,
+                "difference": replace(self.difference.change, interval=possible_interval(self.before, self.difference)),
+            }
+        return row
+
+    def seen(self) -> tuple[str, ...]:
+        """What came of it."""
+        return (self.sentence[:1].upper() + self.sentence[1:],)
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """The scores after; an error where nothing was tried."""
+        if self.after is None:
+            raise InputError(f"{self.name}: it has no scores, since {self.sentence}")
+        return self.after
+
+    @property
+    def change(self) -> Difference:
+        """The difference; an error where nothing was tried."""
+        if self.difference is None:
+            raise InputError(f"{self.name}: it has no difference, since {self.sentence}")
+        return self.difference
+
+    @property
+    def gain(self) -> float:
+        """What was won, 0 where that is not proven."""
+        return self.difference.mean if self.difference is not None and self.difference.proves_gain else 0.0
+
+    def could_tell(self, least: float) -> bool:
+        """Was it tried, on queries enough to see a gain of `least`?"""
+        return self.difference is not None and self.difference.could_tell(least)
+
+    def reach(self, least: float) -> str:
+        """A sentence where the trial met too few queries for a gain of `least`; empty otherwise."""
+        return "" if self.difference is None or self.gain > 0 else self.difference.reach(least)
+
+    def numbers(self, name: str) -> dict[str, Any]:
+        """The difference under a name, with its interval."""
+        if self.difference is None:
+            return {f"{name}_gain": None}
+        gain = self.difference.smallest_gain()
+        return {
+            f"{name}_gain": self.difference.mean,
+            f"{name}_gain_interval": possible_interval(self.before, self.difference),
+            f"{name}_smallest_gain": gain if np.isfinite(gain) else None,
+        }
+
+    def table(self, name: str) -> Mapping[str, pa.Table]:
+        """The scores query by query as a table of that name; none where nothing was tried.
+
+        A digest names the query, so that two audits are paired only where they asked the same.
+        """
+        if self.before is None or self.after is None:
+            return {}
+        columns = {"before": self.before.scores, "after": self.after.scores}
+        return {name: pa.table({"query": list(self.before.names), **columns})}
 
 
-def _v_of_one(first: Array, second: Array) -> Array:
-    labels, clusters = first.astype(np.int64), second.astype(np.int64)
-    draws, units = labels.shape
-    shape = (draws, int(labels.max()) + 1, int(clusters.max()) + 1)
-    cell = (np.arange(draws)[:, None] * shape[1] + labels) * shape[2] + clusters
-    joint = np.bincount(cell.ravel(), minlength=int(np.prod(shape))).reshape(shape) / units
-    label_entropy, cluster_entropy = _entropy(joint.sum(axis=2)), _entropy(joint.sum(axis=1))
-    total = label_entropy + cluster_entropy
-    shared = total - _entropy(joint.reshape(draws, -1))
-    return np.asarray(np.divide(2 * shared, total, out=np.ones(draws), where=total > 0))
+def possible_interval(before: Evaluation | None, difference: Difference) -> Interval | None:
+    """The interval of a difference as it is shown: a mean of scores from 0 to 1 ends at neither less nor more.
+
+    What a trial could have told goes by the whole interval.
+    """
+    interval = difference.interval
+    if interval is None or before is None or before.statistic != "mean":
+        return interval
+    if before.scores.min() < 0 or before.scores.max() > 1:
+        return interval
+    lowest, highest = min(-before.value, difference.mean), max(1 - before.value, difference.mean)
+    return replace(interval, low=max(interval.low, lowest), high=min(interval.high, highest))
 
 
-def _entropy(shares: Array) -> Array:
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    return np.asarray(-(shares * logs).sum(axis=1))
+def compared(
+    name: str,
+    before: Evaluation,
+    after: Evaluation,
+    *,
+    doing: str = "",
+    level: float = 0.95,
+    units: str = "",
+    family: str = "",
+    repair: Any = None,
+) -> Trial:
+    """The trial of two evaluations of one task, with an interval of that level.
 
-
-STATISTICS: Mapping[str, Callable[[Array], Array]] = {"mean": _mean, "Spearman": _spearman, "v-measure": _v_measure}
+    `doing` names the deed and `units` the units in words, where the name of either says too little.
+    """
+    difference = compare_scores(before, after, level=level)
+    if difference.proves_gain:
+        outcome = "helps"
+    elif difference.proves_loss:
+        outcome = "hurts"
+    else:
+        outcome = "changes nothing that can be told from chance"
+    metric = before.metric
+    change = f"{difference.mean:+z.3f} {metric} on {difference.count} {units or before.unit}"
+    possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
+    scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
+    evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
+    family = family if repair is None else repair.family
+    return Trial(
+        name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair=repair
+    )

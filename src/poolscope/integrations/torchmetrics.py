@@ -22,7 +22,20 @@ from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 from poolscope.integrations.differentiable import token_mask  # noqa: E402
 
 
-class SOCM(Metric):
+class _Socm(Metric):
+    """What both metrics share: the formula, and what the library asks of a metric."""
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    def __init__(self, *, formula: SocmFormula | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.formula = formula or SocmFormula()
+
+
+class SOCM(_Socm):
     """Mean SOCM over all pairs of all texts seen; equals `poolscope.socm` of their clouds.
 
     A mean over all pairs is no sum over batches: pairs across batches, and across processes, belong to it. The state is
@@ -36,17 +49,11 @@ class SOCM(Metric):
     tensor(0.2500)
     """
 
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
-    plot_lower_bound = 0.0
-
     tokens: list[Tensor]
     lengths: list[Tensor]
 
     def __init__(self, *, formula: SocmFormula | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.formula = formula or SocmFormula()
+        super().__init__(formula=formula, **settings)
         self.add_state("tokens", default=[], dist_reduce_fx="cat")
         self.add_state("lengths", default=[], dist_reduce_fx="cat")
 
@@ -69,7 +76,7 @@ class SOCM(Metric):
         return socm(TokenClouds.from_matrix(as_matrix(dim_zero_cat(self.tokens)), offsets), **self.formula.to_dict())
 
 
-class PairedSOCM(Metric):
+class PairedSOCM(_Socm):
     """Mean SOCM over given pairs of texts, such as a query with its hard negative; state: a sum and a count.
 
     >>> metric = PairedSOCM()
@@ -78,17 +85,11 @@ class PairedSOCM(Metric):
     tensor(0.2500)
     """
 
-    is_differentiable = False
-    higher_is_better = False
-    full_state_update = False
-    plot_lower_bound = 0.0
-
     total: Tensor
     pairs: Tensor
 
     def __init__(self, *, formula: SocmFormula | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.formula = formula or SocmFormula()
+        super().__init__(formula=formula, **settings)
         self.add_state("total", default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("pairs", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 

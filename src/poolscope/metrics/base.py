@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from poolscope.errors import InputError
+from poolscope.extensions import add_row
 
 if TYPE_CHECKING:
     from poolscope.results import Result
@@ -229,7 +230,5 @@ METRICS = {row.name: row for row in _ROWS}
 
 def register(metric: Metric) -> Metric:
     """Add a metric to the table; a name stands once."""
-    if metric.name in METRICS:
-        raise InputError(f"metric {metric.name!r} is in the table already. Give yours another name.")
-    METRICS[metric.name] = metric
-    return metric
+    added: Metric = add_row(METRICS, metric, "metric")
+    return added

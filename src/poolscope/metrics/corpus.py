@@ -10,22 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, style
+from poolscope.charts import COLOURS, panel
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require
 from poolscope.metrics.length.bins import histogram_bins
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
 from poolscope.numbers.moments import text_moments
-from poolscope.numbers.streaming import added, marks_of
+from poolscope.numbers.streaming import added, histogram_quantile, marks_of
 from poolscope.results import Result, bulk, origin, provenance
 from poolscope.texts.groups import plain_text
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _GROUPS = 50  # of texts, by the marks of their ids: left out in turn for the interval of the norm
 
@@ -78,8 +75,7 @@ class CorpusSummary(Result):
 
     def quantile(self, share: float) -> int:
         """The number of tokens that a share of the texts does not exceed."""
-        below = np.cumsum(self.lengths)
-        return int(np.searchsorted(below, share * below[-1]))
+        return histogram_quantile(self.lengths, share)
 
     def derived(self) -> dict[str, Any]:
         """Shortest, median and longest text."""
@@ -101,12 +97,9 @@ class CorpusSummary(Result):
         labels, cut = [row["tokens"] for row in rows], [row["truncated"] for row in rows]
         whole = [row["texts"] - row["truncated"] for row in rows]
         parts = (("read to the end", whole, COLOURS[0]), ("cut", cut, COLOURS[1]))
-        figure = go.Figure([go.Bar(x=labels, y=y, name=name, marker={"color": colour}) for name, y, colour in parts])
-        figure = style(figure, title="How long the texts are", width=860, height=380)
-        figure.update_layout(barmode="stack")
-        figure.update_xaxes(title_text="tokens")
-        figure.update_yaxes(title_text="texts")
-        return figure
+        bars = [go.Bar(x=labels, y=y, name=name, marker={"color": colour}) for name, y, colour in parts]
+        figure = panel(*bars, title="How long the texts are", across="tokens", along="texts", height=380)
+        return figure.update_layout(barmode="stack")
 
 
 @dataclass(frozen=True, eq=False)

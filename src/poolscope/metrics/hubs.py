@@ -10,23 +10,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, style
-from poolscope.errors import InputError, require, whole_number
+from poolscope.charts import COLOURS, curve, panel
+from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, percentile_interval
 from poolscope.numbers.ranking import (
-    APPROXIMATE_FROM,
     GaussianLike,
     Neighbours,
     drawn_units,
     find_neighbours,
-    nearest_neighbours,
     unit_rows,
 )
-from poolscope.results import Result, bulk, origin, provenance
+from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.texts.groups import plain_text
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Beyond this many texts a draw of them is looked at.
 MOST_TEXTS = 5000
@@ -114,10 +110,12 @@ class HubResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a text, the first hub first: how often it is found, and its nearest other text."""
         order = np.argsort(-self.occurrences, kind="stable")
-        columns = (self.positions, self.occurrences, self.nearest, self.nearest_cosine)
-        names = ("position", "times_found", "nearest", "nearest_cosine")
-        listed = zip(*(column[order].tolist() for column in columns), strict=True)
-        return [dict(zip(names, row, strict=True)) for row in listed]
+        return column_rows(
+            position=self.positions[order],
+            times_found=self.occurrences[order],
+            nearest=self.nearest[order],
+            nearest_cosine=self.nearest_cosine[order],
+        )
 
     def figure(self) -> Any:
         """How often texts come back, beside Gaussian vectors of the same shape."""
@@ -289,9 +287,7 @@ def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
 
 def _searched(unit: NDArray[np.float32], k: int, queries: NDArray[np.float32] | None = None) -> Neighbours:
     """The nearest of every text, or of queries, at once or, for many texts, in blocks or by an index."""
-    if len(unit) > APPROXIMATE_FROM:
-        return find_neighbours(unit if queries is None else queries, k, among=None if queries is None else unit)
-    return Neighbours(*(nearest_neighbours(unit, k) if queries is None else nearest_neighbours(queries, k, among=unit)))
+    return find_neighbours(unit if queries is None else queries, k, among=None if queries is None else unit)
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
@@ -344,26 +340,19 @@ def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], 
 
 def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = None, of: str = "another") -> Any:
     """Share of texts that come back at least x times (log scales), one curve a name; that of `floor` is dashed."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
-    for number, (name, counts) in enumerate(occurrences.items()):
-        dash = "dash" if name == floor else "solid"
-        figure.add_trace(_curve(go, counts, name, COLOURS[number % len(COLOURS)], dash))
-    figure = style(figure, title=f"How often a text is among the {k} nearest of {of}", width=860, height=420)
-    figure.update_xaxes(title_text="times found (+ 1)", type="log")
-    figure.update_yaxes(title_text="share of texts found so often or more", type="log", tickformat=".3~%", dtick="D2")
-    return figure
-
-
-def _curve(go: Any, occurrences: Any, name: str, colour: str, dash: str) -> Any:
-    times, counts = np.unique(occurrences, return_counts=True)
-    share = counts[::-1].cumsum()[::-1] / len(occurrences)
-    return go.Scatter(
-        x=times + 1,
-        y=share,
-        mode="lines",
-        name=name,
-        line={"color": colour, "dash": dash, "width": 2.5, "shape": "hv"},
-        customdata=times,
-        hovertemplate="found %{customdata} times or more: %{y:.2%} of the texts<extra></extra>",
+    lines = []
+    hover = "found %{customdata} times or more: %{y:.2%} of the texts<extra></extra>"
+    for number, (name, found) in enumerate(occurrences.items()):
+        times, counts = np.unique(found, return_counts=True)
+        share = counts[::-1].cumsum()[::-1] / len(found)
+        look: dict[str, Any] = {"dash": "dash" if name == floor else "solid", "shape": "hv", "width": 2.5}
+        look |= {"mode": "lines", "customdata": times, "hovertemplate": hover}
+        lines.append(curve(times + 1, share, name, COLOURS[number % len(COLOURS)], **look))
+    return panel(
+        *lines,
+        title=f"How often a text is among the {k} nearest of {of}",
+        across="times found (+ 1)",
+        along="share of texts found so often or more",
+        x={"type": "log"},
+        y={"type": "log", "tickformat": ".3~%", "dtick": "D2"},
     )

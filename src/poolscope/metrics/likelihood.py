@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, GREY, error_bars, style
+from poolscope.charts import GREY, ratios_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
 from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continuation_likelihoods
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, RatioSums, mean_estimate, paired_interval
 from poolscope.results import Result, bulk, cells, origin, provenance
-
-Array = NDArray[np.float64]
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
 
@@ -79,18 +77,15 @@ class ContextLikelihood(Result):
 
     def figure(self) -> Any:
         """The share of the gain of the context that is kept, by ratio."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
-        ratios = [row.ratio for row in self.ratios]
         words = {"kept": "windows", "kept_adaptive": "cut where embeddings change", "kept_truncated": "last tokens"}
-        for (name, word), colour in zip(words.items(), COLOURS, strict=False):
-            estimates = [getattr(row, name) for row in self.ratios]
-            values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
-            figure.add_scatter(x=ratios, y=values, error_y=bars, name=word, line={"color": colour, "width": 2.5})
+        figure = ratios_figure(
+            [row.ratio for row in self.ratios],
+            {word: [getattr(row, name) for row in self.ratios] for name, word in words.items()},
+            title="What a compressed context keeps of the full one",
+            across="tokens a state",
+            along="share of the gain in likelihood",
+        )
         figure.add_hline(0, line={"color": GREY, "dash": "dash"})
-        figure = style(figure, title="What a compressed context keeps of the full one", width=860, height=440)
-        figure.update_xaxes(title_text="tokens a state", type="log", tickvals=ratios, ticktext=[str(k) for k in ratios])
-        figure.update_yaxes(title_text="share of the gain in likelihood", tickformat=".0%")
         return figure
 
 

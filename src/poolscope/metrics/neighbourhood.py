@@ -6,20 +6,19 @@ Contrast, outliers and islands of vectors; and the recall of a search beside the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, curve, panel
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers import Array, Index
+from poolscope.numbers.cosines import mean_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
 from poolscope.numbers.ranking import GaussianLike, nearest_neighbours, unit_rows
-from poolscope.results import Result, bulk, cells, origin, provenance
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.results import Result, bulk, cells, column_rows, origin, provenance
 
 MOST_VECTORS = 5000
 # Beyond the upper quartile by so many times the distance of the quartiles: of a bell curve two in a million lie there.
@@ -85,34 +84,31 @@ class Neighbourhood(Result):
         """One row a vector, the farthest from its nearest first: that distance, its part of the graph, its size."""
         sizes = np.bincount(self.part)
         order = np.argsort(-self.nearest_distance, kind="stable")
-        columns = (self.positions, self.nearest_distance, self.outlying, self.part, sizes[self.part])
-        names = ("position", "nearest_distance", "outlier", "part", "part_size")
-        return [
-            dict(zip(names, row, strict=True))
-            for row in zip(*(column[order].tolist() for column in columns), strict=True)
-        ]
+        return column_rows(
+            position=self.positions[order],
+            nearest_distance=self.nearest_distance[order],
+            outlier=self.outlying[order],
+            part=self.part[order],
+            part_size=sizes[self.part][order],
+        )
 
     def figure(self) -> Any:
         """How far the nearest other vector is, beside Gaussian vectors of the same shape."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
+        lines, hover = [], "distance %{x:.3f}: %{y:.2%}<extra></extra>"
         top = max(float(self.nearest_distance.max()), float(self.floor_distance.max()), 1e-6)
         named = (("these vectors", self.nearest_distance), ("Gaussian vectors of the same shape", self.floor_distance))
-        for number, (name, values) in enumerate(named):
+        for (name, values), colour, dash in zip(named, COLOURS, ("solid", "dash"), strict=False):
             counts, edges = np.histogram(values, 60, range=(0.0, top))
-            figure.add_trace(
-                go.Scatter(
-                    x=edges[:-1],
-                    y=counts / len(values),
-                    name=name,
-                    line={"shape": "hv", "color": COLOURS[number], "dash": "dash" if number else "solid", "width": 2},
-                    hovertemplate="distance %{x:.3f}: %{y:.2%}<extra></extra>",
-                )
-            )
-        figure = style(figure, title="How far the nearest other vector is", width=860, height=400)
-        figure.update_xaxes(title_text="distance at length 1 (0: equal, 1.41: at right angles)")
-        figure.update_yaxes(title_text="share of vectors", tickformat=".3~%")
-        return figure
+            shares = counts / len(values)
+            lines.append(curve(edges[:-1], shares, name, colour, dash=dash, shape="hv", hovertemplate=hover))
+        return panel(
+            *lines,
+            title="How far the nearest other vector is",
+            across="distance at length 1 (0: equal, 1.41: at right angles)",
+            along="share of vectors",
+            height=400,
+            y={"tickformat": ".3~%"},
+        )
 
 
 def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VECTORS) -> Neighbourhood:
@@ -162,9 +158,9 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     return Neighbourhood(
         vectors=len(unit),
         k=k,
-        contrast=Estimate(contrast.value, contrast.interval, floor=floor_contrast),
-        outliers=Estimate(*_share(outlying), floor=floor_outliers),
-        islands=Estimate(*_share(apart), floor=floor_apart),
+        contrast=replace(contrast, floor=floor_contrast),
+        outliers=replace(share_estimate(outlying.astype(np.float64), unit="vectors"), floor=floor_outliers),
+        islands=replace(share_estimate(apart.astype(np.float64), unit="vectors"), floor=floor_apart),
         parts=int(part.max()) + 1,
         positions=positions,
         nearest_distance=near,
@@ -210,7 +206,8 @@ def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[Array, Index]:
 
 def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
     """The distance of pairs over the mean distance to the nearest, leaving out one vector at a time."""
-    mean = float(np.sqrt(max(2 - 2 * _mean_cosine(unit), 0.0)))
+    whole = unit.sum(axis=0, dtype=np.float64)
+    mean = float(np.sqrt(max(2 - 2 * float(mean_cosine(float(whole @ whole), len(unit))), 0.0)))
     total = float(near.sum())
     if total <= 0:
         return Estimate(None)
@@ -218,16 +215,6 @@ def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
     left = total - near
     without = mean * (len(near) - 1) / np.where(left > 0, left, np.nan)
     return Estimate(value, leave_one_out_interval(value, without))
-
-
-def _mean_cosine(unit: NDArray[np.float32]) -> float:
-    count, total = len(unit), unit.sum(axis=0, dtype=np.float64)
-    return float((total @ total - count) / (count * (count - 1)))
-
-
-def _share(flags: NDArray[np.bool_]) -> tuple[float | None, Any]:
-    estimate = share_estimate(flags.astype(np.float64), unit="vectors")
-    return estimate.value, estimate.interval
 
 
 @dataclass(frozen=True)
@@ -279,23 +266,18 @@ class SearchRecall(Result):
 
     def figure(self) -> Any:
         """Recall by the value of the setting."""
-        go = require("plotly.graph_objects", "report")
         rows = [row for row in self.settings if row.value is not None] or list(self.settings)
-        figure = go.Figure(
-            go.Scatter(
-                x=[row.value or 0 for row in rows],
-                y=[row.recall.value for row in rows],
-                mode="lines+markers",
-                name=self.kind,
-                line={"color": COLOURS[0], "width": 2},
-                hovertemplate=f"{self.setting or 'as set'} %{{x}}: %{{y:.3f}}<extra></extra>",
-            )
+        values, recalls, setting = [row.value or 0 for row in rows], [row.recall.value for row in rows], self.setting
+        hover = f"{setting or 'as set'} %{{x}}: %{{y:.3f}}<extra></extra>"
+        figure = panel(
+            curve(values, recalls, self.kind, COLOURS[0], mode="lines+markers", hovertemplate=hover),
+            title=f"What the search finds of the {self.k} nearest",
+            across=setting or "as set",
+            along="recall",
+            height=380,
+            x={"type": "log" if len(rows) > 1 else "linear"},
         )
         figure.add_hline(TARGET, line={"color": GREY, "dash": "dash"})
-        title = f"What the search finds of the {self.k} nearest"
-        figure = style(figure, title=title, width=860, height=380)
-        figure.update_xaxes(title_text=self.setting or "as set", type="log" if len(rows) > 1 else "linear")
-        figure.update_yaxes(title_text="recall")
         return figure
 
 

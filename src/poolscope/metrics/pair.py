@@ -7,17 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.charts import COLOURS, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.metrics.socm.score import SocmPair, socm_pair
+from poolscope.numbers import Array
 from poolscope.numbers.bures.distances import same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.results import Result, bulk, key, origin, provenance
-
-Array = NDArray[np.float64]
 
 _SYMBOLS = ("circle", "diamond")
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, style
-from poolscope.errors import InputError, require
+from poolscope.charts import COLOURS, GREY, curve, panel
+from poolscope.errors import InputError
 from poolscope.metrics.scores import isotropic_quantile
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_estimate
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result, origin, provenance
+from poolscope.results import Result, column_rows, origin, provenance
 
 Array = NDArray[np.float64]
 Counts = NDArray[Any]
@@ -77,29 +77,20 @@ class QueryScores(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin of the histogram: its edges, and how many pairs of both kinds score so."""
-        columns = (self.edges[:-1], self.edges[1:], self.relevant_counts, self.wrong_counts)
-        names = ("low", "high", "relevant", "wrong")
-        return [
-            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
-        ]
+        low, high = self.edges[:-1], self.edges[1:]
+        return column_rows(low=low, high=high, relevant=self.relevant_counts, wrong=self.wrong_counts)
 
     def figure(self) -> Any:
         """Both distributions, with the cut-off."""
-        go = require("plotly.graph_objects", "report")
-        figure, widths = go.Figure(), np.diff(self.edges)
+        lines = []
         kinds = (("others", self.wrong_counts, GREY), ("relevant", self.relevant_counts, COLOURS[0]))
         for name, counts, colour in kinds:
-            density = counts / max(counts.sum(), 1) / widths
-            line = {"shape": "hv", "color": colour, "width": 2}
-            figure.add_trace(go.Scatter(x=self.edges[:-1], y=density, name=name, line=line, fill="tozeroy"))
-        figure.add_vline(
-            self.cut_off.known, line={"color": COLOURS[1]}, annotation_text=f"cut-off {self.cut_off.known:.3f}"
-        )
-        figure = style(
-            figure, title="What queries score with the texts that answer them, and with others", width=860, height=420
-        )
-        figure.update_xaxes(title_text="cosine")
-        figure.update_yaxes(title_text="density of pairs", rangemode="tozero")
+            density = counts / max(counts.sum(), 1) / np.diff(self.edges)
+            lines.append(curve(self.edges[:-1], density, name, colour, shape="hv", fill="tozeroy"))
+        title = "What queries score with the texts that answer them, and with others"
+        figure = panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
+        cut_off = self.cut_off.known
+        figure.add_vline(cut_off, line={"color": COLOURS[1]}, annotation_text=f"cut-off {cut_off:.3f}")
         return figure
 
 

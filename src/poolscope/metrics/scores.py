@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, equal_bins, short_name, style
-from poolscope.errors import InputError, require, whole_number
+from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
+from poolscope.errors import InputError, whole_number
+from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.numbers.streaming import VectorDraw, marks_of
-from poolscope.results import Result, bulk, origin, provenance
+from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.surface import as_array
 from poolscope.texts.records import is_missing
 
@@ -60,7 +61,7 @@ class Cone(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a text: its mean cosine with all others."""
-        return [{"position": k, "mean_cosine": cosine} for k, cosine in enumerate(self.per_text.tolist())]
+        return column_rows(position=np.arange(self.texts), mean_cosine=self.per_text)
 
     def figure(self) -> Any:
         """Histogram of the mean cosines of the texts with all others."""
@@ -115,23 +116,16 @@ def cone(vectors: ArrayLike) -> Cone:
 
 def cone_figure(shared: Cone, *, note: str = "") -> Any:
     """Mean cosine of each text with all others, as a histogram; `note` goes on in the title."""
-    go = require("plotly.graph_objects", "report")
-    counts, edges = equal_bins(shared.per_text, 60)
-    figure = go.Figure(
-        go.Bar(
-            x=(edges[:-1] + edges[1:]) / 2,
-            y=counts,
-            width=np.diff(edges),
-            marker={"color": COLOURS[0]},
-            hovertemplate="mean cosine %{x:.3f}: %{y} texts<extra></extra>",
-            showlegend=False,
-        )
+    title = "How much a text shares with all others"
+    figure = histogram_figure(
+        shared.per_text,
+        title=f"{title} · {note}" if note else title,
+        across="mean cosine with all other texts (0: no preferred direction)",
+        along="texts",
+        bins=60,
+        hover="mean cosine %{x:.3f}: %{y} texts<extra></extra>",
     )
     figure.add_vline(0, line={"color": GREY, "dash": "dash"})
-    title = "How much a text shares with all others"
-    figure = style(figure, title=f"{title} · {note}" if note else title, width=860, height=380)
-    figure.update_xaxes(title_text="mean cosine with all other texts (0: no preferred direction)")
-    figure.update_yaxes(title_text="texts")
     return figure
 
 
@@ -213,8 +207,7 @@ class ScoreDistribution(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a bin of the histogram: its edges, and how many pairs score so."""
-        bins = zip(self.edges[:-1].tolist(), self.edges[1:].tolist(), self.counts.tolist(), strict=True)
-        return [{"low": low, "high": high, "pairs": pairs} for low, high, pairs in bins]
+        return column_rows(low=self.edges[:-1], high=self.edges[1:], pairs=self.counts)
 
     def figure(self) -> Any:
         """Histogram of the cosines of unrelated pairs, with mean and cut-off."""
@@ -457,46 +450,23 @@ def _beyond(steps: Array, below: Array, false_hits: float, window: tuple[float, 
 
 def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelated pairs",)) -> Any:
     """Histogram of the cosines of unrelated pairs, one outline a model, with mean (dots) and cut-off (line)."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
+    lines = []
     for result, name, colour in zip(results, names, COLOURS, strict=False):
-        widths = result.edges[1:] - result.edges[:-1]
-        density = result.counts / result.pairs / widths
-        label = short_name(name)
-        figure.add_trace(
-            go.Scatter(
-                x=result.edges[:-1],
-                y=density,
-                name=label,
-                line={"shape": "hv", "color": colour, "width": 2},
-                fill="tozeroy",
-                hovertemplate="cosine %{x:.3f}<extra></extra>",
-            )
-        )
-        top = float(density.max())
-        figure.add_traces(
-            [
-                _line(go, result.mean.known, top, colour, "dot", f"mean {result.mean.known:.3f}"),
-                _line(go, result.cut_off.known, top, colour, "solid", f"cut-off {result.cut_off.known:.3f}"),
-            ]
-        )
+        density = result.counts / result.pairs / np.diff(result.edges)
+        look: dict[str, Any] = {"shape": "hv", "fill": "tozeroy", "hovertemplate": "cosine %{x:.3f}<extra></extra>"}
+        lines.append(curve(result.edges[:-1], density, short_name(name), colour, **look))
+        top, mean, cut_off = float(density.max()), result.mean.known, result.cut_off.known
+        lines.append(_upright(mean, top, colour, "dot", f"mean {mean:.3f}"))
+        lines.append(_upright(cut_off, top, colour, "solid", f"cut-off {cut_off:.3f}"))
     isotropic = results[0].cut_off.floor if len(results) == 1 else None
     if isotropic is not None:
-        figure.add_trace(_line(go, isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
+        lines.append(_upright(isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
     named = {result.cut_off_name for result in results}
     cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their cut-offs"
-    figure = style(figure, title=f"What unrelated pairs score, {cut_offs}", width=860, height=420)
-    figure.update_xaxes(title_text="cosine")
-    figure.update_yaxes(title_text="density of pairs", rangemode="tozero")
-    return figure
+    title = f"What unrelated pairs score, {cut_offs}"
+    return panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
 
 
-def _line(go: Any, x: float, top: float, colour: str, dash: str, label: str) -> Any:
-    return go.Scatter(
-        x=[x, x],
-        y=[0, top],
-        mode="lines",
-        name=label,
-        line={"color": colour, "dash": dash, "width": 2},
-        hovertemplate=f"{label}<extra></extra>",
-    )
+def _upright(x: float, top: float, colour: str, dash: str, label: str) -> Any:
+    """A line from the axis to the top, at one score."""
+    return curve([x, x], [0, top], label, colour, dash=dash, mode="lines", hovertemplate=f"{label}<extra></extra>")

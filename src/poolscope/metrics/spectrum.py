@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, equal_bins, style
-from poolscope.errors import InputError, require, whole_number
+from poolscope.charts import COLOURS, curve, histogram_figure, panel
+from poolscope.errors import InputError, whole_number
 from poolscope.numbers.cosines import isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.ranking import best_of_rows, unit_rows
-from poolscope.results import Result, bulk, origin, provenance
+from poolscope.numbers.ranking import best_of_rows, drawn_units, unit_rows
+from poolscope.results import Result, bulk, column_rows, origin, provenance
 
 Array = NDArray[np.float64]
 
@@ -85,32 +85,26 @@ class Spectrum(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a dimension, that with the largest share first."""
-        columns = zip(self.order.tolist(), self.shares.tolist(), strict=True)
-        return [{"dimension": number, "share": share} for number, share in columns]
+        return column_rows(dimension=self.order, share=self.shares)
 
     def figure(self) -> Any:
         """Shares of the variance by direction, and of the squared length by dimension."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
         variances = self.energies / max(float(self.energies.sum()), 1e-300)
         named = (("variance, by direction", variances), ("squared length, by dimension", self.shares))
-        for (name, values), colour in zip(named, COLOURS, strict=False):
-            figure.add_trace(
-                go.Scatter(
-                    x=np.arange(1, len(values) + 1),
-                    y=values,
-                    name=name,
-                    line={"color": colour, "width": 2},
-                    hovertemplate="%{x}: %{y:.3%}<extra></extra>",
-                )
-            )
-        figure.add_hline(1 / self.dimension, line={"dash": "dash", "width": 1})
-        figure = style(figure, title="How much the first directions and dimensions hold", width=860, height=420)
-        figure.update_xaxes(title_text="place, the largest first", type="log")
-        shares = np.concatenate([variances, self.shares])
+        shares, hover = np.concatenate([variances, self.shares]), "%{x}: %{y:.3%}<extra></extra>"
         least, most = (np.log10(end(shares[shares > _DRAWN])) for end in (np.min, np.max))
-        axis = {"type": "log", "tickformat": ".3~%", "range": [least - 0.1, most + 0.1]}
-        figure.update_yaxes(title_text="share (dashed: all alike)", **axis)
+        figure = panel(
+            *(
+                curve(np.arange(1, len(values) + 1), values, name, colour, hovertemplate=hover)
+                for (name, values), colour in zip(named, COLOURS, strict=False)
+            ),
+            title="How much the first directions and dimensions hold",
+            across="place, the largest first",
+            along="share (dashed: all alike)",
+            x={"type": "log"},
+            y={"type": "log", "tickformat": ".3~%", "range": [least - 0.1, most + 0.1]},
+        )
+        figure.add_hline(1 / self.dimension, line={"dash": "dash", "width": 1})
         return figure
 
 
@@ -140,12 +134,10 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
     (True, True)
 
     """
-    unit = unit_rows(vectors, "vectors")
+    random = np.random.default_rng(seed)
+    unit, _ = drawn_units(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), random)
     if len(unit) < 3 or unit.shape[1] < 2:
         raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
-    random, most = np.random.default_rng(seed), whole_number(most, "most", least=3)
-    if len(unit) > most:
-        unit = unit[np.sort(random.choice(len(unit), most, replace=False))]
     squares = unit.astype(np.float64) ** 2
     shares = squares.mean(axis=0)
     order = np.argsort(-shares, kind="stable")
@@ -214,8 +206,7 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
     Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so
     one product of all with some of the vectors, which are asked, serves both.
     """
-    if len(unit) > _MOST_NEIGHBOURS:
-        unit = unit[np.sort(random.choice(len(unit), _MOST_NEIGHBOURS, replace=False))]
+    unit, _ = drawn_units(unit, _MOST_NEIGHBOURS, random)
     drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
     k, rows = min(_K, len(unit) - 1), np.arange(len(drawn))
     products = unit[drawn] @ unit.T
@@ -301,25 +292,13 @@ class Norms(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a vector: its length."""
-        return [{"position": k, "length": length} for k, length in enumerate(self.lengths.tolist())]
+        return column_rows(position=np.arange(self.vectors), length=self.lengths)
 
     def figure(self) -> Any:
         """Histogram of the lengths."""
-        go = require("plotly.graph_objects", "report")
-        counts, edges = equal_bins(self.lengths, 60)
-        figure = go.Figure(
-            go.Bar(
-                x=(edges[:-1] + edges[1:]) / 2,
-                y=counts,
-                width=np.diff(edges),
-                marker={"color": COLOURS[0]},
-                hovertemplate="length %{x:.4g}: %{y} vectors<extra></extra>",
-            )
-        )
-        figure = style(figure, title="How long the vectors are", width=860, height=380)
-        figure.update_xaxes(title_text="length of a vector")
-        figure.update_yaxes(title_text="vectors")
-        return figure
+        hover = "length %{x:.4g}: %{y} vectors<extra></extra>"
+        words = {"title": "How long the vectors are", "across": "length of a vector", "along": "vectors"}
+        return histogram_figure(self.lengths, bins=60, hover=hover, **words)
 
 
 def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VECTORS) -> Norms:
@@ -357,10 +336,8 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
     table = np.asarray(vectors)
     every = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
     random, most = np.random.default_rng(seed), whole_number(most, "most", least=2)
-    chosen = np.arange(len(unit))
-    if len(unit) > most:
-        chosen = np.sort(random.choice(len(unit), most, replace=False))
-    unit, lengths = unit[chosen], every[chosen]
+    unit, chosen = drawn_units(unit, most, random)
+    lengths = every[chosen]
     k = min(k, len(unit) - 1)
     variation = float(every.std() / every.mean())
     dot = l2 = np.zeros(len(unit))

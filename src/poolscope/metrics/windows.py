@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, GREY, error_bars, style
+from poolscope.charts import GREY, curve, ratios_figure
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
 from poolscope.numbers.moments import (
     Spans,
@@ -30,8 +31,6 @@ from poolscope.numbers.moments import (
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
@@ -136,23 +135,19 @@ class WindowsResult(Result):
 
     def figure(self) -> Any:
         """The share of variance that is lost by ratio, for every kind of window, beside random order."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
         ratios = [row.ratio for row in self.ratios]
         names = ("lost", "without_first", "second_order", "adaptive")
         words = ("windows", "without the first token", "mean and first direction", "cut where the vectors change")
-        for name, word, colour in zip(names, words, COLOURS, strict=False):
-            estimates = [getattr(row, name) for row in self.ratios]
-            values, bars = [estimate.value for estimate in estimates], error_bars(estimates, colour)
-            figure.add_scatter(x=ratios, y=values, error_y=bars, name=word, line={"color": colour, "width": 2.5})
-        floors = [row.lost.floor for row in self.ratios]
-        line = {"color": GREY, "dash": "dash"}
-        figure.add_scatter(x=ratios, y=floors, name="tokens in random order", line=line)
-        figure = style(figure, title="What windows lose of the variance of a text", width=860, height=440)
-        figure.update_xaxes(
-            title_text="tokens a window", type="log", tickvals=ratios, ticktext=[str(k) for k in ratios]
+        figure = ratios_figure(
+            ratios,
+            {word: [getattr(row, name) for row in self.ratios] for name, word in zip(names, words, strict=True)},
+            title="What windows lose of the variance of a text",
+            across="tokens a window",
+            along="share of the variance lost",
         )
-        figure.update_yaxes(title_text="share of the variance lost", tickformat=".0%", range=[0, 1.02])
+        floors = [row.lost.floor for row in self.ratios]
+        figure.add_trace(curve(ratios, floors, "tokens in random order", GREY, dash="dash"))
+        figure.update_yaxes(range=[0, 1.02])
         return figure
 
 
@@ -438,11 +433,11 @@ def between_windows(
     random = np.random.default_rng(seed)
     kept = [_kept(len(tokens), ratio, random) for tokens in documents]
     mixed = [tokens[random.permutation(len(tokens))] for tokens in documents]
-    measured, chance = (_Pairs.of(texts, kept, ratio) for texts in (documents, mixed))
+    measured, chance = (_scored(texts, kept, ratio) for texts in (documents, mixed))
     estimates = {}
     for name in ("within", "nearest"):
         for kind, limit in (("socm", None), ("collapse", collapse_at)):
-            one, other = (_values(getattr(pairs, name), limit) for pairs in (measured, chance))
+            one, other = (_values(scored[name], limit) for scored in (measured, chance))
             floor = float(other[0].mean()) if len(other[0]) else None
             estimates[f"{name}_{kind}"] = _estimate(*one, floor=floor)
     return estimates
@@ -455,24 +450,20 @@ def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
     return np.sort(random.choice(whole, _WINDOWS, replace=False)) if len(whole) > _WINDOWS else whole
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    within: Values
-    nearest: Values
-
-    @classmethod
-    def of(cls, texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) -> _Pairs:
-        clouds, owner = [], []
-        for number, (tokens, chosen) in enumerate(zip(texts, kept, strict=True)):
-            cuts = list(pairwise(window_bounds(len(tokens), ratio).tolist()))
-            clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
-            owner += [number] * len(chosen)
-        if len(clouds) < 2:
-            return cls(_none(), _none())
-        texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
-        numbers = [np.flatnonzero(texts_of == one).tolist() for one in np.unique(texts_of)]
-        within = [pair for group in numbers for pair in combinations(group, 2)]
-        return cls(_socm(windows, within, texts_of), _socm(windows, _nearest(windows, texts_of), texts_of))
+def _scored(texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) -> dict[str, Values]:
+    """SOCM of the windows within each text, and of each window with the nearest of another."""
+    clouds, owner = [], []
+    for number, (tokens, chosen) in enumerate(zip(texts, kept, strict=True)):
+        cuts = list(pairwise(window_bounds(len(tokens), ratio).tolist()))
+        clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
+        owner += [number] * len(chosen)
+    if len(clouds) < 2:
+        return {"within": _none(), "nearest": _none()}
+    texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
+    numbers = [np.flatnonzero(texts_of == one).tolist() for one in np.unique(texts_of)]
+    within = [pair for group in numbers for pair in combinations(group, 2)]
+    nearest = _nearest(windows, texts_of)
+    return {"within": _socm(windows, within, texts_of), "nearest": _socm(windows, nearest, texts_of)}
 
 
 def _nearest(windows: TokenClouds, texts: Index) -> list[tuple[int, int]]:

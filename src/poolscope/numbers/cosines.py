@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Units = NDArray[np.float32]
 
 # Groups of texts left out in turn where leaving out every single one would cost a decomposition each.
@@ -70,17 +69,17 @@ def grouped_cosines(unit: Units, groups: Index, count: int) -> list[PairCosine]:
     for group in range(count):
         m, total = sizes[group], totals[group]
         rest = total - 2 * own[groups == group] + 1
-        cosines.append(PairCosine(float(_mean_cosine(total, m)), _mean_cosine(rest, m - 1)))
+        cosines.append(PairCosine(float(mean_cosine(total, m)), mean_cosine(rest, m - 1)))
     return cosines
 
 
 def mean_cosines(sums: Array, sizes: Array) -> Array:
     """Mean cosines over pairs from sums (… × groups × d) and sizes (groups); NaN for fewer than two texts."""
-    return _mean_cosine(np.einsum("...ij,...ij->...i", sums, sums), sizes)
+    return mean_cosine(np.einsum("...ij,...ij->...i", sums, sums), sizes)
 
 
-def _mean_cosine(squares: Array, m: Array) -> Array:
-    """(‖Σ e‖² − m)/(m(m − 1)), NaN for fewer than two texts."""
+def mean_cosine(squares: Array | float, m: Array | float) -> Array:
+    """(‖Σ e‖² − m)/(m(m − 1)) from the squared lengths of sums of m unit vectors; NaN for fewer than two texts."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(m > 1, (squares - m) / (m * (m - 1)), np.nan))
 
@@ -241,3 +240,17 @@ def _lanczos(M: NDArray[Any]) -> Array:
             if not len(M):
                 break
     return values
+
+
+def equal_bins(values: Any, bins: int) -> tuple[Any, Any]:
+    """Counts and edges as `numpy.histogram` gives them, also where values are so alike that it finds no room for bins.
+
+    >>> counts, edges = equal_bins([1.0, 1.0 - 2**-53], 4)
+    >>> int(counts.sum()), bool((edges[1:] > edges[:-1]).all())
+    (2, True)
+    """
+    values = np.asarray(values, dtype=np.float64)
+    low, high = float(values.min()), float(values.max())
+    half = max((high - low) / 2, 1e-9 * max(abs(low), abs(high), 1e-9))
+    middle = (low + high) / 2
+    return np.histogram(values, bins, range=(min(low, middle - half), max(high, middle + half)))

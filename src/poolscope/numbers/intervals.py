@@ -7,16 +7,14 @@ pairs are independent draws. For the *population of texts* that the corpus came 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.numbers import Array, Index
 
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"
@@ -106,7 +104,7 @@ class Estimate:
         interval = self.interval
         if interval is not None:
             low, high = sorted((interval.low * factor, interval.high * factor))
-            interval = Interval(low, high, interval.level, interval.answers, interval.method)
+            interval = replace(interval, low=low, high=high)
         ends = (times(self.floor_low), times(self.floor_high))
         low_end, high_end = ends if factor >= 0 else ends[::-1]
         return Estimate(times(self.value), interval, times(self.floor), low_end, high_end)
@@ -117,8 +115,7 @@ def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
-    around = _around_positive if positive else _around
-    return around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws")
+    return _around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws", positive)
 
 
 def jackknife_interval(
@@ -141,8 +138,7 @@ def jackknife_interval(
             return None
         without = (total - text_sums) / (pairs - each)
         variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
-    around = _around_positive if positive else _around
-    return around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts")
+    return _around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts", positive)
 
 
 def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positive: bool = False) -> Interval | None:
@@ -166,8 +162,7 @@ def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positiv
     shared = sum(float(move @ move) for move in moved) - alone
     # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
     error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
-    around = _around_positive if positive else _around
-    return around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)")
+    return _around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)", positive)
 
 
 @dataclass(frozen=True)
@@ -510,14 +505,10 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
     return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
 
 
-def _around(centre: float, error: float, freedom: float, answers: str, method: str) -> Interval:
+def _around(centre: float, error: float, freedom: float, answers: str, method: str, positive: bool = False) -> Interval:
+    """By Student's t; `positive`: of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
     reach = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error)
-    return Interval(centre - reach, centre + reach, LEVEL, answers, method)
-
-
-def _around_positive(centre: float, error: float, freedom: int, answers: str, method: str) -> Interval:
-    """Of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
-    if not centre > 0:
-        return _around(centre, error, freedom, answers, method)
-    reach = np.exp(float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error) / centre)
-    return Interval(float(centre / reach), float(centre * reach), LEVEL, answers, f"{method}, on the log scale")
+    if not positive or not centre > 0:
+        return Interval(centre - reach, centre + reach, LEVEL, answers, method)
+    times = np.exp(reach / centre)
+    return Interval(float(centre / times), float(centre * times), LEVEL, answers, f"{method}, on the log scale")

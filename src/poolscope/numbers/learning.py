@@ -1,19 +1,18 @@
-"""Clusters of vectors, and labels predicted from them: k-means and logistic regression on numpy and scipy alone."""
+"""Clusters of vectors, labels predicted from them, and what tasks score: on numpy and scipy alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from poolscope.errors import InputError
+from poolscope.numbers import Array, Index
 
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _MOST_ROUNDS = 50  # of k-means; most starts stand still after ten
 _PATIENCE = 5  # starts that may fail for each that is asked
@@ -160,3 +159,51 @@ def predict_unseen(
         shares[fold == held, : len(fit.offsets)] = fit.shares(vectors[fold == held])
         converged &= fit.converged
     return Predictions(shares, converged)
+
+
+# -- statistics of units that tasks score -----------------------------------------------------------------------------
+
+
+def _mean(samples: Array) -> Array:
+    return np.asarray(samples[..., 0].mean(axis=1))
+
+
+def _spearman(samples: Array) -> Array:
+    """Spearman's ρ of both columns, ties by mean ranks; NaN where a column is constant (draws × units × 2)."""
+    from scipy.stats import rankdata  # all of scipy.stats takes longer to import than many commands take
+
+    ranks = rankdata(samples, axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    cross = (ranks[..., 0] * ranks[..., 1]).sum(axis=1)
+    norms = np.sqrt((ranks**2).sum(axis=1)).prod(axis=1)
+    return np.asarray(np.divide(cross, norms, out=np.full(len(cross), np.nan), where=norms > 0))
+
+
+def _v_measure(samples: Array) -> Array:
+    """Harmonic mean of homogeneity and completeness, 2·I(L; K)/(H(L) + H(K)); 1 where both entropies are 0.
+
+    samples (draws × units × (1 + starts)) holds the label of each unit and its cluster from every start of k-means, as
+    whole numbers from 0; the mean over starts.
+    """
+    starts = range(1, samples.shape[2])
+    return np.asarray(np.mean([_v_of_one(samples[..., 0], samples[..., start]) for start in starts], axis=0))
+
+
+def _v_of_one(first: Array, second: Array) -> Array:
+    labels, clusters = first.astype(np.int64), second.astype(np.int64)
+    draws, units = labels.shape
+    shape = (draws, int(labels.max()) + 1, int(clusters.max()) + 1)
+    cell = (np.arange(draws)[:, None] * shape[1] + labels) * shape[2] + clusters
+    joint = np.bincount(cell.ravel(), minlength=int(np.prod(shape))).reshape(shape) / units
+    label_entropy, cluster_entropy = _entropy(joint.sum(axis=2)), _entropy(joint.sum(axis=1))
+    total = label_entropy + cluster_entropy
+    shared = total - _entropy(joint.reshape(draws, -1))
+    return np.asarray(np.divide(2 * shared, total, out=np.ones(draws), where=total > 0))
+
+
+def _entropy(shares: Array) -> Array:
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return np.asarray(-(shares * logs).sum(axis=1))
+
+
+STATISTICS: Mapping[str, Callable[[Array], Array]] = {"mean": _mean, "Spearman": _spearman, "v-measure": _v_measure}

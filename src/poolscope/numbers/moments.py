@@ -20,11 +20,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import DegenerateCloudError, InputError
+from poolscope.numbers import Array, Index
 from poolscope.numbers.streaming import Grouping, measure
 from poolscope.surface import as_array
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # The largest number of a cloud that can be squared and summed, and one of which a small mean can be squared, too.
 _LARGEST, _SMALLEST = 1e150, 1e-100
@@ -72,7 +70,7 @@ def concentration_ratio(cloud: Any, weights: ArrayLike | None = None) -> float:
     >>> round(concentration_ratio([[1.0, 0.0], [3.0, 0.0]]), 12)
     0.25
     """
-    return _unit_mean(cloud, weights).trace
+    return _unit_mean(cloud, weights)[2]
 
 
 def unit_mean_factor(cloud: Any, weights: ArrayLike | None = None) -> tuple[Array, Array]:
@@ -84,8 +82,7 @@ def unit_mean_factor(cloud: Any, weights: ArrayLike | None = None) -> tuple[Arra
     >>> unit_mean_factor([[2.0, 1.0], [2.0, -1.0]])[1].round(4).tolist()
     [[0.0, 0.3536], [0.0, -0.3536]]
     """
-    parts = _unit_mean(cloud, weights)
-    return parts.unit, parts.rows
+    return _unit_mean(cloud, weights)[:2]
 
 
 def unit_mean_factors(stack: Array, dtype: DTypeLike = np.float64) -> tuple[Array, Array, Array]:
@@ -198,20 +195,11 @@ def _checked(cloud: Any, weights: ArrayLike | None) -> tuple[Array, Array]:
     return X, w / w.sum()
 
 
-@dataclass(frozen=True)
-class _UnitMean:
-    """A cloud scaled to unit mean: its mean (d), the norm that it had, its factor (n × d) and trace."""
-
-    unit: Array
-    norm: float
-    rows: Array
-    trace: float
-
-
-def _unit_mean(cloud: Any, weights: ArrayLike | None) -> _UnitMean:
+def _unit_mean(cloud: Any, weights: ArrayLike | None) -> tuple[Array, Array, float]:
+    """A cloud scaled to unit mean: its mean (d), its factor (n × d) and trace."""
     matrix = as_matrix(cloud, name="cloud")
     X, w = _checked(matrix, weights)
-    (X,), (scale,) = _moderate(X[None])
+    (X,), _ = _moderate(X[None])
     centre = w @ X
     norm = float(np.linalg.norm(centre))
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -222,7 +210,7 @@ def _unit_mean(cloud: Any, weights: ArrayLike | None) -> _UnitMean:
             "the mean of the cloud is the zero vector, up to rounding, so it cannot be scaled to unit mean. Leave this "
             "text out, or check that the vectors were not centred token by token."
         )
-    return _UnitMean(centre / norm, norm * float(scale), rows, trace)
+    return centre / norm, rows, trace
 
 
 def _moderate(stack: Array) -> tuple[Array, Array]:

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Units = NDArray[np.float32]
 
 # Scores held at a time: 2²⁴ of float32 are 64 MB.
@@ -33,7 +32,7 @@ _UNIT = 2.5e-7
 APPROXIMATE_FROM = 50_000
 # Texts whose neighbours are searched exactly, to measure the recall, and the recall that is asked for.
 _CHECKED, _RECALL = 500, 0.99
-_ROWS, _COLUMNS = 1024, 16384
+_ROWS = 1024  # texts whose candidates are scored at a time
 _LINKS, _BUILDING, _SEARCHING, _MOST_SEARCHING = 32, 80, 64, 1024
 _SPARE = 10  # candidates beyond k, which exact scores put in order
 
@@ -163,7 +162,7 @@ def _ranking(
 ) -> Ranking:
     """The ranking by scores that come in blocks of rows (first row, rows × documents)."""
     queries, documents = shape
-    judged = _judgements(relevant, queries, documents)
+    judged = checked_judgements(relevant, queries, documents)
     k = min(k, documents)
     top = np.empty((queries, k), dtype=np.int64)
     scores = np.empty((queries, k))
@@ -200,7 +199,7 @@ def wrong_above(
     ([1], [[1]])
     """
     sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
-    judged = _judgements(relevant, len(sought), len(held))
+    judged = checked_judgements(relevant, len(sought), len(held))
     inside = sets.astype(np.float32)
     totals, by_set = np.empty(len(judged), np.int64), np.empty((len(judged), sets.shape[1]), np.int64)
     order = np.argsort(judged[:, 0], kind="stable")
@@ -219,19 +218,34 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
 
     Without `among` they are searched among the other vectors: a vector is not its own neighbour.
     """
+    unit, held, k = _sides(vectors, among, k)
+    return exact_search(unit, held, k, own=np.arange(len(unit)) if among is None else None)
+
+
+def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = None) -> tuple[Index, Array]:
+    """The k nearest of each query; `own` are the positions that the queries have themselves, which do not count."""
+    top, scores = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k))
+    for start, cosines in _blocks(queries, held):
+        rows = np.arange(start, start + len(cosines))
+        if own is not None:
+            cosines[rows - start, own[rows]] = -np.inf
+        top[rows], scores[rows] = best_of_rows(cosines, k)
+    return top, scores
+
+
+def _sides(vectors: ArrayLike, among: ArrayLike | None, k: int) -> tuple[Units, Units, int]:
+    """Who looks for neighbours, among whom, and how many: all of them checked."""
     unit = unit_rows(vectors, "vectors")
     held = unit if among is None else unit_rows(among, "among")
+    if held.shape[1] != unit.shape[1]:
+        raise InputError(
+            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
+            f"come from one model. Encode them alike."
+        )
     most = len(held) - (among is None)
-    if not 1 <= k <= most:
+    if not 1 <= (k := whole_number(k, "neighbours", least=0)) <= most:
         raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
-    top = np.empty((len(unit), k), dtype=np.int64)
-    scores = np.empty((len(unit), k))
-    for start, cosines in _blocks(unit, held):
-        rows = np.arange(len(cosines))
-        if among is None:
-            cosines[rows, start + rows] = -np.inf
-        top[start : start + len(rows)], scores[start : start + len(rows)] = best_of_rows(cosines, k)
-    return top, scores
+    return unit, held, k
 
 
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
@@ -299,7 +313,8 @@ def best_of_rows(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[n
     return top[best], scores[best]
 
 
-def _judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
+def checked_judgements(relevant: ArrayLike, queries: int, documents: int) -> Index:
+    """Judgements as rows (query, document), each once and within so many queries and documents."""
     table = np.asarray(relevant)
     if table.ndim != 2 or table.shape[1] != 2 or not len(table) or table.dtype.kind not in "iu":
         raise InputError(
@@ -388,53 +403,12 @@ def find_neighbours(
     >>> find_neighbours([[1, 0], [1, 0.1], [0, 1]], 1).top.ravel().tolist()
     [1, 0, 1]
     """
-    unit = unit_rows(vectors, "vectors")
-    held = unit if among is None else unit_rows(among, "among")
-    most = len(held) - (among is None)
-    if held.shape[1] != unit.shape[1]:
-        raise InputError(
-            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
-            f"come from one model. Encode them alike."
-        )
-    k, seed = whole_number(k, "neighbours", least=0), whole_number(seed, "seed", least=0)
-    if not 1 <= k <= most:
-        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
+    unit, held, k = _sides(vectors, among, k)
+    seed = whole_number(seed, "seed", least=0)
     if approximate is None:
         approximate = len(held) > APPROXIMATE_FROM and importlib.util.find_spec("faiss") is not None
     own = np.arange(len(unit)) if among is None else None
     return _approximate(unit, held, k, own, seed) if approximate else Neighbours(*exact_search(unit, held, k, own=own))
-
-
-def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = None) -> tuple[Index, Array]:
-    """The k nearest of each query; `own` are the positions that the queries have themselves, which do not count."""
-    top = np.empty((len(queries), k), dtype=np.int64)
-    scores = np.empty((len(queries), k), dtype=np.float32)
-    for start in range(0, len(queries), _ROWS):
-        rows = slice(start, min(start + _ROWS, len(queries)))
-        mine = None if own is None else own[rows]
-        top[rows], scores[rows] = _best_of_all(queries[rows], held, k, mine)
-    return top, scores.astype(np.float64)
-
-
-def _best_of_all(queries: Units, held: Units, k: int, own: Index | None) -> tuple[Index, Units]:
-    """The best k of one block of queries: what beats the k-th so far joins it, block by block."""
-    best = np.full((len(queries), k), -np.inf, dtype=np.float32)
-    place = np.full((len(queries), k), -1, dtype=np.int64)
-    for start in range(0, len(held), _COLUMNS):
-        cosines = queries @ held[start : start + _COLUMNS].T
-        if own is not None:
-            here = np.flatnonzero((own >= start) & (own < start + cosines.shape[1]))
-            cosines[here, own[here] - start] = -np.inf
-        wanted = min(k, cosines.shape[1])
-        rising = np.flatnonzero((cosines > best[:, -1:]).any(axis=1))
-        if not len(rising):
-            continue
-        few = np.argpartition(-cosines[rising], wanted - 1, axis=1)[:, :wanted]
-        scores = np.concatenate([best[rising], np.take_along_axis(cosines[rising], few, axis=1)], axis=1)
-        places = np.concatenate([place[rising], few + start], axis=1)
-        order = np.lexsort((places, -scores), axis=1)[:, :k]  # equal scores by position: the same answer everywhere
-        best[rising], place[rising] = (np.take_along_axis(part, order, axis=1) for part in (scores, places))
-    return place, best
 
 
 def _approximate(unit: Units, held: Units, k: int, own: Index | None, seed: int) -> Neighbours:

@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import DegenerateCloudError, InputError
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
+from poolscope.numbers import Array, Index
 
 # Elements of the float64 copy that is worked on at a time: 2 MB stay in the cache of a core.
 BLOCK_ELEMENTS = 1 << 18
@@ -117,16 +115,13 @@ class GroupedMoments:
 
     def select(self, groups: NDArray[Any]) -> GroupedMoments:
         """Some groups (numbers or a mask), copied."""
-        return GroupedMoments(self.counts[groups], self.means[groups], self.scatters[groups], self.squares[groups])
+        return GroupedMoments(*(column[groups] for column in vars(self).values()))
 
     def grow(self, groups: int) -> None:
         """Make room for at least so many groups; doubles, so that growing one by one stays cheap."""
         if groups > len(self):
             room = GroupedMoments.empty(max(groups, 2 * len(self)) - len(self), self.means.shape[1])
-            self.counts = np.concatenate([self.counts, room.counts])
-            self.means = np.concatenate([self.means, room.means])
-            self.scatters = np.concatenate([self.scatters, room.scatters])
-            self.squares = np.concatenate([self.squares, room.squares])
+            vars(self).update(vars(self.join(room)))
 
     def merge(self, groups: Index, other: GroupedMoments) -> None:
         """Take in the vectors of `other`: its group k into the group `groups[k]`, all of them different."""
@@ -144,12 +139,8 @@ class GroupedMoments:
 
     def join(self, other: GroupedMoments) -> GroupedMoments:
         """The groups of both, those of `other` behind."""
-        return GroupedMoments(
-            np.concatenate([self.counts, other.counts]),
-            np.concatenate([self.means, other.means]),
-            np.concatenate([self.scatters, other.scatters]),
-            np.concatenate([self.squares, other.squares]),
-        )
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return GroupedMoments(*(np.concatenate(columns) for columns in both))
 
     def union(self) -> GroupedMoments:
         """The moments of all vectors together, as one group."""
@@ -306,6 +297,16 @@ def added(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     total = longer.copy()
     total[: len(shorter)] += shorter
     return total
+
+
+def histogram_quantile(histogram: Index, share: float) -> int:
+    """The whole number that a share of what was counted does not exceed, from how often 0, 1, 2, … came.
+
+    >>> histogram_quantile(np.array([0, 2, 0, 2]), 0.5)
+    1
+    """
+    below = np.cumsum(histogram)
+    return int(np.searchsorted(below, share * below[-1]))
 
 
 def mark_of(content: bytes) -> int:

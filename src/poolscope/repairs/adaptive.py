@@ -27,14 +27,12 @@ from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.files import atomic_path
+from poolscope.numbers import Array, Index
 from poolscope.numbers.moments import Spans, window_scatters
 from poolscope.numbers.pooling import MeanPooling, Pooling, SecondOrderPooling
 from poolscope.numbers.ranking import rank_scores, unit_rows
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.surface import check_fields
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 PARTS = ("spans", "clusters")
 _ROUNDS = 20  # of k-means; clouds are small and begin near their end
@@ -124,8 +122,7 @@ class AdaptivePooling:
         cuts = [_Cuts.of(np.asarray(cloud), self.most, clusters=self.parts == "clusters") for cloud in clouds]
         counts = allocate([cut.losses for cut in cuts], round(self.budget * len(cuts)))
         rows = [cut.means(count) for cut, count in zip(cuts, counts.tolist(), strict=True)]
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        return SeveralVectors(np.concatenate(rows), offsets, tuple(clouds.ids))
+        return _owned(np.concatenate(rows), [len(row) for row in rows], clouds.ids)
 
 
 def allocate(losses: Sequence[Array], budget: int) -> Index:

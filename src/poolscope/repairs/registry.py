@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from poolscope.errors import InputError, shorten
-from poolscope.extensions import load_extensions
+from poolscope.extensions import add_row, load_extensions
 from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant, TemperatureRule, as_rule
@@ -30,17 +30,11 @@ Family = Literal["reading", "temperature", "pooling", "vectors"]
 FAMILIES: tuple[Family, ...] = ("reading", "temperature", "pooling", "vectors")
 
 # Of each family the class of its members, and where the names are looked up when a file is read.
-_BASES: dict[Family, type[Any]] = {
-    "reading": Reading,
-    "temperature": TemperatureRule,
-    "pooling": Pooling,
-    "vectors": VectorRepair,
-}
-_NAMES: dict[Family, dict[str, Any]] = {
-    "reading": READINGS,
-    "temperature": RULES,
-    "pooling": POOLINGS,
-    "vectors": VECTOR_REPAIRS,
+_FAMILIES: dict[Family, tuple[type[Any], dict[str, Any]]] = {
+    "reading": (Reading, READINGS),
+    "temperature": (TemperatureRule, RULES),
+    "pooling": (Pooling, POOLINGS),
+    "vectors": (VectorRepair, VECTOR_REPAIRS),
 }
 
 
@@ -71,21 +65,19 @@ def register(kind: type[Any], *, tried: Iterable[Mapping[str, Any]] = ({},)) -> 
     ['doubled, project']
     >>> unregister("doubled")
     """
-    family = next((family for family, base in _BASES.items() if issubclass(kind, base)), None)
+    family = next((family for family, (base, _) in _FAMILIES.items() if issubclass(kind, base)), None)
     if family is None:
-        bases = ", ".join(base.__name__ for base in _BASES.values())
+        bases = ", ".join(base.__name__ for base, _ in _FAMILIES.values())
         raise InputError(f"repair: received {kind.__name__}; allowed: a class that inherits from one of {bases}.")
     name = str(kind.kind if family == "temperature" else kind.name)
-    if name in REPAIRS:
-        raise InputError(f"repair {name!r} is in the table already. Give yours another name.")
-    REPAIRS[name] = RepairKind(name, family, kind, tuple(tried))
-    _NAMES[family][name] = kind
+    add_row(REPAIRS, RepairKind(name, family, kind, tuple(tried)), "repair")
+    _FAMILIES[family][1][name] = kind
     return kind
 
 
 def unregister(name: str) -> None:
     """Take a repair out of the table again."""
-    del _NAMES[REPAIRS.pop(name).family][name]
+    del _FAMILIES[REPAIRS.pop(name).family][1][name]
 
 
 def candidates(family: Family) -> list[Any]:
@@ -97,11 +89,11 @@ def candidates(family: Family) -> list[Any]:
 def make_part(family: Family, how: Any, *, argument: str) -> Any:
     """A member of a family from its name, as `tune` tries it first; a member as it is."""
     load_extensions()
-    if isinstance(how, _BASES[family]):
+    base, names = _FAMILIES[family]
+    if isinstance(how, base):
         return how
-    if not isinstance(how, str) or how not in _NAMES[family]:
-        names = ", ".join(_NAMES[family])
-        raise InputError(f"{argument}: received {shorten(how)}; allowed: {names}, or an object of these.")
+    if not isinstance(how, str) or how not in names:
+        raise InputError(f"{argument}: received {shorten(how)}; allowed: {', '.join(names)}, or an object of these.")
     row = REPAIRS[how]
     return row.kind(**(row.tried[0] if row.tried else {}))
 

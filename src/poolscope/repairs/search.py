@@ -25,7 +25,7 @@ from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores
 from poolscope.evaluation.run import check_task, for_role
-from poolscope.evaluation.trials import compared
+from poolscope.evaluation.scores import compared
 from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking
@@ -190,20 +190,9 @@ class Bench:
         label = name or f"re-ranking of the top {top} by W₂²"
         return self.compare(label, self.before, after, doing=doing, family="re-ranking")
 
-    def compare(
-        self,
-        name: str,
-        before: Evaluation,
-        after: Evaluation,
-        *,
-        doing: str = "",
-        family: str = "",
-        repair: Repair | None = None,
-    ) -> Trial:
-        """The trial of two evaluations of the task, at the level of this bench."""
-        family = family if repair is None else repair.family
-        trial = compared(name, before, after, doing=doing, level=self.level, units=self.units)
-        return replace(trial, family=family, repair=repair)
+    def compare(self, name: str, before: Evaluation, after: Evaluation, **about: Any) -> Trial:
+        """The trial of two evaluations of the task, at the level of this bench; `about` as `compared` takes it."""
+        return compared(name, before, after, level=self.level, units=self.units, **about)
 
 
 def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:

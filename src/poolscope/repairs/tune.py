@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.charts import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, error_bars, panel, short_name
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError, refuse_renamed, require, whole_number
@@ -126,25 +126,24 @@ class TuneResult(Result):
         Grey: on the half that chose, where the best flatters itself. Coloured: the chosen one on the half that reports,
         the only one that counts.
         """
-        go = require("plotly.graph_objects", "report")
         trials = sorted(self.trials, key=lambda trial: trial.change.mean)
-        figure = go.Figure()
         chose = f"half that chose ({len(self.chosen_on.observations):,} {self.chosen_on.unit})"
-        labels = [trial.name for trial in trials]
-        figure.add_trace(_points(go, labels, [trial.change for trial in trials], chose, GREY))
+        labels, changes = [trial.name for trial in trials], [trial.change for trial in trials]
+        points = [_points(labels, changes, chose, GREY, symbol="circle", size=8)]
         if self.selected is not None and self.difference is not None:
             reports = f"half that reports ({self.difference.count:,} {self.difference.unit})"
-            selected = [self.selected.name]
-            figure.add_trace(_points(go, selected, [self.difference], reports, COLOURS[1], symbol="diamond", size=12))
+            look: dict[str, Any] = {"symbol": "diamond", "size": 12}
+            points.append(_points([self.selected.name], [self.difference], reports, COLOURS[1], **look))
+        figure = panel(
+            *points,
+            title=f"<b>{self.recommended or self.outcome}</b>   {short_name(self.model)}, {self.chosen_on.task}",
+            across=f"difference in {self.chosen_on.metric} to the model as it is ({self.chosen_on.value:.3f})",
+            along="",
+            height=_ROW * max(len(trials), 4) + 190,
+            y={"categoryorder": "array", "categoryarray": labels},
+        )
         figure.add_vline(0, line={"color": GREY, "width": 1, "dash": "dash"})
-        metric = self.chosen_on.metric
-        verdict = self.recommended or self.outcome
-        title = f"<b>{verdict}</b>   {short_name(self.model)}, {self.chosen_on.task}"
-        style(figure, title=title, width=860, height=_ROW * max(len(trials), 4) + 190)
-        figure.update_layout(margin={"l": 300})
-        figure.update_xaxes(title_text=f"difference in {metric} to the model as it is ({self.chosen_on.value:.3f})")
-        figure.update_yaxes(categoryorder="array", categoryarray=labels)
-        return figure
+        return figure.update_layout(margin={"l": 300})
 
 
 def decide(
@@ -231,29 +230,16 @@ def _compared_only(trials: Sequence[Trial]) -> list[str]:
 
 
 def _points(
-    go: Any,
-    labels: Sequence[str],
-    differences: Sequence[Difference],
-    name: str,
-    colour: str,
-    *,
-    symbol: str = "circle",
-    size: int = 8,
+    labels: Sequence[str], differences: Sequence[Difference], name: str, colour: str, *, symbol: str, size: int
 ) -> Any:
-    means = [difference.mean for difference in differences]
-    high = [
-        0.0 if difference.interval is None else difference.interval.high - difference.mean for difference in differences
-    ]
-    low = [
-        0.0 if difference.interval is None else difference.mean - difference.interval.low for difference in differences
-    ]
+    go = require("plotly.graph_objects", "report")
     return go.Scatter(
-        x=means,
+        x=[difference.mean for difference in differences],
         y=list(labels),
         mode="markers",
         name=name,
         marker={"color": colour, "size": size, "symbol": symbol},
-        error_x={"type": "data", "array": high, "arrayminus": low, "color": colour, "thickness": 1.5, "width": 4},
+        error_x=error_bars([difference.change for difference in differences], colour) | {"width": 4},
         text=[str(difference) for difference in differences],
         hovertemplate="%{y}<br>%{text}<extra></extra>",
     )

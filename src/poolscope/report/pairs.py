@@ -65,13 +65,18 @@ def pair_explorer(
             f"result: received pairs of {sides} texts, and {len(clouds)} clouds; needed: pairs within one corpus, and "
             f"its clouds. Pass socm(clouds) and the same clouds."
         )
-    chosen = choose_pairs(clouds, result, neighbours, sizes=Sizes(worst, nearest, random), seed=seed)
+    chosen = choose_pairs(clouds, result, neighbours, worst=worst, nearest=nearest, random=random, seed=seed)
     pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
     words = _Words()
     texts = {k: _Text(clouds, k, vocabulary, words) for k in np.unique(pairs).tolist()}
     with workers() as pool:
-        measured = list(pool.map(lambda pair: _Measured.of(*(clouds[k] for k in pair)), pairs))
-    details = [_detail(compared, (texts[i], texts[j])) for compared, (i, j) in zip(measured, pairs, strict=True)]
+        couples = [[clouds[k] for k in pair] for pair in pairs]
+        pictures = list(pool.map(lambda couple: project_pair(*couple), couples))
+        added = list(pool.map(lambda couple: token_contributions(*couple), couples))
+    details = [
+        _detail(picture, shares, (texts[i], texts[j]))
+        for picture, shares, (i, j) in zip(pictures, added, pairs, strict=True)
+    ]
     place = {k: position for position, k in enumerate(texts)}
     limit = characters_each(len(texts))
     places = "int16" if len(words.names) < 2**15 else "int32"
@@ -150,21 +155,10 @@ class _Text:
         }
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What of a pair takes time to compute."""
-
-    picture: PairProjection
-    contributions: tuple[NDArray[np.float64], NDArray[np.float64]]
-
-    @classmethod
-    def of(cls, X: NDArray[Any], Y: NDArray[Any]) -> _Measured:
-        return cls(project_pair(X, Y), token_contributions(X, Y))
-
-
-def _detail(measured: _Measured, texts: tuple[_Text, _Text]) -> dict[str, Any]:
+def _detail(
+    picture: PairProjection, contributions: tuple[NDArray[Any], NDArray[Any]], texts: tuple[_Text, _Text]
+) -> dict[str, Any]:
     """The picture of a pair in whole numbers of `unit`, and the tokens that add most to d_Σ."""
-    picture, contributions = measured.picture, measured.contributions
     total = sum(float(part.sum()) for part in contributions)
     flat = (picture.left, picture.right)
     unit = max(float(np.abs(cloud.points).max()) for cloud in flat) / _STEPS or 1.0
@@ -223,34 +217,32 @@ class ChosenPairs:
     thinning: str
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How many pairs of each kind are wanted."""
-
-    worst: int
-    nearest: int
-    random: int
-
-
 def choose_pairs(
-    clouds: TokenClouds, result: SocmResult, neighbours: SocmResult | None, *, sizes: Sizes, seed: int
+    clouds: TokenClouds,
+    result: SocmResult,
+    neighbours: SocmResult | None,
+    *,
+    worst: int,
+    nearest: int,
+    random: int,
+    seed: int,
 ) -> ChosenPairs:
     """The pairs of highest SOCM of `result` and of `neighbours` (computed here if None), and others at random."""
     formula = {name: result.provenance["settings"][name] for name in ("scale", "a", "b", "eps")}
-    drawn = 4 * (sizes.worst + sizes.nearest + sizes.random)
-    nearest = neighbours or socm(clouds, neighbours=1, **formula)
+    drawn = 4 * (worst + nearest + random)
+    near = neighbours or socm(clouds, neighbours=1, **formula)
     others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
-    if nearest.pairs is None or others.pairs is None:
+    if near.pairs is None or others.pairs is None:
         raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
     choice = _Found()
-    choice.add(nearest.pairs.ranked(max(sizes.nearest, 1)), sizes.nearest, NEIGHBOUR)
-    choice.add(result.listed(max(sizes.worst, 1)), sizes.worst, WORST)
+    choice.add(near.pairs.ranked(max(nearest, 1)), nearest, NEIGHBOUR)
+    choice.add(result.listed(max(worst, 1)), worst, WORST)
     mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
-    choice.add(others.pairs.take(mixed), sizes.random, RANDOM)
+    choice.add(others.pairs.take(mixed), random, RANDOM)
     pairs, reasons = choice.ordered()
-    lists = (f"the {nearest.count:,} pairs of nearest neighbours", _listed(result))
+    lists = (f"the {near.count:,} pairs of nearest neighbours", _listed(result))
     kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
-    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists, (nearest.count, result.count)))
+    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists, (near.count, result.count)))
 
 
 def _listed(result: SocmResult) -> str:

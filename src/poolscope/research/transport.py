@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, GREY, error_bars, short_name, style
+from poolscope.charts import GREY, curves_figure, short_name
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, PoolscopeError, require, whole_number
@@ -95,26 +95,16 @@ class TransportResult(Result):
 
     def figure(self) -> Any:
         """Shares of the exact W₂² by layer with 95 % intervals: means, two moments, and two moments of random lists."""
-        go = require("plotly.graph_objects", "report")
-        figure = go.Figure()
-        for label, name, colour, dash in _CURVES:
-            shares: list[Estimate] = [getattr(entry, name) for entry in self.layers]
-            figure.add_trace(
-                go.Scatter(
-                    x=[str(entry.layer) for entry in self.layers],
-                    y=[share.value for share in shares],
-                    mode="lines+markers",
-                    name=label,
-                    line={"color": colour, "width": 2.5, "dash": dash},
-                    error_y=error_bars(shares, colour),
-                    hovertemplate="layer %{x}: %{y:.1%}<extra>" + label + "</extra>",
-                )
-            )
-        figure.update_xaxes(title_text="layer", type="category")
-        figure.update_yaxes(title_text="share of the exact W₂²", tickformat=".0%", range=[0, 1.03])
+        curves = {
+            label: {str(entry.layer): getattr(entry, name) for entry in self.layers} for label, name in _CURVES.items()
+        }
         words = [short_name(self.model)] if self.model else []
         title = " · ".join(["What two moments see", *words, f"{self.pairs:,} pairs of {self.texts:,} texts"])
-        return style(figure, title=title, width=820, height=480)
+        figure = curves_figure(curves, title=title, along="share of the exact W₂²")
+        figure.data[1].line.update(color=GREY, dash="dash")  # what nothing but two moments would give
+        figure.update_xaxes(type="category")
+        figure.update_yaxes(tickformat=".0%", range=[0, 1.03])
+        return figure
 
     @property
     def model(self) -> str:
@@ -124,11 +114,11 @@ class TransportResult(Result):
 
 
 _SHARES = ("means", "two_moments", "two_moments_surrogate", "beyond")
-_CURVES = (
-    ("two moments", "two_moments", COLOURS[0], "solid"),
-    ("two moments, random lists", "two_moments_surrogate", GREY, "dash"),
-    ("means alone", "means", COLOURS[1], "solid"),
-)
+_CURVES = {
+    "two moments": "two_moments",
+    "two moments, random lists": "two_moments_surrogate",
+    "means alone": "means",
+}
 
 
 def transport(

@@ -8,7 +8,7 @@ and only where the model as it declares itself does not explain every text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,17 +46,13 @@ _WITH_INTERVAL = 8
 
 
 @dataclass(frozen=True)
-class Tested:
-    """One cause, and how well it explains the vectors.
+class Tested(Cause):
+    """A cause, and how well it explains the vectors.
 
     `cosine` is the mean over texts with its interval, its floor that with the vector of another text; `least` the
     lowest; `share` how many of the texts it explains to SAME; `texts` on how many it was tried.
     """
 
-    kind: str
-    name: str
-    words: str
-    step: str
     cosine: Estimate
     least: float
     share: float
@@ -298,13 +294,9 @@ class _Matching:
         """The model as it declares itself, and the cosine of every text."""
         test, values = self._tested(DECLARED, self.own_table)
         if test is None and self.tables[self.reference.pooling].shape[1] == self.received.shape[1]:
-            parts = (
-                DECLARED.kind,
-                DECLARED.name,
-                DECLARED.words,
-                DECLARED.step,
-            )  # a module that is left out explains it
-            return Tested(*parts, Estimate(None), -1.0, 0.0, len(self.received)), np.full(len(self.received), -1.0)
+            count = len(self.received)  # a module that is left out explains it
+            unlike = Tested(**vars(DECLARED), cosine=Estimate(None), least=-1.0, share=0.0, texts=count)
+            return unlike, np.full(count, -1.0)
         if test is None:
             raise InputError(
                 f"vectors: received dimension {self.received.shape[1]}; {self.reference.card.name} gives "
@@ -361,8 +353,8 @@ class _Matching:
             self.concerned[cause.name] = float(declared[changed].mean())
         self.values[cause.name] = own
         cosine = Estimate(float(own.mean()), None, float(other.mean()))
-        share, parts = float((own >= self.same).mean()), (cause.kind, cause.name, cause.words, cause.step)
-        return Tested(*parts, cosine, float(own.min()), share, len(own)), own
+        share = float((own >= self.same).mean())
+        return Tested(**vars(cause), cosine=cosine, least=float(own.min()), share=share, texts=len(own)), own
 
     def with_intervals(self, tests: Sequence[Tested]) -> tuple[Tested, ...]:
         """The tests, the first of them with the interval of their mean."""
@@ -400,7 +392,4 @@ class _Matching:
 
 
 def _both(*causes: Cause) -> Cause:
-    if len(causes) == 1:
-        return causes[0]
-    parts = {name: [getattr(cause, name) for cause in causes] for name in ("kind", "name", "words", "step")}
-    return Cause(*(" and ".join(parts[name]) for name in ("kind", "name", "words", "step")))
+    return Cause(*map(" and ".join, zip(*map(astuple, causes), strict=True)))

@@ -37,7 +37,7 @@ from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
 from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.files import atomic_path, folder_lock, keep, refuse_special, user_cache_folder
+from poolscope.files import atomic_path, folder_lock, keep, private_folder, refuse_special, user_cache_folder
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
 from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
 from poolscope.texts import Texts
@@ -189,9 +189,7 @@ def _keep_private(folder: Path) -> None:
     Called before anything is in it, so that there is no moment at which others can read.
     """
     with suppress(OSError):  # what belongs to someone else, or cannot be written, is for the writer to say
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        for path in folder.rglob("*"):
+        for path in private_folder(folder).rglob("*"):
             path.chmod(0o700 if path.is_dir() else 0o600)
 
 
@@ -276,8 +274,7 @@ def _folder(source: VectorSource, texts: Sequence[str]) -> Path | None:
         digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     folder = cache_folder() / "answers" / digest.hexdigest()[:40]
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        private_folder(folder)
     except OSError:
         return None
     _remove_old(folder.parent)

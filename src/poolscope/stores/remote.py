@@ -21,12 +21,15 @@ from typing import Any
 
 from poolscope.errors import InputError, StoreError, require
 from poolscope.files import atomic_path, user_cache_folder
+from poolscope.texts import Texts
+from poolscope.texts.spooled import ABOUT, TEXTS, open_spooled, save_spooled
 
 _SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss")
 # A path that went through pathlib has lost one of the two strokes, or both where nothing follows.
 _ADDRESS = re.compile(rf"({'|'.join(_SCHEMES)}):(?:/+(.*))?", re.IGNORECASE | re.DOTALL)
 _FRESH = 1.0  # seconds for which a listing is taken as it is
 MIRRORS = "mirrors"
+SPOOL = (TEXTS, ABOUT)  # files of the texts, until a store is finished
 
 
 def is_remote(place: object) -> bool:
@@ -155,3 +158,27 @@ class Remote:
                 with suppress(OSError):
                     path.unlink()
                     total -= size
+
+
+# -- texts that every writer of a store reads ------------------------------------------------------------------------
+
+
+def share_texts(texts: Texts, folder: str | os.PathLike[str]) -> None:
+    """Put the texts where every writer of a store finds them (`shared_texts`) until it is finished."""
+    if not is_remote(folder):
+        save_spooled(texts, folder)
+        return
+    remote = open_remote(located(folder))
+    save_spooled(texts, remote.mirror)
+    for name in SPOOL:
+        remote.send(remote.mirror / name, keep=True)
+
+
+def shared_texts(folder: str | os.PathLike[str]) -> Texts:
+    """The texts that `share_texts` put there."""
+    if not is_remote(folder):
+        return open_spooled(folder)
+    remote = open_remote(located(folder))
+    for name in SPOOL:
+        remote.fetch(name)
+    return open_spooled(remote.mirror)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,7 @@ SHARDS = ("layer-*/shard-*.arrow", "moments-*/shard-*.arrow")
 KEEP = ("tokens", "moments", "vectors")
 _MOST_SHARDS = 10**6
 POOLED = -1  # the key of the layer that the model pools
+_Held = TypeVar("_Held", TokenClouds, Vectors)
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ class Manifest:
             "texts whose tokens are kept": None if self.sample is None else self.sample["texts"],
         }
 
-    def differences(self, other: Manifest) -> list[str]:
-        """One line for each choice in which the two differ: this one first, then `other`."""
+    def differences(self, other: Manifest, *, shards: bool = False) -> list[str]:
+        """One line for each choice in which the two differ: this one first, then `other`; `shards` count too."""
         mine, theirs = self.identity(), other.identity()
+        if shards:
+            mine["texts in a shard"], theirs["texts in a shard"] = self.shard_texts, other.shard_texts
         return [
             f"{name}: {mine.get(name)!r} in the store, {theirs.get(name)!r} asked for"
             for name in {**mine, **theirs}
@@ -155,8 +159,6 @@ class Store:
     def open(cls, folder: str | os.PathLike[str]) -> Store:
         """Look at a store, finished or not, in a folder or in an object store; `clouds` opens the clouds."""
         if is_remote(folder):
-            from poolscope.stores.objects import read_remote  # which itself needs the manifest
-
             remote = open_remote(located(folder))
             return cls(remote.mirror, read_remote(remote), remote=remote)
         path = Path(folder)
@@ -280,21 +282,21 @@ class Store:
             texts = {"source": texts["source"], "part_of": texts["digest"], "selected": len(clouds)}
         return clouds.described(provenance={"texts": texts})
 
-    def shards(self, layer: int | None = None, *, pooled: bool = False) -> Iterator[TokenClouds | Vectors]:
+    def shards(self, layer: int | None = None) -> Iterator[TokenClouds | Vectors]:
         """The texts shard by shard, for `Metric.in_parts`: clouds, or the vectors of a store that keeps these.
 
         pooled: vectors in any case, as the model pools.
         """
         if not self.manifest.complete:
             raise StoreError(f"{self.place}: {self._progress()} {self.remedy('Finish')}")
-        yield from (self.shard(k, layer, pooled=pooled) for k in range(len(self.manifest.shard_sizes)))
+        yield from (self.shard(k, layer) for k in range(len(self.manifest.shard_sizes)))
 
     def shard(self, number: int, layer: int | None = None, *, pooled: bool = False) -> TokenClouds | Vectors:
         """One of `shards`."""
         key, size = self._key(layer), self.manifest.shard_sizes[number]
         if self.manifest.keep != "tokens":
-            return self._vectors(self.vectors_path(key, number), size)
-        clouds = self._clouds(self.shard_path(key, number), size)
+            return self._opened(open_vectors, self.vectors_path(key, number), size)
+        clouds = self._opened(TokenClouds.open, self.shard_path(key, number), size)
         return condensed(clouds, "vectors") if pooled else clouds
 
     def vectors(self, layer: int | None = None) -> Vectors:
@@ -315,15 +317,6 @@ class Store:
             traces=np.concatenate(traces) if traces else None,
         )
 
-    def _vectors(self, path: Path, size: int) -> Vectors:
-        try:
-            held = open_vectors(self.at_hand(path))
-        except (PoolscopeError, FileNotFoundError) as error:
-            raise self._damaged(path, error) from error
-        if len(held) != size:
-            raise self._damaged(path, f"{len(held)} texts where {size} belong")
-        return held
-
     def _parts(self, key: int, *, allow_partial: bool) -> Iterator[TokenClouds]:
         for shard, size in enumerate(self.manifest.shard_sizes):
             path = self.shard_path(key, shard)
@@ -331,16 +324,17 @@ class Store:
                 continue  # none of its texts is among those that were drawn
             if allow_partial and not self.holds(path):
                 return
-            yield self._clouds(path, size if self.manifest.keep == "tokens" else None)
+            yield self._opened(TokenClouds.open, path, size if self.manifest.keep == "tokens" else None)
 
-    def _clouds(self, path: Path, size: int | None) -> TokenClouds:
+    def _opened(self, open_file: Callable[[Path], _Held], path: Path, size: int | None) -> _Held:
+        """The clouds or vectors of one file, which is to hold so many texts (None: any number)."""
         try:
-            clouds = TokenClouds.open(self.at_hand(path))
+            held = open_file(self.at_hand(path))
         except (PoolscopeError, pa.ArrowException, ValueError, FileNotFoundError) as error:
             raise self._damaged(path, error) from error
-        if size is not None and len(clouds) != size:
-            raise self._damaged(path, f"{len(clouds)} texts where {size} belong")
-        return clouds
+        if size is not None and len(held) != size:
+            raise self._damaged(path, f"{len(held)} texts where {size} belong")
+        return held
 
     def _key(self, layer: int | None) -> int:
         """The stored layer that is meant: -1 and the number of the last layer are one and the same."""
@@ -385,6 +379,49 @@ class Store:
         return StoreError(f"{path}: missing or damaged ({reason}). {self.remedy('Repair')}")
 
 
+# -- of a store in an object store: what is there now, in its mirror --------------------------------------------------
+
+
+def read_remote(remote: Remote) -> Manifest:
+    """The manifest of a store in an object store, as it is there now; a mirror of another store is emptied."""
+    mirrored = remote.mirror / MANIFEST
+    before = mirrored.read_bytes() if mirrored.exists() else b""
+    with suppress(FileNotFoundError):
+        remote.fetch(MANIFEST, anew=True)
+        manifest = Manifest.read(remote.mirror)
+        if before and before != mirrored.read_bytes() and _other(before, manifest):
+            for path in [*remote.mirror.glob(LABELS), *(p for shards in SHARDS for p in remote.mirror.glob(shards))]:
+                path.unlink(missing_ok=True)
+        return manifest
+    raise StoreError(
+        f"{remote.address}: not a cloud store, it has no {MANIFEST}. Write one with "
+        f"`poolscope encode MODEL TEXTS -o {remote.address}`."
+    )
+
+
+def _other(before: bytes, manifest: Manifest) -> bool:
+    """Whether an earlier manifest in the mirror was of other clouds, or cut otherwise."""
+    try:
+        content, now = json.loads(before), json.loads(json.dumps(asdict(manifest)))
+        return any(
+            content[name] != now[name] for name in ("model", "options", "layers", "texts", "shard_sizes", "keep")
+        )
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def fetched(place: str | os.PathLike[str]) -> Path:
+    """A copy on this machine of everything that a store in an object store holds now."""
+    remote = open_remote(located(place))
+    read_remote(remote)
+    for name in remote.names(anew=True):
+        remote.fetch(name, anew=True)
+    return remote.mirror
+
+
+# -- parts of a store -------------------------------------------------------------------------------------------------
+
+
 def card_of(model: Mapping[str, Any]) -> ModelCard:
     """The card that a manifest keeps of a model."""
     known = {part.name for part in fields(ModelCard)}
@@ -402,16 +439,13 @@ def _layer_name(layer: int) -> str:
 
 
 def _holds(path: Path, ids: Sequence[str]) -> bool:
-    if path.parent.name.startswith("moments-"):
-        try:
-            return list(open_vectors(path).ids) == list(ids)
-        except (PoolscopeError, FileNotFoundError):
-            return False
     try:
+        if path.parent.name.startswith("moments-"):
+            return list(open_vectors(path).ids) == list(ids)
         clouds = TokenClouds.open(path)
         clouds.check()
         return list(clouds.ids) == list(ids)
-    except (PoolscopeError, pa.ArrowException, ValueError):
+    except (PoolscopeError, pa.ArrowException, ValueError, FileNotFoundError):
         return False
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
@@ -28,6 +29,7 @@ from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEn
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
 from poolscope.files import (
     StoreBusyError,
+    atomic_path,
     finish_replacing,
     folder_lock,
     is_replacing,
@@ -37,8 +39,7 @@ from poolscope.files import (
     writing,
 )
 from poolscope.numbers.streaming import marks_of
-from poolscope.stores.objects import begin_remote, finish_remote, write_labels
-from poolscope.stores.remote import is_remote, located, open_remote
+from poolscope.stores.remote import SPOOL, Remote, is_remote, located, open_remote
 from poolscope.stores.store import (
     KEEP,
     LABELS,
@@ -50,6 +51,7 @@ from poolscope.stores.store import (
     condensed,
     is_store,
     labels_digest,
+    read_remote,
 )
 from poolscope.texts import Texts, read_texts
 from poolscope.texts.plain import is_packed
@@ -308,9 +310,7 @@ def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrit
         _refuse_foreign(folder)
         return None
     stored = Manifest.read(folder)  # a foreign manifest is refused even with overwrite: it is not ours to remove
-    differences = stored.differences(wanted)
-    if explicit_shards and stored.shard_texts != wanted.shard_texts:
-        differences.append(f"texts in a shard: {stored.shard_texts} in the store, {wanted.shard_texts} asked for")
+    differences = stored.differences(wanted, shards=explicit_shards)
     if not differences:
         return stored
     if overwrite or not any(_shard_files(folder)):  # nothing is stored yet: nothing can be lost
@@ -342,7 +342,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _begin_beside(beside: Path, wanted: Manifest, texts: Texts) -> Store:
     """A store that will replace the one around it; a run of the same choices that was stopped there goes on."""
     stored = Manifest.read(beside) if is_store(beside) else None
-    if stored is not None and (stored.differences(wanted) or stored.shard_texts != wanted.shard_texts):
+    if stored is not None and stored.differences(wanted, shards=True):
         stored = None
     if stored is None:
         shutil.rmtree(beside, ignore_errors=True)
@@ -442,6 +442,59 @@ def _remove_claims(folder: Path, *, busy_too: bool = True) -> None:
     for path in folder.glob(_CLAIM.replace("{:05d}", "*")):
         with suppress(StoreBusyError) if busy_too else nullcontext(), folder_lock(folder, path.name):
             pass
+
+
+# -- the same in an object store --------------------------------------------------------------------------------------
+
+
+def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_shards: bool) -> Store:
+    """The same in an object store. It has no locks and needs none: every writer puts the same bytes there."""
+    try:
+        stored = read_remote(remote)
+    except StoreError:
+        if remote.names(anew=True):
+            raise
+        stored = None
+    if stored is not None:
+        if differences := stored.differences(wanted, shards=explicit_shards):
+            raise StoreError(
+                f"{remote.address}: holds clouds of other choices than those asked for:\n  "
+                + "\n  ".join(differences)
+                + "\nChoose another place, or remove it: an object store is not replaced in one step."
+            )
+        store = Store(remote.mirror, stored, remote=remote)
+        there = all(store.is_there(shard) for shard in range(len(stored.shard_sizes)))
+        return replace(store, reused=len(store)) if stored.complete and there else store
+    shutil.rmtree(remote.mirror, ignore_errors=True)  # of a store that was there before
+    remote.mirror.mkdir(parents=True)
+    if texts.labels is not None:
+        write_labels(remote.mirror, texts)
+        remote.send(remote.mirror / LABELS)
+    wanted.write(remote.mirror)
+    remote.send(remote.mirror / MANIFEST, keep=True)
+    return Store(remote.mirror, wanted, remote=remote)
+
+
+def finish_remote(store: Store, remote: Remote) -> Store:
+    """The store, marked as complete if every shard is there."""
+    if not all(store.is_there(shard) for shard in range(len(store.manifest.shard_sizes))):
+        return store
+    finished = replace(store.manifest, complete=True)
+    finished.write(store.folder)
+    remote.send(store.folder / MANIFEST, keep=True)
+    for name in SPOOL:
+        if name in remote.names():
+            remote.remove(name)
+        (store.folder / name).unlink(missing_ok=True)
+    return replace(store, manifest=finished)
+
+
+def write_labels(folder: Path, texts: Texts) -> None:
+    """Write the labels of the texts of a store."""
+    from pyarrow import parquet
+
+    with atomic_path(folder / LABELS) as temporary:
+        parquet.write_table(pa.table({"id": texts.ids, "label": texts.labels}), temporary)
 
 
 # -- texts that do not fit into memory --------------------------------------------------------------------------------

@@ -11,19 +11,13 @@
 | `reading.py` | `read_texts`, `as_texts`, `read_pairs`, `read_index_pairs`                              |
 """
 
-from poolscope.texts.queries import JudgedQueries, Queries, read_queries
-from poolscope.texts.reading import as_texts, read_index_pairs, read_pairs, read_texts
-from poolscope.texts.records import Pairs, ReadReport, Texts
-
-__all__ = [
-    "JudgedQueries",
-    "Pairs",
-    "Queries",
-    "ReadReport",
-    "Texts",
-    "as_texts",
-    "read_index_pairs",
-    "read_pairs",
-    "read_queries",
-    "read_texts",
-]
+from poolscope.texts.queries import JudgedQueries as JudgedQueries
+from poolscope.texts.queries import Queries as Queries
+from poolscope.texts.queries import read_queries as read_queries
+from poolscope.texts.reading import as_texts as as_texts
+from poolscope.texts.reading import read_index_pairs as read_index_pairs
+from poolscope.texts.reading import read_pairs as read_pairs
+from poolscope.texts.reading import read_texts as read_texts
+from poolscope.texts.records import Pairs as Pairs
+from poolscope.texts.records import ReadReport as ReadReport
+from poolscope.texts.records import Texts as Texts

@@ -82,13 +82,8 @@ def docstrings(*, packages: Sequence[str] | None = None) -> Texts:
             f"({', '.join(str(root.folder) for root in roots)}). A Python without its .py files has none: "
             "pass texts of your own."
         )
-    return Texts(
-        ids=tuple(texts),
-        texts=tuple(texts.values()),
-        labels=tuple(_label(id_, names) for id_ in texts),
-        source=BUILTIN,
-        report=ReadReport(read=len(texts), kept=len(texts)),
-    )
+    labels = tuple(_label(id_, names) for id_ in texts)
+    return Texts(tuple(texts), tuple(texts.values()), labels, BUILTIN, ReadReport(len(texts), len(texts)))
 
 
 def summary_body_pairs(*, packages: Sequence[str] | None = None) -> Pairs:
@@ -286,14 +281,9 @@ class _Passage(NamedTuple):
 
 def manuals() -> Texts:
     """The passages; the id is `document#k`, and the label is the document. Of equal passages the first is kept."""
-    passages = _passages()
-    return Texts(
-        ids=tuple(passage.id for passage in passages),
-        texts=tuple(passage.text for passage in passages),
-        labels=tuple(passage.document for passage in passages),
-        source=MANUALS,
-        report=ReadReport(read=len(passages), kept=len(passages)),
-    )
+    rows = [(passage.id, passage.text, passage.document) for passage in _passages()]
+    ids, texts, labels = zip(*rows, strict=True)
+    return Texts(ids, texts, labels, MANUALS, ReadReport(len(rows), len(rows)))
 
 
 def heading_pairs() -> Pairs:

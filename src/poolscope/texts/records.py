@@ -177,10 +177,7 @@ class Texts(Sequence[str]):
         """
         sha = hashlib.sha256()
         for pair in zip(self.ids, self.texts, strict=True):
-            for string in pair:
-                data = string.encode("utf-8")
-                sha.update(len(data).to_bytes(8, "little"))
-                sha.update(data)
+            add_strings(sha, *pair)
         return sha.hexdigest()
 
     def origin(self) -> dict[str, Any]:
@@ -336,6 +333,14 @@ def share(rows: Iterable[PairRow], *, source: str, labelled: bool = False, repor
     )
 
 
+def add_strings(hashed: Any, *strings: str) -> None:
+    """Take strings into a hash, each with its length, so that no two lists share their bytes."""
+    for string in strings:
+        data = string.encode("utf-8", "surrogatepass")
+        hashed.update(len(data).to_bytes(8, "little"))
+        hashed.update(data)
+
+
 # -- one value becomes one text ---------------------------------------------------------------------------------------
 
 
@@ -433,8 +438,5 @@ guessed_column=None, selected=None)
 def _fingerprint(texts: tuple[str, ...]) -> bytes:
     """16 bytes for the texts of a row, so that a sampled reading need not hold every text it passes."""
     hasher = hashlib.blake2b(digest_size=16)
-    for text in texts:
-        data = text.encode("utf-8")
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
+    add_strings(hasher, *texts)
     return hasher.digest()

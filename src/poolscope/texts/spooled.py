@@ -24,7 +24,7 @@ from poolscope.errors import StoreError, reading
 from poolscope.files import atomic_path, refuse_special, text_of, write_json
 from poolscope.texts.plain import asked_encoding
 from poolscope.texts.reading import admit, open_feed
-from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts
+from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts, add_strings
 from poolscope.texts.sources import exists, table_files
 
 TEXTS, ABOUT = ".texts.arrow", ".texts.json"
@@ -71,8 +71,8 @@ def spool_texts(
     tally = Tally(feed.name)
     digest = _write(admit(feed, tally), target, tally.report)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
-    about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name, "seed": None}
-    write_json(target / ABOUT, {**about, "column": feed.column, "labels": feed.has_labels})
+    about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name}
+    write_json(target / ABOUT, {**about, "column": feed.column, "labels": feed.has_labels, "seed": None})
     return open_spooled(target)
 
 
@@ -97,9 +97,7 @@ def _write(rows: Iterator[tuple[str, str, str]], folder: Path, check: Callable[[
     with atomic_path(folder / TEXTS) as temporary, pa.ipc.new_file(os.fspath(temporary), _SCHEMA) as writer:
         for batch in _batches(rows):
             for id_, text, _ in batch:
-                for data in (id_.encode("utf-8"), text.encode("utf-8")):
-                    digest.update(len(data).to_bytes(8, "little"))
-                    digest.update(data)
+                add_strings(digest, id_, text)
             writer.write_batch(pa.record_batch([list(part) for part in zip(*batch, strict=True)], schema=_SCHEMA))
         check()
     return digest.hexdigest()

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -121,10 +121,7 @@ def json_table(path: Path, encoding: str | None) -> Table:
         for number, line in enumerate(lines(path, encoding)):
             yield _json_object(line, f"{path.name}: line {number}")
 
-    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        return (tuple(record.get(name) for name in names) for record in objects())
-
-    return Table(path.name, _kinds((), (record.items() for record in objects()), _kind_of_value), rows)
+    return _objects_table(path.name, objects)
 
 
 def json_file_table(path: Path, encoding: str | None) -> Table:
@@ -138,10 +135,16 @@ def json_file_table(path: Path, encoding: str | None) -> Table:
             f"of strings is read from a .txt file, a line a text."
         )
 
-    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        return (tuple(record.get(name) for name in names) for record in records)
+    return _objects_table(path.name, lambda: records)
 
-    return Table(path.name, _kinds((), (record.items() for record in records), _kind_of_value), rows)
+
+def _objects_table(name: str, objects: Callable[[], Iterable[Mapping[str, Any]]]) -> Table:
+    """Objects as rows, each with columns of its own: the first ones say of what kind the columns are."""
+
+    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        return (tuple(record.get(column) for column in names) for record in objects())
+
+    return Table(name, _kinds((), (record.items() for record in islice(objects(), _PEEK)), _kind_of_value), rows)
 
 
 def joined_table(name: str, tables: Sequence[Table]) -> Table:
@@ -337,12 +340,8 @@ def _dataset_table(dataset: Any, name: str) -> Table:
 
 def _streamed_table(dataset: Any, name: str) -> Table:
     """A streamed data set: its rows come as they are asked for, and the first ones say of what kind the columns are."""
-    named = _class_names(dataset)
-
-    def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        return (named(names, tuple(record.get(column) for column in names)) for record in dataset)
-
-    return Table(name, _kinds((), (record.items() for record in islice(dataset, _PEEK)), _kind_of_value), rows)
+    named, table = _class_names(dataset), _objects_table(name, lambda: dataset)
+    return replace(table, rows=lambda names: (named(names, row) for row in table.rows(names)))
 
 
 def _class_names(dataset: Any) -> Callable[[Sequence[str], tuple[Any, ...]], tuple[Any, ...]]:

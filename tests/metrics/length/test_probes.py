@@ -10,8 +10,8 @@ import pytest
 
 from length_data import WON, context_free_model, word_model, word_texts
 from poolscope import as_encoder, encode, length_profile, read_texts
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import long
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe

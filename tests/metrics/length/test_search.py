@@ -10,9 +10,9 @@ import torch
 
 from length_data import context_free_model, labelled, search, word_texts
 from poolscope import as_encoder, length_report, read_pairs
+from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import position
 from poolscope.auditing.run import audit
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import labels_by_length
 from poolscope.metrics.length.search import _Filler, position_probe, retrieval_by_length

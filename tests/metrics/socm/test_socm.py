@@ -12,10 +12,10 @@ import poolscope
 from cloud_data import dense_distances, random_cloud, random_clouds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.metrics.socm.measure import pair_count, socm, socm_reduced, socm_table
+from poolscope.metrics.socm.measure import measured_pairs, pair_count, socm, socm_table
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult
 from poolscope.metrics.socm.score import SocmFormula, socm_pair
-from poolscope.metrics.socm.worst import worst_pairs
+from poolscope.metrics.socm.selection import worst_pairs
 from poolscope.numbers.bures.pairs import reduced_caches
 
 LENGTHS = [1, 4, 9, 6, 3, 12, 7, 7, 20, 2, 5, 15]
@@ -328,7 +328,7 @@ def test_the_number_of_pairs_is_known_before_they_are_compared(clouds):
 def test_reduced_factors_are_made_once_and_change_nothing(clouds):
     caches = reduced_caches(clouds)
     for choice in ({"pairs": 20, "seed": 3}, {"neighbours": 2}, {"pairs": [(0, 1)], "scale": "trace"}, {}):
-        assert socm_reduced(clouds, caches, **choice).mean == socm(clouds, **choice).mean
+        assert measured_pairs(clouds, reduced=caches, **choice).mean == socm(clouds, **choice).mean
 
 
 # -- what a file gives back ---------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import pytest
 from cloud_data import random_clouds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.socm import worst
+from poolscope.metrics.socm import selection
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.score import SocmFormula
-from poolscope.metrics.socm.worst import Pruning, WorstSearch, worst_pairs, worst_result
+from poolscope.metrics.socm.selection import Pruning, WorstSearch, worst_pairs, worst_result
 
 
 def searched(clouds, k, progress=lambda settled: None, *, scale="paper", looked_at=0, **limits):
@@ -77,7 +77,7 @@ def test_the_search_is_not_begun_on_few_texts_or_clouds_of_one_shape(texts, monk
     def refuse(*arguments, **options):
         raise AssertionError("the search was begun")
 
-    monkeypatch.setattr(worst, "given_pairs", refuse)
+    monkeypatch.setattr(selection, "given_pairs", refuse)
     random = np.random.default_rng(4)
     clouds = TokenClouds.from_arrays([1 + random.normal(size=(12, 24)) for _ in range(texts)])
     found = searched(clouds, 20, rank=1, looked_at=Pruning.looked_at)

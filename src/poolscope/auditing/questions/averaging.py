@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.evaluation import Trial
@@ -48,7 +47,7 @@ def answer(subject: Subject) -> Answer:
     few = len(subject.distinct) < 3
     if few or subject.clouds.lengths.max() == 1:
         why = "there are fewer than three different texts" if few else "every text is a single token"
-        return unchecked("averaging", f"{why}, so that no average is taken or compared")
+        return Answer.unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
     alike, trial = subject.confusable, cloud_trial(subject)
     verdict = judge(
@@ -99,12 +98,9 @@ def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
 def _confused(alike: Confusion | None) -> dict[str, Any]:
     if alike is None or not alike.enough:
         return {"hidden_share": None, "confusable_pairs": 0 if alike is None else len(alike)}
-    rate = alike.collapse_rate()
     return {
-        "hidden_share": alike.share.value,
-        "hidden_share_interval": alike.share.interval,
-        "collapse_rate": rate.value,
-        "collapse_rate_interval": rate.interval,
+        "hidden_share": alike.share,
+        "collapse_rate": alike.collapse_rate(),
         "d_sigma_bounded": float(alike.bounded.mean()),
         "d_sigma_bounded_floor": float(alike.floors.mean()),
         "confusable_pairs": len(alike),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
 from poolscope.auditing.searches import decided_by
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def answer(subject: Subject) -> Answer:
     """How much the vectors share with their mean, and a trial without it."""
     if len(subject.distinct) < 3:
-        return unchecked("cone", "a mean over pairs needs three different texts or more")
+        return Answer.unchecked("cone", "a mean over pairs needs three different texts or more")
     shared, trial = cone(subject.vectors[subject.distinct]), subject.mean_removal
     mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
     mean_cosines[subject.distinct] = shared.per_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
-from poolscope.charts import COLOURS, GREY, style
-from poolscope.errors import InputError, require
+from poolscope.charts import COLOURS, GREY, dots, panel
+from poolscope.encoders.base import TokenEncoder
+from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.items import ChangePoint, change_point
 from poolscope.runtimes import RuntimeMatch, match_runtime
@@ -45,15 +46,12 @@ class Drift:
 
 def answer(subject: Subject) -> Answer:
     """A sample encoded again with the named model."""
-    collection, reference = subject.collection, subject.reference
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
-    if reference is None:
-        return unchecked("drift", "the model that made the vectors was not named (--reference MODEL)")
-    if collection.texts is None:
-        return unchecked("drift", "the texts of the vectors are not at hand, so that none can be encoded again")
+    if subject.reference is None:
+        return Answer.unchecked("drift", "the model that made the vectors was not named (--reference MODEL)")
+    if subject.held.texts is None:
+        return Answer.unchecked("drift", "the texts of the vectors are not at hand, so that none can be encoded again")
     try:
-        measured = measure(subject)
+        measured = measure(subject, subject.reference, subject.held.texts)
     except InputError as error:  # a dimension that the model does not give
         return Answer(
             "drift",
@@ -66,8 +64,7 @@ def answer(subject: Subject) -> Answer:
         "drift",
         judge(measured, subject.thresholds),
         {
-            "stale": measured.stale.value,
-            "stale_interval": measured.stale.interval,
+            "stale": measured.stale,
             "drift_row": None if measured.change is None else int(measured.rows[measured.change.position]),
             "drift_cause": None if measured.whole.best is None else measured.whole.best.name,
         },
@@ -77,14 +74,12 @@ def answer(subject: Subject) -> Answer:
     )
 
 
-def measure(subject: Subject) -> Drift:
-    """Encode a sample again, find the one change that parts it best, and name the cause on each side."""
-    collection, reference = subject.collection, subject.reference
-    if collection is None or reference is None or collection.texts is None:
-        raise RuntimeError("asked where a reference and texts are at hand")
+def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> Drift:
+    """Encode a sample of the known texts again, find the change that parts it best, and name the cause on each side."""
+    collection = subject.held
     size = min(SAMPLE if subject.trial_texts in (None, 0) else subject.trial_texts or SAMPLE, len(collection))
     chosen = np.unique(np.linspace(0, len(collection) - 1, size).round().astype(np.int64))
-    texts = [collection.texts[k] for k in chosen]
+    texts = [known[k] for k in chosen]
     vectors = np.asarray(collection.vectors[chosen], dtype=np.float64)
     whole = match_runtime(reference, texts, vectors, seed=subject.seed)
     cosines = np.asarray(whole.cosines, dtype=np.float64)
@@ -173,21 +168,11 @@ def _action(measured: Drift) -> Action:
 
 def _figure(measured: Drift) -> Any:
     """The cosine of every vector of the sample with the one that the model gives, in the order of the rows."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure(
-        go.Scatter(
-            x=measured.rows,
-            y=measured.cosines,
-            mode="markers",
-            marker={"color": COLOURS[0], "size": 7},
-            hovertemplate="row %{x}: %{y:.4f}<extra></extra>",
-        )
-    )
+    points = dots(measured.rows, measured.cosines, "", COLOURS[0], "row %{x}: %{y:.4f}<extra></extra>")
+    title = "Stored vectors beside those that the model gives today"
+    figure = panel(points, title=title, across="row of the source", along="cosine", height=400)
     if measured.change is not None:
         figure.add_vline(float(measured.rows[measured.change.position]), line={"color": GREY, "dash": "dash"})
-    figure = style(figure, title="Stored vectors beside those that the model gives today", width=860, height=400)
-    figure.update_xaxes(title_text="row of the source")
-    figure.update_yaxes(title_text="cosine")
     return figure
 
 

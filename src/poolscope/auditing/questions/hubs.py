@@ -18,15 +18,14 @@ from poolscope.auditing.question import (
     TableView,
     TextMark,
     Threshold,
-    unchecked,
+    Thresholds,
 )
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
-from poolscope.verdicts import LEVELS, Verdict
+from poolscope.verdicts import Verdict, most_serious
 
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
@@ -50,7 +49,7 @@ _LOOK_AT_MISSED = Action(
 def answer(subject: Subject) -> Answer:
     """How often each text is among the nearest of others, and the texts that equal another."""
     if len(subject) < 2:
-        return unchecked("hubs", "one text has no neighbours")
+        return Answer.unchecked("hubs", "one text has no neighbours")
     limits = subject.thresholds
     task = subject.query_task if len(subject.queries or ()) >= _LEAST_QUERIES else None
     counted = hubs(
@@ -68,7 +67,7 @@ def answer(subject: Subject) -> Answer:
     numbers = {**_numbers(counted), "equal_texts": equal}
     if len(subject) < _LEAST_TEXTS:
         few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
-        return unchecked("hubs", few, numbers=numbers, tables=tables)
+        return Answer.unchecked("hubs", few, numbers=numbers, tables=tables)
     notes: tuple[str, ...] = ()
     if subject.whole is not None and subject.whole.corpus.repeated.value is not None:
         whole = subject.whole.corpus
@@ -80,7 +79,7 @@ def answer(subject: Subject) -> Answer:
         lost, relevant = _never_found(subject, subject.query_task), _relevant_texts(subject.query_task)
         tables["never_found"], numbers["never_found"] = lost, len(lost)
         share = share_of(len(lost), relevant, unit="texts")
-        numbers |= {"missed_share": share.value, "missed_share_interval": share.interval}
+        numbers["missed_share"] = share
         missed = share if relevant >= _LEAST_RELEVANT else None
         notes = (*_missed_notes(subject.query_task, lost, counted), *notes)
     verdict = judge(counted, limits, equal=equal, missed=missed)
@@ -160,13 +159,9 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
     # Texts that no query finds may be texts that nobody asks for.
     antihub = limits.judge("antihub", counted.antihubs.excess) if counted.asked is None else Verdict("ok")
-    each = (
-        Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near,
-        hub,
-        antihub,
-    )
-    worst = max(each, key=lambda judged: LEVELS.index(judged.level))  # of equals the first
-    return worst, worst is each[0]
+    copies = Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near
+    worst = most_serious(copies, hub, antihub)
+    return worst, worst is copies
 
 
 def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
@@ -215,13 +210,9 @@ def _texts_in(groups: Any) -> int:
 
 def _numbers(counted: HubResult) -> dict[str, Any]:
     return {
-        "hub_skewness": counted.skewness.value,
-        "hub_skewness_interval": counted.skewness.interval,
-        "hub_skewness_floor": counted.skewness.floor,
-        "hub_largest": counted.largest.value,
-        "hub_largest_floor": counted.largest.floor,
-        "antihubs": counted.antihubs.value,
-        "antihubs_floor": counted.antihubs.floor,
+        "hub_skewness": counted.skewness,
+        "hub_largest": counted.largest,
+        "antihubs": counted.antihubs,
         "near_duplicates": counted.duplicate_share,
         "twin_groups": len(counted.twins),
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
 from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
@@ -22,8 +22,8 @@ from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Basis, Level, Verdict
 
 if TYPE_CHECKING:
+    from poolscope.auditing.question import Thresholds
     from poolscope.auditing.subject import Subject
-    from poolscope.auditing.thresholds import Thresholds
 
 THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
@@ -140,9 +140,11 @@ def answer(subject: Subject) -> Answer:
     """The profile of all different texts; where it rises, a trial of a temperature and of smaller chunks."""
     distinct = subject.distinct
     if len(distinct) < 3:
-        return unchecked("long", "a profile by length needs three different texts or more")
+        return Answer.unchecked("long", "a profile by length needs three different texts or more")
     if subject.lengths is None:
-        return unchecked("long", "these are vectors, and how long their texts are is not known: name the texts too")
+        return Answer.unchecked(
+            "long", "these are vectors, and how long their texts are is not known: name the texts too"
+        )
     thresholds, lengths = subject.thresholds, subject.lengths[distinct]
     profile = (
         subject.whole.profile
@@ -156,7 +158,9 @@ def answer(subject: Subject) -> Answer:
         )
     )
     if profile.slope.value is None:
-        return unchecked("long", "too few texts are of clearly different lengths (a few far longer ones do not count)")
+        return Answer.unchecked(
+            "long", "too few texts are of clearly different lengths (a few far longer ones do not count)"
+        )
     rises = judge(profile, thresholds).at_least("watch")
     trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
     shift = _shift(subject) if rises else None
@@ -164,10 +168,8 @@ def answer(subject: Subject) -> Answer:
     repeats = subject.repeats() if subject.whole is None else (f"The profile is of all {profile.texts:,} texts.",)
     verdict = replace(verdict, evidence=(*verdict.evidence, *repeats))
     numbers: dict[str, Any] = {
-        "length_slope": profile.slope.value,
+        "length_slope": profile.slope,
         **_rise(profile),
-        "length_slope_interval": profile.slope.interval,
-        "length_slope_floor": profile.slope.floor,
     }
     tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
@@ -175,12 +177,9 @@ def answer(subject: Subject) -> Answer:
         tables |= trial.table(name)
     if shift is not None:
         numbers |= {
-            "semantic_shift": shift.shift.value,
-            "semantic_shift_interval": shift.shift.interval,
-            "alike_by_length": shift.by_length.value,
-            "alike_by_length_interval": shift.by_length.interval,
-            "alike_by_shift": shift.by_shift.value,
-            "alike_by_shift_interval": shift.by_shift.interval,
+            "semantic_shift": shift.shift,
+            "alike_by_length": shift.by_length,
+            "alike_by_shift": shift.by_shift,
         }
         tables["shift"] = shift.to_table()
     draw = {"long": profile.figure}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.neighbourhood import Neighbourhood, different_rows, neighbourhood
-from poolscope.verdicts import LEVELS, Verdict
+from poolscope.verdicts import Verdict, most_serious
 
 # Fewer vectors than this have no neighbourhood to speak of: ten nearest are almost all.
 _LEAST_VECTORS = 50
@@ -19,25 +18,21 @@ def answer(subject: Subject) -> Answer:
     """Contrast, outliers and islands, beside Gaussian vectors of the same shape."""
     chosen = subject.distinct
     if len(chosen) < _LEAST_VECTORS:
-        return unchecked("neighbourhood", f"{len(chosen)} different vectors are too few ({_LEAST_VECTORS} are needed)")
+        return Answer.unchecked(
+            "neighbourhood", f"{len(chosen)} different vectors are too few ({_LEAST_VECTORS} are needed)"
+        )
     vectors = subject.vectors[chosen]
     if len(different_rows(vectors)) < _LEAST_VECTORS:
-        return unchecked("neighbourhood", "almost all vectors are copies of a few")
+        return Answer.unchecked("neighbourhood", "almost all vectors are copies of a few")
     measured = neighbourhood(vectors, seed=subject.seed)
     contrast = measured.contrast
     return Answer(
         "neighbourhood",
         judge(measured, subject.thresholds),
         {
-            "contrast": contrast.value,
-            "contrast_interval": contrast.interval,
-            "contrast_floor": contrast.floor,
-            "outliers": measured.outliers.value,
-            "outliers_interval": measured.outliers.interval,
-            "outliers_floor": measured.outliers.floor,
-            "islands": measured.islands.value,
-            "islands_interval": measured.islands.interval,
-            "islands_floor": measured.islands.floor,
+            "contrast": contrast,
+            "outliers": measured.outliers,
+            "islands": measured.islands,
             "flatness": (contrast.floor or 1.0) / contrast.known,
             "parts": measured.parts,
         },
@@ -71,12 +66,11 @@ def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
     )
     flat = limits.judge("flat", floor / contrast.known)
     flat = flat if flat.level == "ok" else Verdict("watch", basis="beyond chance")
-    each = (
+    worst = most_serious(
         flat,
         limits.judge("outlier", outliers.excess, outliers.interval),
         limits.judge("island", islands.excess, islands.interval),
     )
-    worst = max(each, key=lambda judged: LEVELS.index(judged.level))
     return Verdict(worst.level, sentence, contrast.value, contrast.interval, floor, evidence, worst.basis)
 
 

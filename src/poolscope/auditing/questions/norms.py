@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.spectrum import Norms, norms
 from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
@@ -15,7 +14,7 @@ _NAMES = {"cosine": "cosine", "dot": "inner product", "l2": "Euclidean distance"
 def answer(subject: Subject) -> Answer:
     """The lengths, and the neighbours that cosine and the distance in use do not share."""
     if len(subject.distinct) < 3:
-        return unchecked("norms", "neighbours need three different vectors or more")
+        return Answer.unchecked("norms", "neighbours need three different vectors or more")
     measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
     distance = None if subject.collection is None else subject.collection.distance
     return Answer(
@@ -24,10 +23,8 @@ def answer(subject: Subject) -> Answer:
         {
             "norm_median": measured.median,
             "norm_variation": measured.variation,
-            "changed_by_dot": measured.by_dot.value,
-            "changed_by_dot_interval": measured.by_dot.interval,
-            "changed_by_l2": measured.by_l2.value,
-            "changed_by_l2_interval": measured.by_l2.interval,
+            "changed_by_dot": measured.by_dot,
+            "changed_by_l2": measured.by_l2,
             "distance_in_use": distance,
         },
         Action(

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.pages import bars_figure
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
 from poolscope.auditing.subject import Subject
+from poolscope.charts import dots_figure
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
@@ -41,9 +40,12 @@ def answer(subject: Subject) -> Answer:
     if subject.runtime is not None:
         return _of_runtime(subject)
     if subject.clouds.lengths.max() == 1 or len(subject) < 3:
-        return unchecked("pooling", "texts of a single token, or fewer than three texts, are the same in every pooling")
+        return Answer.unchecked(
+            "pooling", "texts of a single token, or fewer than three texts, are the same in every pooling"
+        )
     tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
     kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
+    title = f"Neighbours that survive another pooling than {subject.pooling}"
     likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
     return Answer(
         "pooling",
@@ -57,7 +59,7 @@ def answer(subject: Subject) -> Answer:
         ),
         number_name=f"neighbours left if pooled by {likely}",
         tables={"poolings": _table(kept)},
-        draw={"pooling": lambda: _figure(kept, f"Neighbours that survive another pooling than {subject.pooling}")},
+        draw={"pooling": lambda: dots_figure(kept, title=title, reference=kept[likely].floor)},
     )
 
 
@@ -111,12 +113,6 @@ def _table(matches: Mapping[str, Estimate]) -> pa.Table:
     )
 
 
-def _figure(matches: Mapping[str, Estimate], title: str) -> Any:
-    parts = list(matches.values())
-    values, intervals = [match.value for match in parts], [match.interval for match in parts]
-    return bars_figure(list(matches), values, intervals, floor=parts[0].floor, title=title)
-
-
 # -- a runtime's vectors ------------------------------------------------------------------------------------------
 
 
@@ -135,6 +131,7 @@ def _of_runtime(subject: Subject) -> Answer:
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes()))
     best = match.best
     named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
+    title = "Cosine of your runtime's vectors with what each cause would give"
     shown = {test.name: test.cosine for test in (match.own, *match.others[:_BARS])}
     return Answer(
         "pooling",
@@ -142,9 +139,7 @@ def _of_runtime(subject: Subject) -> Answer:
         {
             "pooling": subject.pooling,
             "runtime_cause": None if named is None else named.name,
-            "runtime_cosine": match.own.mean,
-            "runtime_cosine_interval": match.own.cosine.interval,
-            "runtime_cosine_floor": match.own.cosine.floor,
+            "runtime_cosine": replace(match.own.cosine, value=match.own.mean),
             "runtime_best_cosine": (best or match.own).mean,
             "runtime_normalised": match.normalised,
         },
@@ -155,7 +150,7 @@ def _of_runtime(subject: Subject) -> Answer:
             finding.cost,
         ),
         tables={"causes": match.to_table()},
-        draw={"pooling": lambda: _figure(shown, "Cosine of your runtime's vectors with what each cause would give")},
+        draw={"pooling": lambda: dots_figure(shown, title=title, reference=match.own.cosine.floor)},
     )
 
 

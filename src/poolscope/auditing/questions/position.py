@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
@@ -18,9 +18,9 @@ from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from poolscope.auditing.question import Thresholds
     from poolscope.auditing.searches import QueryTask
     from poolscope.auditing.subject import Subject
-    from poolscope.auditing.thresholds import Thresholds
 
 THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
@@ -63,7 +63,7 @@ def answer(subject: Subject) -> Answer:
     """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
     if not subject.takes_tokens:
         static = subject.card.kind == "static"
-        return unchecked(
+        return Answer.unchecked(
             "position",
             "the model is a table, in which a token is the same at every position"
             if static
@@ -71,12 +71,14 @@ def answer(subject: Subject) -> Answer:
         )
     probed = _probe(subject)
     if probed is None:
-        return unchecked("position", "there are too few texts long enough to be cut into a question and an answer")
+        return Answer.unchecked(
+            "position", "there are too few texts long enough to be cut into a question and an answer"
+        )
     result, note = probed
     start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
-        return unchecked("position", "the answers are not similar to their questions even at the start")
+        return Answer.unchecked("position", "the answers are not similar to their questions even at the start")
     notes: tuple[str, ...] = (note,)
     if subject.pooling != "mean":
         notes = (*notes, "Measured on the mean of the tokens, which this model does not use.")

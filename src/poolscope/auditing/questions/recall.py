@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.util import find_spec
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
 from poolscope.metrics.neighbourhood import SearchRecall, search_recall, trial_indexes
 from poolscope.numbers.intervals import Estimate
@@ -20,18 +19,16 @@ _MOST_BUILT = 20_000
 
 def answer(subject: Subject) -> Answer:
     """Of the search of the store; without one, what an index of these vectors would need."""
-    collection = subject.collection
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
+    collection = subject.held
     if len(collection) < _LEAST_VECTORS:
-        return unchecked("recall", f"{len(collection)} vectors need no approximate search")
+        return Answer.unchecked("recall", f"{len(collection)} vectors need no approximate search")
     search = collection.search
     if search is None:
         return _of_trials(subject, collection)
     if search.exact:
-        return unchecked("recall", f"the search is exact: it is {search.kind}")
+        return Answer.unchecked("recall", f"the search is exact: it is {search.kind}")
     if len(collection) + collection.fault_count < collection.rows:
-        return unchecked("recall", "what is nearest is only known where all vectors are read (--limit 0)")
+        return Answer.unchecked("recall", "what is nearest is only known where all vectors are read (--limit 0)")
     measured = search_recall(
         collection.vectors,
         collection.ids,
@@ -43,16 +40,10 @@ def answer(subject: Subject) -> Answer:
         setting=search.setting,
         seed=subject.seed,
     )
-    in_use, missed = measured.in_use.recall, _missed(measured)
     return Answer(
         "recall",
         judge(measured, subject.thresholds),
-        {
-            "recall": in_use.value,
-            "recall_interval": in_use.interval,
-            "missed": missed.value,
-            "missed_interval": missed.interval,
-        },
+        {"recall": measured.in_use.recall, "missed": _missed(measured)},
         _action(measured, subject.thresholds["recall_target"]),
         tables={"recall": measured.to_table().replace_schema_metadata(None)},
         draw={"recall": measured.figure},
@@ -104,7 +95,7 @@ def _action(measured: SearchRecall, target: float) -> Action:
 def _of_trials(subject: Subject, collection: Collection) -> Answer:
     """No search is in use here: what an HNSW and an IVF index would need on these vectors."""
     if find_spec("faiss") is None:
-        return unchecked("recall", "no index is at hand, and without the extra 'faiss' none can be tried")
+        return Answer.unchecked("recall", "no index is at hand, and without the extra 'faiss' none can be tried")
     distance = collection.distance or "cosine"
     trials = trial_indexes(collection.vectors[:_MOST_BUILT], distance=distance, seed=subject.seed)
     target = subject.thresholds["recall_target"]

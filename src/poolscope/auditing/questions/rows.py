@@ -7,21 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.connectors import Collection
 from poolscope.texts.groups import plain_text
-from poolscope.verdicts import LEVELS, Verdict
+from poolscope.verdicts import Verdict, most_serious
 
 _SHOWN = 5
 
 
 def answer(subject: Subject) -> Answer:
     """What was set aside while reading, texts without a vector, and different texts with one vector."""
-    collection = subject.collection
-    if collection is None:
-        raise RuntimeError("asked of vectors only")
+    collection = subject.held
     copies = equal_vectors(collection)
     broken = collection.fault_count + len(collection.without_vector)
     total = collection.rows + len(collection.without_vector)
@@ -77,10 +74,8 @@ def judge(collection: Collection, limits: Thresholds, copies: list[list[int]]) -
     if copies:
         which = "different texts" if collection.texts is not None else "rows"
         sentence += f" {sum(len(group) for group in copies):,} {which} share a vector with another."
-    judged = max(
-        limits.count("broken_rows", broken),
-        limits.count("equal_vectors", shared).at_most_watch("counted"),
-        key=lambda each: LEVELS.index(each.level),
+    judged = most_serious(
+        limits.count("broken_rows", broken), limits.count("equal_vectors", shared).at_most_watch("counted")
     )
     evidence = tuple(f"Row {name}: {reason}." for name, reason in collection.aside[:_SHOWN])
     return Verdict(judged.level, sentence, broken, None, None, evidence, judged.basis)

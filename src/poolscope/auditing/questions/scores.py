@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.query_scores import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Estimate, Interval
@@ -28,10 +27,10 @@ ALL_RELEVANT = "Your queries name every text as an answer: no wrong pair says wh
 def answer(subject: Subject) -> Answer:
     """The distribution of the cosines of different texts, and the cut-off that lets a small share of them pass."""
     if len(subject.distinct) < 3:
-        return unchecked("scores", "a distribution of scores needs three different texts or more")
+        return Answer.unchecked("scores", "a distribution of scores needs three different texts or more")
     limits = subject.thresholds
     if subject.groups is not None and np.ptp(subject.groups[subject.distinct]) == 0:
-        return unchecked("scores", "all texts come from one document, so that no two are unrelated")
+        return Answer.unchecked("scores", "all texts come from one document, so that no two are unrelated")
     scores, queries = subject.scores, _of_queries(subject)
     everything: tuple[str, ...] = ()
     if queries is not None and not queries.wrong_pairs:
@@ -74,8 +73,7 @@ def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
     """Of random pairs: how many seem related, and what the cut-off for the others lies below."""
     if scores.related is None:
         return {}
-    numbers = {"related_pairs": scores.related.value, "related_pairs_interval": scores.related.interval}
-    return {**numbers, "others_below": scores.others_below}
+    return {"related_pairs": scores.related, "others_below": scores.others_below}
 
 
 def _of_queries(subject: Subject) -> QueryScores | None:
@@ -103,11 +101,15 @@ def _lost(queries: QueryScores) -> Estimate:
 
 
 def _query_numbers(queries: QueryScores) -> dict[str, Any]:
-    names = {"relevant_score": queries.relevant, "wrong_score": queries.wrong, "query_cut_off": queries.cut_off}
-    names |= {"query_recall": queries.recall, "query_precision": queries.precision, "query_lost": _lost(queries)}
-    numbers: dict[str, Any] = {name: estimate.value for name, estimate in names.items()}
-    numbers |= {f"{name}_interval": estimate.interval for name, estimate in names.items()}
-    return {**numbers, "query_passing": queries.passing}
+    return {
+        "relevant_score": queries.relevant,
+        "wrong_score": queries.wrong,
+        "query_cut_off": queries.cut_off,
+        "query_recall": queries.recall,
+        "query_precision": queries.precision,
+        "query_lost": _lost(queries),
+        "query_passing": queries.passing,
+    }
 
 
 def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:

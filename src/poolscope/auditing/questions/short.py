@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, unchecked
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
 from poolscope.auditing.searches import Pieces, cut_pieces, query_pieces
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict
 
 if TYPE_CHECKING:
+    from poolscope.auditing.question import Thresholds
     from poolscope.auditing.subject import Subject
-    from poolscope.auditing.thresholds import Thresholds
 
 THRESHOLDS: tuple[Threshold, ...] = (
     Threshold(
@@ -68,9 +68,9 @@ def answer(subject: Subject) -> Answer:
     """The user's queries, or pieces of texts of every length that ask for the rest, with all others in the way."""
     task = cut_pieces(subject) if subject.query_task is None else query_pieces(subject, subject.query_task)
     if isinstance(task, str):
-        return unchecked("short", f"it takes queries, made of pieces of the texts, and {task}")
+        return Answer.unchecked("short", f"it takes queries, made of pieces of the texts, and {task}")
     if len(task.documents) <= _K or np.ptp(task.lengths) == 0:
-        return unchecked("short", "all texts are of one length, or there are not more than ten")
+        return Answer.unchecked("short", "all texts are of one length, or there are not more than ten")
     result = retrieval_by_length(
         task.queries,
         task.documents,
@@ -82,7 +82,7 @@ def answer(subject: Subject) -> Answer:
         seed=subject.seed,
     )
     if result.unjudged:
-        return unchecked("short", result.unjudged)
+        return Answer.unchecked("short", result.unjudged)
     verdict = judge(result, subject.thresholds)
     evidence = (*verdict.evidence, _asked_with(subject, task, result))
     numbers = {

@@ -11,12 +11,11 @@ from poolscope.auditing.question import (
     Question,
     TableView,
     Threshold,
-    unchecked,
+    Thresholds,
 )
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.metrics.spectrum import Spectrum, spectrum
-from poolscope.verdicts import LEVELS, Verdict
+from poolscope.verdicts import Verdict, most_serious
 
 # With fewer different vectors the rank is a matter of their number.
 _LEAST_VECTORS = 30
@@ -26,23 +25,20 @@ def answer(subject: Subject) -> Answer:
     """The effective rank, and the neighbours that hang on one dimension."""
     vectors = subject.vectors[subject.distinct]
     if len(vectors) < _LEAST_VECTORS or vectors.shape[1] < 2:
-        return unchecked("space", f"{len(vectors)} different vectors are too few ({_LEAST_VECTORS} are needed)")
+        return Answer.unchecked("space", f"{len(vectors)} different vectors are too few ({_LEAST_VECTORS} are needed)")
     measured = spectrum(vectors, seed=subject.seed)
-    rank, share = measured.effective_rank, measured.largest_share
+    rank = measured.effective_rank
     if rank.floor is None:
         return Answer("space", judge(measured, subject.thresholds))
     return Answer(
         "space",
         judge(measured, subject.thresholds),
         {
-            "effective_rank": rank.value,
-            "effective_rank_interval": rank.interval,
-            "effective_rank_floor": rank.floor,
+            "effective_rank": rank,
             "space_used": measured.used,
             "space_idle": 1 - measured.used,
             "rogue_dimension": measured.dimension_number,
-            "rogue_share": share.value,
-            "rogue_share_floor": share.floor,
+            "rogue_share": measured.largest_share,
             "rogue_kept": measured.kept.value,
             "rogue_lost": (measured.kept.floor or 0.0) - measured.kept.known,
         },
@@ -69,7 +65,7 @@ def judge(measured: Spectrum, limits: Thresholds) -> Verdict:
         f"Dimension {measured.dimension_number} holds {share.value:.1%} of the squared length; in a random basis the "
         f"largest would hold {share.floor:.1%}.",
     )
-    worst = max(_judged(measured, limits), key=lambda each: LEVELS.index(each.level))
+    worst = most_serious(*_judged(measured, limits))
     return Verdict(worst.level, sentence, rank.value, rank.interval, rank.floor, evidence, worst.basis)
 
 

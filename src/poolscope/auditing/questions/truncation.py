@@ -19,10 +19,9 @@ from poolscope.auditing.question import (
     TableView,
     TextMark,
     Threshold,
-    unchecked,
+    Thresholds,
 )
 from poolscope.auditing.subject import Subject
-from poolscope.auditing.thresholds import Thresholds
 from poolscope.charts import COLOURS, GREY, style
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
@@ -40,7 +39,7 @@ _CUT = "the tokens cut off"
 def answer(subject: Subject) -> Answer:
     """What the encoder cut off, counted over these texts."""
     if subject.card.kind in ("arrays", "function"):
-        return unchecked(
+        return Answer.unchecked(
             "truncation", "the vectors were made elsewhere, and clouds do not tell what was cut off before"
         )
     drawn = report = truncation_report(subject.clouds)

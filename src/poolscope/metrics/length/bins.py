@@ -9,20 +9,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, shorten, whole_number
+from poolscope.numbers import Index
 from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.learning import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells
+from poolscope.surface import as_lengths
 from poolscope.texts.records import is_missing
-
-Index = NDArray[np.int64]
 
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
 LONG, QUANTILE_BINS = 100, 5
@@ -169,7 +168,16 @@ def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class LengthPart(Result):
-    """What a report on length holds: it is drawn by the panels that `figure.py` has for it."""
+    """What a report on length holds: it is drawn by the panels that `figure.py` has for it.
+
+    `table_of` names the field whose records are the rows of its table.
+    """
+
+    table_of: ClassVar[str] = "bins"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a bin, place or length."""
+        return table_rows(getattr(self, self.table_of))
 
     def figure(self) -> Any:
         """All panels of this part, with intervals; grey is chance."""
@@ -215,10 +223,6 @@ class LengthLabels(LengthPart):
         reach = self.difference.interval
         ends = "" if reach is None else f" [{reach.low:+.0%}, {reach.high:+.0%}]"
         return (told, f"From the shortest to the longest texts that changes by {self.difference.value:+.0%}{ends}.")
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin."""
-        return table_rows(self.bins)
 
 
 def labels_by_length(

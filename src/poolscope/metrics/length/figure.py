@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from poolscope.charts import COLOURS, GREY, short_name, style
+from poolscope.charts import COLOURS, GREY, error_bars, short_name, style
 from poolscope.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -59,6 +59,16 @@ def length_figure(part: LengthPart) -> Any:
 # -- panels -------------------------------------------------------------------------------------------------------
 
 
+def _by_row(
+    rows: Sequence[Any], places: Sequence[Any], across: str, shown: Mapping[str, tuple[str, str]]
+) -> list[Panel]:
+    """A panel for each of some estimates of every row: its name in the row, the title, and the words at its axis."""
+    return [
+        Panel(title, across, up, [Series("measured", places, [getattr(row, name) for row in rows])])
+        for name, (title, up) in shown.items()
+    ]
+
+
 def _profile_panels(profile: LengthProfile) -> list[Panel]:
     shown = {
         "cosine": ("Do texts look alike?", "mean pairwise cosine"),
@@ -67,30 +77,22 @@ def _profile_panels(profile: LengthProfile) -> list[Panel]:
         "effective_rank": ("How many directions?", "effective rank (equal numbers of texts)"),
         "same_bin_neighbours": ("Neighbours of the same length", "share of nearest neighbours in the bin"),
     }
-    labels = [row.label for row in profile.bins]
-    return [
-        Panel(title, profile.unit, up, [Series("measured", labels, [getattr(row, name) for row in profile.bins])])
-        for name, (title, up) in shown.items()
-    ]
+    return _by_row(profile.bins, [row.label for row in profile.bins], profile.unit, shown)
 
 
 def _mechanism_panels(mechanism: LengthMechanism) -> list[Panel]:
     labels = [row.label for row in mechanism.bins]
-
-    def series(name: str, legend: str, colour: int = 0, dash: str = "solid") -> Series:
-        return Series(legend, labels, [getattr(row, name) for row in mechanism.bins], colour, dash)
-
-    panels = [
-        Panel(
-            "Largest singular value of PA",
-            _TOKENS,
-            "σ<sub>a</sub>, last layer",
-            [series("sigma_a", "measured"), series("bound", "published bound", 1, "dash")],
-        ),
-        Panel("What attention leaves", _TOKENS, "‖PA‖²/(n − 1), last layer", [series("frobenius", "measured")]),
-        Panel("Deviations of the tokens", _TOKENS, "‖PX‖²/n", [series("high_frequency", "measured")]),
-        Panel("Plain averages of input words", _TOKENS, "mean pairwise cosine", [series("words", "input words")]),
-    ]
+    shown = {
+        "sigma_a": ("Largest singular value of PA", "σ<sub>a</sub>, last layer"),
+        "frobenius": ("What attention leaves", "‖PA‖²/(n − 1), last layer"),
+        "high_frequency": ("Deviations of the tokens", "‖PX‖²/n"),
+        "words": ("Plain averages of input words", "mean pairwise cosine"),
+    }
+    panels = _by_row(mechanism.bins, labels, _TOKENS, shown)
+    bound = Series("published bound", labels, [row.bound for row in mechanism.bins], 1, "dash")
+    panels[0] = replace(panels[0], series=[*panels[0].series, bound])
+    words = replace(panels[3].series[0], name="input words")
+    panels[3] = replace(panels[3], series=[words])
     return [panel for panel in panels if any(value.value is not None for value in panel.series[0].values)]
 
 
@@ -128,14 +130,9 @@ def _probe_panels(probe: LengthProbe) -> list[Panel]:
 
 
 def _shift_panels(shift: SemanticShift) -> list[Panel]:
-    labels = [row.label for row in shift.made]
-    across = f"{shift.sentences} sentences of"
-    shown = (("shift", "How much does the subject change?", "shift L·D"), ("cosine", "Are they alike?", "mean cosine"))
-    return [
-        Panel(title, across, up, [Series("measured", labels, [getattr(row, name) for row in shift.made])])
-        for name, title, up in shown
-        if labels
-    ]
+    shown = {"shift": ("How much does the subject change?", "shift L·D"), "cosine": ("Are they alike?", "mean cosine")}
+    labels, across = [row.label for row in shift.made], f"{shift.sentences} sentences of"
+    return _by_row(shift.made, labels, across, shown) if labels else []
 
 
 def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:
@@ -153,34 +150,17 @@ def _retrieval_panels(retrieval: LengthRetrieval) -> list[Panel]:
 
 
 def _position_panels(probe: PositionProbe) -> list[Panel]:
+    shown = {
+        "similarity": ("Is the answer still near?", "cosine with the query"),
+        "rank": ("Is it still found?", f"mean rank of {probe.among:.0f}"),
+    }
     places = [row.position for row in probe.places]
-    across = "place of the segment (0: start, 1: end)"
-    return [
-        Panel(
-            "Is the answer still near?",
-            across,
-            "cosine with the query",
-            [Series("measured", places, [row.similarity for row in probe.places])],
-        ),
-        Panel(
-            "Is it still found?",
-            across,
-            f"mean rank of {probe.among:.0f}",
-            [Series("measured", places, [row.rank for row in probe.places])],
-        ),
-    ]
+    return _by_row(probe.places, places, "place of the segment (0: start, 1: end)", shown)
 
 
 def _label_panels(labels: LengthLabels) -> list[Panel]:
-    names = [row.label for row in labels.bins]
-    return [
-        Panel(
-            "Are labels told?", _TOKENS, "accuracy", [Series("measured", names, [row.accuracy for row in labels.bins])]
-        ),
-        Panel(
-            "How sure?", _TOKENS, "entropy in bits", [Series("measured", names, [row.entropy for row in labels.bins])]
-        ),
-    ]
+    shown = {"accuracy": ("Are labels told?", "accuracy"), "entropy": ("How sure?", "entropy in bits")}
+    return _by_row(labels.bins, [row.label for row in labels.bins], _TOKENS, shown)
 
 
 def _sheet_panels(report: LengthReport) -> list[Panel]:
@@ -286,28 +266,20 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
 
 def _trace(series: Series) -> Any:
     go = require("plotly.graph_objects", "report")
-    values = np.array([_number(value.value) for value in series.values])
-    ends = [
-        (None, None) if value.interval is None else (value.interval.low, value.interval.high) for value in series.values
-    ]
-    low, high = (np.array([_number(end) for end in side]) for side in zip(*ends, strict=True))
+    values = [float("nan") if value.value is None else value.value for value in series.values]
+    nothing = (float("nan"), float("nan"))
+    around = [value.interval for value in series.values]
+    ends = [nothing if interval is None else (interval.low, interval.high) for interval in around]
     return go.Scatter(
         x=list(series.x),
-        y=values,
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": np.nan_to_num(high - values),
-            "arrayminus": np.nan_to_num(values - low),
-            "thickness": 1.5,
-            "width": 4,
-        },
+        y=np.array(values),
+        error_y=error_bars(series.values) | {"thickness": 1.5, "width": 4},
         mode="lines+markers",
         name=series.name,
         showlegend=False,
         line={"color": _colour(series), "width": 2.5, "dash": series.dash},
         marker={"size": 7},
-        customdata=np.stack([low, high], axis=1),
+        customdata=np.array(ends),
         hovertemplate="%{x}: %{y:.4g}<br>95 %: %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra>"
         + series.name
         + "</extra>",
@@ -331,7 +303,3 @@ def _floor_trace(series: Series) -> Any:
         hoverinfo="skip",
         showlegend=False,
     )
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value

@@ -22,14 +22,12 @@ from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.bins import LengthPart, table_rows
+from poolscope.metrics.length.bins import LengthPart
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import unit_rows
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Tokens whose input embeddings are looked up at once.
 _LOOKUP = 2**16
@@ -259,10 +257,6 @@ class LengthMechanism(LengthPart):
     model_slope: Estimate
     words_slope: Estimate
     notes: tuple[str, ...]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin: value, low and high of everything."""
-        return table_rows(self.bins)
 
     def seen(self) -> tuple[str, ...]:
         """What was measured, in words."""

@@ -21,7 +21,7 @@ import numpy as np
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import LengthPart, table_rows
+from poolscope.metrics.length.bins import LengthPart
 from poolscope.numbers.cosines import PairCosine, pair_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 from poolscope.numbers.ranking import unit_rows
@@ -90,6 +90,8 @@ class LengthNulls(LengthPart):
     other: AveragingRow | None = None
     notes: tuple[str, ...] = ()
 
+    table_of = "averaging"
+
     @property
     def last(self) -> AveragingRow:
         """The longest input within the limit."""
@@ -146,10 +148,6 @@ class LengthNulls(LengthPart):
     def derived(self) -> dict[str, Any]:
         """What averaging explains."""
         return {"explained": self.explained, "explained_placed": self.explained_placed}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a total length."""
-        return table_rows(self.averaging)
 
 
 def _percent(share: float) -> str:
@@ -348,6 +346,8 @@ class LengthProbe(LengthPart):
     slope: Estimate
     encoded_tokens: int
 
+    table_of = "steps"
+
     def sentence(self) -> str:
         """The probe in words."""
         first, last = self.steps[0], self.steps[-1]
@@ -360,10 +360,6 @@ class LengthProbe(LengthPart):
     def seen(self) -> tuple[str, ...]:
         """The probe in words."""
         return (self.sentence(),)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a length."""
-        return table_rows(self.steps)
 
 
 def truncation_probe(

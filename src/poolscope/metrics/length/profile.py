@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
-    Array,
-    Index,
     PairCosine,
     Units,
     cosine_deviation,
@@ -32,7 +30,7 @@ from poolscope.numbers.cosines import (
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import bulk, origin, plain, provenance
-from poolscope.surface import as_array
+from poolscope.surface import as_array, as_lengths
 
 SHUFFLES = 200
 NEIGHBOURS = 10
@@ -117,10 +115,6 @@ class LengthProfile(LengthPart):
         cosine over all pairs; 0 where all pairs have one cosine.
         """
         return slope * self.doublings / self.cosine_deviation if self.cosine_deviation > 0 else 0.0
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a bin: the value, interval (low, high) and floor of every statistic."""
-        return table_rows(self.bins)
 
 
 def length_profile(

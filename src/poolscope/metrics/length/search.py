@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.clouds.vectors import as_lengths
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
@@ -29,6 +28,7 @@ from poolscope.numbers.intervals import (
     with_floor,
 )
 from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
+from poolscope.surface import as_lengths
 from poolscope.texts import Pairs
 
 SHUFFLES = 200
@@ -308,6 +308,8 @@ class PositionProbe(LengthPart):
     places: tuple[SegmentRow, ...]
     encoded_tokens: int
 
+    table_of = "places"
+
     def seen(self) -> tuple[str, ...]:
         """What becomes of an answer on its way from the start of a document to its end."""
         first, last = self.places[0], self.places[-1]
@@ -317,10 +319,6 @@ class PositionProbe(LengthPart):
             f"An answer within a document of {self.tokens} tokens has a cosine of {cosines}; its mean rank goes from "
             f"{ranks}.",
         )
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a place."""
-        return table_rows(self.places)
 
 
 def position_probe(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.chunks.splitting import BLANK_LINE, SENTENCE, find_units
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import LengthPart, table_rows
+from poolscope.metrics.length.bins import LengthPart
 from poolscope.numbers.cosines import pair_cosine
 from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
 from poolscope.numbers.ranking import unit_rows
@@ -69,6 +69,8 @@ class SemanticShift(LengthPart):
     lengths: Array | None = bulk()
     shifts: Array | None = bulk()
     cosines: Array | None = bulk()
+
+    table_of = "made"
 
     @property
     def cause(self) -> str:
@@ -129,10 +131,6 @@ class SemanticShift(LengthPart):
     def seen(self) -> tuple[str, ...]:
         """What the regression and the experiment say."""
         return (self.sentence(), *self.sentences_made())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a way of putting texts together."""
-        return table_rows(self.made)
 
     def figure(self) -> Any:
         """Shift and likeness of the texts that were made; an error where none were."""

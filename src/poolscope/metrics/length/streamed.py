@@ -30,10 +30,11 @@ from poolscope.metrics.length.profile import (
     line_slopes,
     profile_origin,
 )
-from poolscope.numbers.cosines import Array, Index, cosine_deviation, mean_cosines
+from poolscope.numbers import Array, Index
+from poolscope.numbers.cosines import cosine_deviation, mean_cosines
 from poolscope.numbers.intervals import Estimate, grouped_interval, with_floor
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import VectorDraw, added, marks_of
+from poolscope.numbers.streaming import VectorDraw, added, histogram_quantile, marks_of
 
 _WIDTH = 50.0  # all bins of the default are unions of bins of this width
 _GROUPS = 50  # of texts, by their marks: left out in turn
@@ -170,7 +171,7 @@ def profile_finish(
     measured = drawn.rows(table.places, neighbours=min(neighbours, len(sums.draw) - 2), random=random)
     cosines, norms = table.chance(drawn, shuffles, random)
     rows = tuple(_row(row, table, number, cosines, norms) for number, row in enumerate(measured))
-    low, high = _quantiles(sums.lengths, (0.1, 0.9))
+    low, high = (np.log2(max(histogram_quantile(sums.lengths, share), 1)) for share in (0.1, 0.9))
     return LengthProfile(
         bins=rows,
         texts=sums.texts,
@@ -179,7 +180,7 @@ def profile_finish(
         notes=(*sums.notes, *bins.notes(), *_notes(sums)),
         mean_cosine=table.mean_cosine,
         cosine_deviation=cosine_deviation(drawn.units),
-        doublings=high - low,
+        doublings=float(high - low),
         slope=with_floor(table.slope(), line_slopes(cosines, table.places, table.sizes)),
         provenance=profile_origin({**settings, "drawn": len(sums.draw)}),
     )
@@ -302,10 +303,3 @@ def _gathered(values: Array, target: Index, count: int) -> Array:
     gathered = np.zeros((count, *values.shape[1:]))
     np.add.at(gathered, target, values)
     return gathered
-
-
-def _quantiles(histogram: Index, shares: tuple[float, float]) -> tuple[float, float]:
-    """Quantiles of log₂ length from the number of texts of every length: the length that so many do not exceed."""
-    below = np.cumsum(histogram)
-    low, high = (int(np.searchsorted(below, share * below[-1])) for share in shares)
-    return float(np.log2(max(low, 1))), float(np.log2(max(high, 1)))

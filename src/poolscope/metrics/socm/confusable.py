@@ -7,24 +7,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from poolscope.charts import COLOURS, style
+from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds, check_clouds
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
 from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
-from poolscope.results import Result, bulk, origin, provenance, transient
+from poolscope.results import Result, bulk, column_rows, origin, provenance, transient
 from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 # Confusable pairs that are measured: of more a draw.
 MOST_ALIKE = 400
@@ -133,19 +131,15 @@ class Confusion(Result):
 
     def figure(self) -> Any:
         """The cosine of each pair, and the share of its difference that the means do not see."""
-        go = require("plotly.graph_objects", "report")
-        points = go.Scatter(
-            x=self.cosine,
-            y=self.hidden,
-            mode="markers",
-            marker={"color": COLOURS[0], "size": 5, "opacity": 0.5},
-            hovertemplate="cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>",
-            showlegend=False,
+        hover = "cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>"
+        return panel(
+            dots(self.cosine, self.hidden, "pairs", COLOURS[0], hover, showlegend=False),
+            title="What averages hide of pairs that look alike",
+            across="cosine of the means",
+            along="share that the means do not see",
+            height=440,
+            y={"tickformat": ".0%"},
         )
-        figure = style(go.Figure(points), title="What averages hide of pairs that look alike", width=860, height=440)
-        figure.update_xaxes(title_text="cosine of the means")
-        figure.update_yaxes(title_text="share that the means do not see", tickformat=".0%")
-        return figure
 
     def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
         """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""
@@ -199,18 +193,16 @@ class Confusion(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a pair that was measured."""
-        values = {
-            "i": self.columns.i,
-            "j": self.columns.j,
-            "cosine": self.cosine,
-            "d_mu": self.columns.mean_distance,
-            "d_sigma": self.columns.covariance_distance,
-            "d_sigma_bounded": self.bounded,
-            "d_sigma_floor": self.floors,
-            "hidden": self.hidden,
-        }
-        columns = [column.tolist() for column in values.values()]
-        return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
+        return column_rows(
+            i=self.columns.i,
+            j=self.columns.j,
+            cosine=self.cosine,
+            d_mu=self.columns.mean_distance,
+            d_sigma=self.columns.covariance_distance,
+            d_sigma_bounded=self.bounded,
+            d_sigma_floor=self.floors,
+            hidden=self.hidden,
+        )
 
 
 def _token_names(
@@ -289,7 +281,19 @@ def confusion(
     alike = confusable_pairs(vectors, scores.cut_off.known, groups=members)
     drawn = draw_pairs(alike, most, seed)
     if not len(drawn):
-        return _none_alike(scores, {"false_hits": false_hits, "most": most, "seed": seed})
+        empty, none = np.zeros(0), np.zeros(0, np.int64)
+        settings = {"false_hits": false_hits, "most": most, "seed": seed}
+        return Confusion(
+            **_of_scores(scores),
+            count=0,
+            share=Estimate(None),
+            provenance=provenance(settings=settings),
+            columns=PairColumns(none, none, empty, empty, empty),
+            cosine=empty,
+            bounded=empty,
+            floors=empty,
+            hidden=empty,
+        )
     result = socm(clouds, pairs=texts[drawn])
     cosine = np.einsum("nd,nd->n", vectors[drawn[:, 0]], vectors[drawn[:, 1]])
     return confusion_of(clouds, result, cosine, scores=scores, count=len(alike), seed=seed)
@@ -298,25 +302,6 @@ def confusion(
 def different_texts(clouds: TokenClouds) -> Index:
     """Positions of the texts that equal no earlier one but for letter case and blanks."""
     return np.arange(len(clouds)) if clouds.texts is None else np.unique(first_of_equal(list(clouds.texts)))
-
-
-def _none_alike(scores: ScoreDistribution, settings: dict[str, Any]) -> Confusion:
-    empty, none = np.zeros(0), np.zeros(0, np.int64)
-    return Confusion(
-        kind="confusable pairs",
-        texts=scores.texts,
-        documents=scores.documents,
-        cut_off=scores.cut_off.known,
-        placed=scores.placed,
-        count=0,
-        share=Estimate(None),
-        provenance=provenance(settings=settings),
-        columns=PairColumns(none, none, empty, empty, empty),
-        cosine=empty,
-        bounded=empty,
-        floors=empty,
-        hidden=empty,
-    )
 
 
 def confusion_of(
@@ -345,12 +330,9 @@ def confusion_of(
         for part in (pairs.covariance_distance, floors)
     )
     interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
+    named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}
     return Confusion(
-        kind=result.kind if scores is None else "confusable pairs",
-        texts=len(texts) if scores is None else scores.texts,
-        documents=None if scores is None else scores.documents,
-        cut_off=None if scores is None else scores.cut_off.known,
-        placed=scores is None or scores.placed,
+        **(named if scores is None else _of_scores(scores)),
         count=len(pairs) if count is None else count,
         share=Estimate(float(hidden.mean()), interval, floor=0.0),
         provenance=result.provenance,
@@ -361,6 +343,12 @@ def confusion_of(
         hidden=hidden,
         clouds=clouds,
     )
+
+
+def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
+    """What the scores of all pairs say of those that look alike."""
+    named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
+    return named | {"cut_off": scores.cut_off.known, "placed": scores.placed}
 
 
 def draw_pairs(pairs: Index, most: int | None, seed: int) -> Index:

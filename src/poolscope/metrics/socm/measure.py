@@ -20,7 +20,6 @@ from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, 
 from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     AllPairs,
-    CrossedPairs,
     ListedPairs,
     PairSelection,
     PairTally,
@@ -116,17 +115,8 @@ def socm(
         name = next(iter(renamed))
         new = f"; it is {_RENAMED[name]} now" if name in _RENAMED else ""
         raise InputError(f"socm: received {name}=, which is not one of its arguments{new}. See help(poolscope.socm).")
-    return _measure(
-        clouds,
-        other,
-        pairs=pairs,
-        neighbours=neighbours,
-        seed=seed,
-        formula=SocmFormula(scale=scale, a=a, b=b, eps=eps),
-        top=top,
-        keep=keep,
-        progress=progress,
-    )
+    choice = {"pairs": pairs, "neighbours": neighbours, "seed": seed, "top": top, "keep": keep, "progress": progress}
+    return measured_pairs(clouds, other, scale=scale, a=a, b=b, eps=eps, **choice)
 
 
 def socm_table(
@@ -158,20 +148,7 @@ def socm_table(
     [0.25, 0.25, 1.0]
 
     """
-    return _with_options(clouds, other, options, path=path)
-
-
-def socm_reduced(clouds: TokenClouds, reduced: tuple[ReducedCache, ReducedCache], **options: Any) -> SocmResult:
-    """`socm` for who asks for several lists of pairs of the same clouds: the reduced factors are made once.
-
-    `reduced`: `poolscope.numbers.bures.pairs.reduced_caches(clouds)`, the same for all calls.
-    """
-    return _with_options(clouds, None, options, reduced=reduced)
-
-
-def socm_in_parts(clouds: TokenClouds, other: TokenClouds | None, in_parts: InParts, **options: Any) -> SocmResult:
-    """`socm` for who has the pairs tallied elsewhere: `in_parts` gives the merged tally of a selection."""
-    return _with_options(clouds, other, options, in_parts=in_parts)
+    return measured_pairs(clouds, other, path=path, **options)
 
 
 def pair_count(
@@ -182,20 +159,17 @@ def pair_count(
         return int(pairs) if np.ndim(pairs) == 0 else len(pairs)
     if neighbours is not None:
         return None
-    return CrossedPairs(clouds, other).count if other is not None else AllPairs(clouds).count
+    return AllPairs(clouds, other).count
 
 
-def _with_options(clouds: TokenClouds, other: TokenClouds | None, options: dict[str, Any], **inner: Any) -> SocmResult:
-    """What `socm` does with these options, and what only the package asks for."""
-    formula = SocmFormula(**{name: options.pop(name) for name in ("scale", "a", "b", "eps") if name in options})
-    return _measure(clouds, other, formula=formula, **options, **inner)
-
-
-def _measure(
+def measured_pairs(
     clouds: TokenClouds,
-    other: TokenClouds | None,
+    other: TokenClouds | None = None,
     *,
-    formula: SocmFormula,
+    scale: str = "paper",
+    a: float = 1.0,
+    b: float = 1.0,
+    eps: float = 0.0,
     pairs: Any = None,
     neighbours: int | None = None,
     seed: int = 0,
@@ -206,6 +180,13 @@ def _measure(
     reduced: tuple[ReducedCache, ReducedCache] | None = None,
     in_parts: InParts | None = None,
 ) -> SocmResult:
+    """What `socm` measures, with what only the package asks for.
+
+    `path`: a Parquet file of every pair. `reduced`: `poolscope.numbers.bures.pairs.reduced_caches(clouds)` of who asks
+    for several lists of pairs of the same clouds, whose reduced factors are then made once. `in_parts`: gives the
+    merged tally of a selection that is tallied elsewhere.
+    """
+    formula = SocmFormula(scale=scale, a=a, b=b, eps=eps)
     top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
     _check_corpora(clouds, right)
@@ -285,7 +266,7 @@ def _select(corpora: _Corpora, pairs: Any, neighbours: int | None, seed: int) ->
         return listed(left, right, pairs)
     if neighbours is not None:
         return nearest(left, right, neighbours, *(moments for _, moments in corpora.whole))
-    return AllPairs(left) if left is right else CrossedPairs(left, right)
+    return AllPairs(left, None if left is right else right)
 
 
 def _trace_check(selection: PairSelection, corpora: _Corpora) -> TraceCheck:

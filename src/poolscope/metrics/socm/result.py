@@ -11,14 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, style
+from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError, require, whole_number
+from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 PAIR_SCHEMA = pa.schema(
     [("i", pa.int64()), ("j", pa.int64()), ("d_mu", pa.float64()), ("d_sigma", pa.float64()), ("socm", pa.float64())]
@@ -410,20 +408,16 @@ def pairs_figure(results: Mapping[str, SocmResult]) -> Any:
 
 def _plane(sides: Mapping[str, tuple[Array, Array]]) -> Any:
     """Both distances of pairs, one colour a name."""
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
-    for number, (name, (means, covariances)) in enumerate(sides.items()):
-        figure.add_trace(
-            go.Scatter(
-                x=means,
-                y=covariances,
-                mode="markers",
-                name=name,
-                marker={"color": COLOURS[number % len(COLOURS)], "size": 5, "opacity": 0.5},
-                hovertemplate="d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}<extra></extra>",
-            )
-        )
-    figure = style(figure, title="Means (→ unlike) and covariances (↑ unlike) of pairs", width=860, height=480)
-    figure.update_xaxes(title_text="d<sub>μ</sub>, distance of the means", rangemode="tozero")
-    figure.update_yaxes(title_text="d<sub>Σ</sub>, distance of the covariances", rangemode="tozero")
-    return figure
+    hover, from_zero = "d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}<extra></extra>", {"rangemode": "tozero"}
+    return panel(
+        *(
+            dots(means, covariances, name, COLOURS[number % len(COLOURS)], hover)
+            for number, (name, (means, covariances)) in enumerate(sides.items())
+        ),
+        title="Means (→ unlike) and covariances (↑ unlike) of pairs",
+        across="d<sub>μ</sub>, distance of the means",
+        along="d<sub>Σ</sub>, distance of the covariances",
+        height=480,
+        x=from_zero,
+        y=from_zero,
+    )

@@ -7,15 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError
+from poolscope.numbers import Array
 from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.results import Result, key, origin, provenance
 from poolscope.surface import check_fields
-
-Array = NDArray[np.float64]
 
 SCALES = ("paper", "trace")
 

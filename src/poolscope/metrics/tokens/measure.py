@@ -42,7 +42,8 @@ from poolscope.metrics.tokens.moments import (
 )
 from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.metrics.tokens.summary import summarise
-from poolscope.numbers.streaming import Index, mark_of
+from poolscope.numbers import Index
+from poolscope.numbers.streaming import mark_of
 from poolscope.stores.store import Store, is_store
 from poolscope.stores.writer import SHARD_TEXTS, shard_sizes, spans
 from poolscope.texts import as_texts

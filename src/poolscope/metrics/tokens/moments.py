@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.errors import DegenerateCloudError, InputError, StoreError, reading, whole_number
 from poolscope.files import atomic_path, refuse_special
-from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, Index, measure
+from poolscope.numbers import Index
+from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, measure
 
 # -- the sample of texts ----------------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from poolscope.metrics.tokens.moments import TokenMoments, save_state
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.items import MIN_ITEMS, Correlation
 from poolscope.numbers.streaming import Decomposition
-from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
+from poolscope.results import Result, bulk, column_rows, key, origin, plain, transient, with_provenance
 
 Array = NDArray[np.float64]
 
+_TABLE = ["layer", "id", "name", "special", "count", "mean_square", "norm_of_mean", "variance"]
 _PAIRS = ("mean_and_variance", "mean_and_frequency", "variance_and_frequency")
 
 
@@ -281,20 +282,9 @@ class TokenStatistics(Result):
         parts = []
         for layer in self.layers:
             for groups, columns, special in ((self.types, layer.types, False), (self.special, layer.special, True)):
-                parts.append(
-                    pa.table(
-                        {
-                            "layer": pa.array(np.full(len(groups), layer.layer), pa.int32()),
-                            "id": pa.array(groups.ids, pa.int64()),
-                            "name": pa.array(groups.names, pa.string()),
-                            "special": pa.array(np.full(len(groups), special), pa.bool_()),
-                            "count": pa.array(groups.counts, pa.int64()),
-                            "mean_square": columns.mean_squares,
-                            "norm_of_mean": columns.norms_of_means,
-                            "variance": columns.variances,
-                        }
-                    )
-                )
+                listed = _columns(groups, columns) | {"name": pa.array(groups.names, pa.string())}
+                place = {"layer": np.full(len(groups), layer.layer, np.int32), "special": np.full(len(groups), special)}
+                parts.append(pa.table(place | listed).select(_TABLE))
         return with_provenance(pa.concat_tables(parts), self.provenance)
 
     def layer_table(self) -> pa.Table:
@@ -342,15 +332,17 @@ class TokenStatistics(Result):
         return {name: f"{i.level:.0%} for {i.answers}; {i.method}" for name, i in first.items() if i is not None}
 
 
+def _columns(groups: GroupNames, columns: GroupColumns) -> dict[str, Any]:
+    """Groups column by column, by the names of tables and files."""
+    return {
+        "id": groups.ids,
+        "name": np.array(groups.names, dtype=object),
+        "count": groups.counts,
+        "mean_square": columns.mean_squares,
+        "norm_of_mean": columns.norms_of_means,
+        "variance": columns.variances,
+    }
+
+
 def _rows(groups: GroupNames, columns: GroupColumns, shown: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": int(groups.ids[k]),
-            "name": groups.names[k],
-            "count": int(groups.counts[k]),
-            "mean_square": float(columns.mean_squares[k]),
-            "norm_of_mean": float(columns.norms_of_means[k]),
-            "variance": float(columns.variances[k]),
-        }
-        for k in range(shown)
-    ]
+    return column_rows(**{name: values[:shown] for name, values in _columns(groups, columns).items()})

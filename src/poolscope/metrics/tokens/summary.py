@@ -26,9 +26,10 @@ from poolscope.metrics.tokens.result import (
     TokenStatistics,
     corpus_numbers,
 )
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Interval
 from poolscope.numbers.items import ItemBootstrap, variation
-from poolscope.numbers.streaming import Array, DirectionSum, GroupedMoments, Grouping, Index, measure, row_squares
+from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, measure, row_squares
 from poolscope.results import provenance
 
 ANSWERS = "the population of texts (as many other texts like these)"

@@ -37,10 +37,11 @@ from poolscope.numbers.bures.factors import (
     shared_direction,
 )
 from poolscope.numbers.bures.native import LANES
+from poolscope.numbers.bures.tridiagonal import lapack
 
-# A block of 1024 × 2048 float32 products is 8 MB: large enough for a full-speed product, small enough for the cache.
-# The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.
-_BLOCK_ROWS, _BLOCK_COLUMNS, _PLAIN_BLOCK_COLUMNS = 1024, 2048, 8192
+# Rows and columns of a block. 1024 × 2048 float32 products are 8 MB: large enough for a full-speed product, and small
+# enough for the cache. The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.
+_BLOCK, _PLAIN_BLOCK = (1024, 2048), (512, 8192)
 # Pairs that are treated together when they are given.
 _TOGETHER = 64
 # From so many partners on, one product of a text with all of them beats a product a pair.
@@ -72,7 +73,7 @@ def all_pairs(
     bound, for a fraction of the cost. `block`: rows and columns of a product; by default what suits the route.
     """
     native.warn_of_slow_route()
-    block = block or (_BLOCK_ROWS, _BLOCK_COLUMNS if native.kernel() is not None else _PLAIN_BLOCK_COLUMNS)
+    block = block or (_PLAIN_BLOCK if native.kernel() is None else _BLOCK)
     with workers() as pool:
         yield from _in_order(pool, _all_pairs_jobs(clouds, other, eps, rank, tile_bytes, block, pool))
 
@@ -155,6 +156,8 @@ def workers() -> Iterator[ThreadPoolExecutor]:
     if (kept := _KEPT.get()) is not None:
         yield kept
         return
+    if native.kernel() is None:
+        lapack()  # with the BLAS of scipy: what is loaded later would not be limited
     with ThreadPoolExecutor(available_cores()) as pool, threadpool_limits(1, user_api="blas"):
         yield pool
 

@@ -1,29 +1,31 @@
 """What the compiled kernel does, in numpy: for every platform, and to check the kernel against.
 
-Gram matrices of many pairs of one size at once, and the traces of their roots, with the matrices along the last axis;
-the two variants of the kernel go by LAPACK.
+The nuclear norm of a cross product C is tr √G with its Gram matrix G = C Cᵀ, taken on the smaller side. As in the
+kernel, no eigenvalue is computed. G is turned to tridiagonal form T (tridiagonal.py), and √x is written as a sum of
+logarithms of 1 + x/p, so that the trace is a sum of log determinants of 1 + T/p: short recurrences, which run over many
+pairs at once. Everything after the float32 product is float64. The two variants of the kernel go by LAPACK alone.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.numbers.bures.native import LANES, Array, Index, Ridge, square_root_poles
+from poolscope.numbers.bures.native import LANES, SMALLEST_ROOT, Array, Index, Ridge, square_root_poles
+from poolscope.numbers.bures.tridiagonal import all_at_once, buffer, one_by_one, pays_together
 
-# Numbers in the Gram matrices that are treated together.
+# Numbers in the matrices that are treated together.
 _TOGETHER = 400_000
 # So many matrices are enough to be treated together; to reach them, smaller ones are padded by up to this factor.
 _ENOUGH, _STRETCH = 512, 1.06
-# Measured: from so many matrices of at most this side on, this beats LAPACK.
-_FEWEST, _LARGEST_SIDE = 128, 46
-# A row that is as good as zero needs no mirror.
-_TINY = 1e-290
-_LINE = 8  # numbers in a cache line
-_buffers = threading.local()
+# Tridiagonal matrices whose determinants are computed together: enough for numpy, and few enough for the cache.
+_IN_CACHE = 512
+# Logarithms in the square root, and pivots that are multiplied before one is taken: no product of so many leaves the
+# range of float64.
+_LOGARITHMS, _FACTORS = 28, 16
 
 
 def norms(
@@ -36,10 +38,11 @@ def norms(
     wanted: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
     """The same as `native.norms`, and without NaN."""
-    shape = len(left) - 1, len(right) - 1
-    asked = np.ones(shape, dtype=bool) if wanted is None else np.asarray(wanted.reshape(*shape, LANES).any(axis=2))
+    if wanted is None:
+        wanted = np.ones((len(left) - 1, (len(right) - 1) * LANES), dtype=bool)
     if corners is None and ridge is None:
-        return _nuclear(products, left, right, asked)
+        return _nuclear(products, left, right, wanted)
+    asked = np.asarray(wanted.reshape(len(left) - 1, -1, LANES).any(axis=2))
     nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * LANES))
     for texts, groups in _batches(left, right, asked):
         stack = _stacked(products, left, right, texts, groups)
@@ -85,55 +88,63 @@ def _stacked(products: NDArray[np.float32], left: Index, right: Index, texts: In
     return stack
 
 
-def _nuclear(products: NDArray[np.float32], left: Index, right: Index, asked: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side: pairs are taken together where that is equal."""
+def _nuclear(
+    products: NDArray[np.float32], left: Index, right: Index, wanted: NDArray[np.bool_]
+) -> tuple[Array, Array]:
+    """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side; of pairs that are not wanted perhaps zero."""
     heights, widths = np.diff(left), np.diff(right)
-    nuclear, squares = np.zeros((2, len(heights), len(widths) * LANES))
-    sides = np.where(asked, np.minimum(heights[:, None], widths), 0)
+    nuclear, squares = np.zeros((2, len(heights), len(widths), LANES))
+    lanes = wanted.reshape(len(heights), len(widths), LANES)
+    sides = np.where(lanes.any(axis=2), np.minimum(heights[:, None], widths), 0)
     for texts, groups in _batches_by_side(sides):
-        m = int(sides[texts[-1], groups[-1]])
-        traces_of = root_traces if pays(m, len(texts) * LANES) else _lapack_traces
-        last = traces_of is root_traces
-        grams = buffer("grams", m, m, len(texts) * LANES) if last else np.zeros((len(texts), LANES, m, m))
-        for entry, (i, group) in enumerate(zip(texts.tolist(), groups.tolist(), strict=True)):
-            block = products[left[i] : left[i + 1], right[group] * LANES : right[group + 1] * LANES]
-            matrices = block.reshape(len(block), -1, LANES)
-            axes = (2, 0, 1) if len(block) <= matrices.shape[1] else (2, 1, 0)  # the smaller side is what costs
-            rows = matrices.transpose(axes).astype(np.float64, order="C")
-            gram = rows @ rows.copy().swapaxes(1, 2)  # numpy would take the slower routine for a matrix with itself
-            n = gram.shape[1]
-            if not last:
-                grams[entry, :, :n, :n] = gram
-                continue
-            place = grams[:, :, entry * LANES : (entry + 1) * LANES]
-            if n < m:
-                place[:] = 0
-            place[:n, :n] = gram.transpose(1, 2, 0)
-        i, lanes = texts[:, None], groups[:, None] * LANES + np.arange(LANES)
-        nuclear[i, lanes], squares[i, lanes] = (found.reshape(-1, LANES) for found in traces_of(grams))
-    return nuclear, squares
-
-
-def _lapack_traces(grams: Array) -> tuple[Array, Array]:
-    """tr √G and tr G, by LAPACK."""
-    eigenvalues = np.linalg.eigvalsh(grams).clip(min=0)
-    return np.sqrt(eigenvalues).sum(axis=-1), eigenvalues.sum(axis=-1)
+        m, count = int(sides[texts[-1], groups[-1]]), len(texts) * LANES
+        blocks = (
+            products[left[i] : left[i + 1], right[group] * LANES : right[group + 1] * LANES]
+            for i, group in zip(texts.tolist(), groups.tolist(), strict=True)
+        )
+        if pays_together(m, count):
+            grams = buffer("grams", m, m, count)
+            for entry, block in enumerate(blocks):
+                gram, place = _grams(block), grams[:, :, entry * LANES : (entry + 1) * LANES]
+                if gram.shape[1] < m:
+                    place[:] = 0
+                place[: gram.shape[1], : gram.shape[1]] = gram.transpose(1, 2, 0)
+            diagonal, beside = all_at_once(grams)
+        else:
+            diagonal, beside = np.zeros((2, m, count))
+            for entry, block in enumerate(blocks):
+                chosen = np.flatnonzero(lanes[texts[entry], groups[entry]])
+                one_by_one(_grams(block), chosen, diagonal, beside, entry * LANES)
+        nuclear[texts, groups], squares[texts, groups] = (
+            part.reshape(-1, LANES) for part in root_traces(diagonal, beside)
+        )
+    return nuclear.reshape(wanted.shape), squares.reshape(wanted.shape)
 
 
 def _batches_by_side(sides: Index) -> Iterator[tuple[Index, Index]]:
     """Positions (left texts, right groups) with a side above zero, of about one side each and not too many."""
     texts, groups = np.nonzero(sides)
-    found = sides[texts, groups]
-    order = np.argsort(found, kind="stable")
+    rising = np.sort(sides[texts, groups])
+    order = np.argsort(sides[texts, groups], kind="stable")
     start = 0
     while start < len(order):
-        side = int(found[order[start]])
+        side = int(rising[start])
         # Few matrices of one side are joined by those of the next sizes.
-        some = np.searchsorted(found[order], side, "right")
-        more = min(start + _ENOUGH // LANES, int(np.searchsorted(found[order], side * _STRETCH, "right")))
-        stop = min(max(int(some), more), start + max(4, _TOGETHER // (LANES * side**2)))
+        equal = int(np.searchsorted(rising, side, "right"))
+        similar = min(start + _ENOUGH // LANES, int(np.searchsorted(rising, side * _STRETCH, "right")))
+        stop = min(max(equal, similar), start + _TOGETHER // (LANES * side**2))
+        if not pays_together(side, (stop - start) * LANES):
+            stop = start + _IN_CACHE // LANES
         yield texts[order[start:stop]], groups[order[start:stop]]
         start = stop
+
+
+def _grams(block: NDArray[np.float32]) -> Array:
+    """C Cᵀ of the lanes of a block (left rows × interleaved right rows), on the smaller side, in float64."""
+    matrices = block.reshape(len(block), -1, LANES)
+    axes = (2, 0, 1) if len(block) <= matrices.shape[1] else (2, 1, 0)
+    rows = matrices.transpose(axes).astype(np.float64, order="C")
+    return np.asarray(rows @ rows.swapaxes(1, 2))  # numpy sees that half of it is enough
 
 
 def _published(stack: Array, i: Index, lanes: Index, left: Index, right: Index, ridge: Ridge) -> tuple[Array, Array]:
@@ -159,89 +170,57 @@ def _published(stack: Array, i: Index, lanes: Index, left: Index, right: Index, 
     return np.where(inside, values[..., ::-1], 0).sum(axis=-1), squares
 
 
-def buffer(name: str, rows: int, columns: int, count: int) -> Array:
-    """Memory of this thread (rows × columns × count), not cleared: fresh memory costs as much as what is done with it.
+# -- the trace of the square root of tridiagonal matrices --------------------------------------------------------------
 
-    Entries are an odd number of cache lines apart, so that they do not all fall into the same sets of the cache.
+
+def root_traces(diagonal: Array, beside: Array) -> tuple[Array, Array]:
+    """tr √T and tr T of tridiagonal matrices (m × matrices) with eigenvalues from 0, up to rounding, to 1.
+
+    diagonal; beside: what stands next to it, squared, the first row zero. Zeros at the end change nothing.
     """
-    stride = (-(-count // _LINE) | 1) * _LINE
-    kept: Array | None = getattr(_buffers, name, None)
-    if kept is None or kept.size < rows * columns * stride:
-        kept = np.empty(rows * columns * stride)
-        setattr(_buffers, name, kept)
-    return kept[: rows * columns * stride].reshape(rows, columns, stride)[:, :, :count]
+    parts = [slice(start, start + _IN_CACHE) for start in range(0, diagonal.shape[1], _IN_CACHE)]
+    roots = np.concatenate([_root_traces(diagonal[:, part], beside[:, part]) for part in parts])
+    return roots, np.asarray(diagonal.sum(axis=0))
 
 
-def pays(side: int, count: int) -> bool:
-    """Whether so many matrices of one side are done here sooner than by LAPACK."""
-    return 0 < side <= _LARGEST_SIDE and count >= _FEWEST
-
-
-def root_traces(grams: Array) -> tuple[Array, Array]:
-    """tr √G and tr G of positive semidefinite matrices (m × m × matrices) with eigenvalues of at most 1."""
-    diagonal, beside = _tridiagonal(grams)
-    traces = _rational_traces(diagonal, beside)
-    declined = np.isnan(traces)
-    if declined.any():
-        eigenvalues = np.linalg.eigvalsh(grams[:, :, declined].transpose(2, 0, 1)).clip(min=0)
-        traces[declined] = np.sqrt(eigenvalues).sum(axis=-1)
-    return traces, np.asarray(diagonal.sum(axis=0))
-
-
-def _tridiagonal(grams: Array) -> tuple[Array, Array]:
-    """Householder reduction: the diagonals, and the squares of what is beside them (m × matrices each, the first zero).
-
-    G is never written to. After k mirrors it stands for G − Σ (w qᵀ + q wᵀ) over them, and `pairs` keeps w and q: a
-    pass over G that only reads, and one over the vectors, cost less in numpy than an update of G.
-    """
-    m, _, count = grams.shape
-    pairs = buffer("mirrors", 2 * m, m, count)  # w, q, w, q …
-    diagonal, beside = np.empty((m, count)), np.zeros((m, count))
-    for k in range(m):
-        before = pairs[: 2 * k]
-        column = grams[k:, k] - np.einsum("ril,rl->il", before[:, k:], _exchanged(before[:, k]))
-        diagonal[k] = column[0]
-        if k + 1 == m:
-            break
-        w, q = pairs[2 * k : 2 * k + 2, k + 1 :]
-        w[:] = column[1:]
-        beside[k + 1] = norm2 = np.einsum("il,il->l", w, w)
-        reflected = -np.copysign(np.sqrt(norm2), w[0])  # of the other sign, so that nothing cancels
-        h = norm2 - w[0] * reflected
-        inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > _TINY)
-        w[0] -= reflected
-        np.einsum("ijl,il->jl", grams[k + 1 :, k + 1 :], w, out=q)
-        rest = before[:, k + 1 :]
-        q -= np.einsum("ril,rl->il", rest, _exchanged(np.einsum("ril,il->rl", rest, w)))
-        q *= inverse
-        q -= 0.5 * np.einsum("il,il->l", w, q) * inverse * w
-    return diagonal, beside
-
-
-def _exchanged(values: Array) -> Array:
-    """Rows w, q, w, q … as q, w, q, w …"""
-    return np.asarray(values.reshape(-1, 2, values.shape[1])[:, ::-1].reshape(values.shape))
-
-
-def _rational_traces(diagonal: Array, beside: Array) -> Array:
-    """Σ_k w_k tr T(T + p_k)⁻¹ of tridiagonal matrices, by the pivots of T + p and their derivatives.
-
-    NaN where a pivot of the smallest pole is not positive: rounding has made T indefinite by more than it can bear.
-    """
-    poles, weights = square_root_poles()
+def _root_traces(diagonal: Array, beside: Array) -> Array:
+    """tr √T = ½ Σ_k v_k log det(1 + T/p_k), where det(p_k + T) is the product of the pivots."""
+    poles, weights = square_root_logarithms()
     p = poles[:, None]
-    pivots = diagonal[0] + p
-    sound = pivots[0] > 0
-    inverse = 1 / pivots
-    slope, total, x = inverse.copy(), inverse.copy(), np.empty_like(inverse)
-    for d, e2 in zip(diagonal[1:], beside[1:], strict=True):
-        np.multiply(inverse, e2, out=x)
+    pivots, x = np.ones((2, len(poles), diagonal.shape[1]))
+    product, logarithms = pivots.copy(), -len(diagonal) * np.log(p)
+    sound = np.ones(diagonal.shape[1], dtype=bool)
+    for row, (d, e2) in enumerate(zip(diagonal, beside, strict=True), start=1):
+        np.divide(e2, pivots, out=x)
         np.add(d, p, out=pivots)
         pivots -= x
-        sound &= pivots[0] > 0
-        np.divide(1.0, np.where(sound, pivots, 1.0) if not sound.all() else pivots, out=inverse)
-        slope *= x
-        slope += 1
-        slope *= inverse
-        total += slope
-    return np.where(sound, weights @ (len(diagonal) - p * total), np.nan)
+        sound &= pivots[0] > 0  # the poles rise, so that a pivot which is not positive shows at the first
+        if not sound.all():
+            pivots[:, ~sound] = 1.0
+        product *= pivots
+        if row % _FACTORS == 0:
+            logarithms = logarithms + np.log(product)
+            product[:] = 1.0
+    roots = weights @ (logarithms + np.log(product)) / 2
+    for k in np.flatnonzero(~sound):  # rounding has made T indefinite by more than the smallest pole can bear
+        matrix = np.diag(diagonal[:, k]) + np.diag(np.sqrt(beside[1:, k]), -1)
+        roots[k] = np.sqrt(np.linalg.eigvalsh(matrix).clip(min=0)).sum()
+    return np.asarray(roots)
+
+
+@lru_cache
+def square_root_logarithms(smallest_root: float = SMALLEST_ROOT, count: int = _LOGARITHMS) -> tuple[Array, Array]:
+    """Poles p (rising) and weights v with √x ≈ ½ Σ v_k log(1 + x/p_k) for x in [0, 1].
+
+    √x is the integral of 1/(2√s), and 1/√s ≈ Σ w_k/(s + p_k) with the poles and weights of `square_root_poles`. Its
+    integral misses what lies below smallest_root², a constant. The difference of the first two logarithms is a step
+    there, and fills the gap. The error of roots is 9e-8 below smallest_root and 3e-9 above ten times that.
+
+    >>> poles, weights = square_root_logarithms()
+    >>> abs(float(weights @ np.log1p(0.25 / poles)) / 2 - 0.5) < 5e-9
+    True
+    """
+    poles, weights = square_root_poles(smallest_root, count)
+    missing = 1 - float(weights @ np.log1p(1 / poles)) / 2
+    step = 2 * missing / float(np.log(poles[1] / poles[0]))
+    return poles, np.concatenate([[weights[0] + step, weights[1] - step], weights[2:]])

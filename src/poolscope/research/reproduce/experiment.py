@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from poolscope.charts import save_figure
+from poolscope.charts import error_bars, save_figure
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError
 from poolscope.files import atomic_folder
+from poolscope.numbers.intervals import LEVEL, Estimate, Interval
 from poolscope.results import Result, cells, origin, plain, provenance, transient
 
 _PACKAGES = ("poolscope", "numpy", "scipy", "torch", "transformers", "sentence-transformers", "datasets")
@@ -326,14 +327,9 @@ def _cell(value: Any) -> str:
 
 def interval_bars(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
     """The interval of a column as error bars; none where there is no interval."""
-
-    def gap(row: Mapping[str, Any], edge: str) -> float:
-        known = row.get(f"{name}_{edge}") is not None and row.get(name) is not None
-        return abs(row[f"{name}_{edge}"] - row[name]) if known else 0.0
-
-    bars = {
-        "type": "data",
-        "array": [gap(row, "high") for row in rows],
-        "arrayminus": [gap(row, "low") for row in rows],
-    }
-    return {**bars, "thickness": 1.5, "width": 3}
+    ends = [[row.get(f"{name}{part}") for part in ("", "_low", "_high")] for row in rows]
+    known = [
+        Estimate(value, None if low is None or high is None else Interval(low, high, LEVEL, "", ""))
+        for value, low, high in ends
+    ]
+    return error_bars(known)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from poolscope.capture.norms import norm_layout
 from poolscope.encoders.base import TokenEncoder
@@ -18,6 +17,7 @@ from poolscope.metrics.tokens.result import TokenStatistics
 from poolscope.research.correlate.model_records import NORM_PAPER
 from poolscope.research.reproduce.experiment import Reproduction, ReproductionFolder, Request, attempt
 from poolscope.research.reproduce.socm_paper import TEXTS as SOCM_TEXTS
+from poolscope.results import stacked
 from poolscope.texts import read_texts
 
 # Post-norm and pre-norm models side by side: the role of the norms is one of the findings.
@@ -74,22 +74,15 @@ def _write(
 ) -> None:
     if not results:
         return
-    folder.arrow("layers", _joined(results, "layer_table"), "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
-    folder.arrow("types", _joined(results, "to_table"), "Q, M and V of every model, layer and token type", csv=False)
+    layers = stacked(*((name, result.layer_table()) for name, result in results.items()))
+    types = stacked(*((name, result.to_table()) for name, result in results.items()))
+    folder.arrow("layers", layers, "one row a model and layer: Q, M, V_W, V_B, variation, ρ")
+    folder.arrow("types", types, "Q, M and V of every model, layer and token type", csv=False)
     folder.table("findings", seen, "the findings of the paper, with the numbers for or against each")
     shown = list(results.values())
     folder.figure("norm-variance", "M against V of the types, by layer", norm_variance_figure, *shown)
     folder.figure("shares", "M/Q, V_W/Q and V_B/Q by layer", shares_figure, *shown)
     folder.figure("variation", "variation of Q and correlations by layer", variation_figure, *shown)
-
-
-def _joined(results: Mapping[str, TokenStatistics], method: str) -> pa.Table:
-    """The tables of all models below each other, with a column for the model."""
-    tables = []
-    for name, result in results.items():
-        table = getattr(result, method)().replace_schema_metadata(None)
-        tables.append(table.add_column(0, "model", pa.array([name] * len(table), pa.string())))
-    return pa.concat_tables(tables)
 
 
 def findings(name: str, layout: str, result: TokenStatistics) -> list[dict[str, Any]]:

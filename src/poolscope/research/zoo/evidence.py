@@ -26,9 +26,9 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.items import is_constant
 from poolscope.research.correlate.study import PValue, correlation_p, ranks
 from poolscope.research.reproduce.experiment import MEASURED, markdown_table
-from poolscope.research.zoo.numbers import COLUMNS, rank_correlation, value_of
-from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number, written
-from poolscope.results import Result, origin, plain, provenance
+from poolscope.research.zoo.numbers import COLUMNS, rank_correlation
+from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number
+from poolscope.results import Result, origin, provenance
 from poolscope.views import note
 
 Side = Literal["above", "below"]
@@ -344,10 +344,6 @@ class _Opened:
     def corpus(self) -> str:
         return str(self.zoo.corpus["source"])
 
-    @property
-    def numbers(self) -> dict[str, Mapping[str, Any]]:
-        return {run["model"]: run["numbers"] for run in self.zoo.runs if run["status"] == MEASURED}
-
     def tested(self, claim: Claim, seed: int) -> Iterable[TestRow]:
         """The tests of a claim on this corpus."""
         for test in claim.tests:
@@ -367,10 +363,10 @@ class _Opened:
 
     def _beyond(self, claim: Claim, test: Beyond) -> TestRow:
         sides: dict[str, list[str]] = {"above": [], "below": [], "across": []}
-        for name, numbers in self.numbers.items():
-            than = value_of(numbers, test.than) if isinstance(test.than, str) else test.than
-            if than is not None and value_of(numbers, test.number) is not None:
-                sides[_side(numbers[test.number], than)].append(name)
+        for model, known in self.zoo.estimates.items():
+            than = known.get(test.than) if isinstance(test.than, str) else Estimate(test.than)
+            if than is not None and test.number in known:
+                sides[_side(known[test.number], than.known)].append(model)
         other = "below" if test.side == "above" else "above"
         than_words = COLUMNS[test.than] if isinstance(test.than, str) else f"{test.than:g}"
         words = f"{COLUMNS[test.number]}, {test.side} {than_words}"
@@ -380,8 +376,11 @@ class _Opened:
 
     def columns(self, *names: str) -> dict[str, tuple[float, ...]]:
         """The values of some numbers, by model, where a model has them all."""
-        rows = {model: [value_of(numbers, name) for name in names] for model, numbers in self.numbers.items()}
-        return {model: tuple(map(float, row)) for model, row in rows.items() if None not in row}  # type: ignore[arg-type]
+        return {
+            model: tuple(known[name].known for name in names)
+            for model, known in self.zoo.estimates.items()
+            if all(name in known for name in names)
+        }
 
     def trained(self, claim: Claim, children: Mapping[str, str]) -> Iterable[TestRow]:
         """Each child minus its backbone, paired over the same pairs or texts."""
@@ -394,18 +393,15 @@ class _Opened:
             rows = differences((parent, self.audits[parent]), (child, self.audits[child]))
             for row in (row for row in rows if row.number in claim.children):
                 estimate = Estimate(row.difference, row.interval)
-                side = "across" if row.interval is None else _side(plain(estimate), 0.0)
+                side = "across" if row.interval is None else _side(estimate, 0.0)
                 words = f"{row.number} of {child} minus that of {parent}, below 0"
                 below, above, across = ((child,) if name == side else () for name in ("below", "above", "across"))
                 yield TestRow(claim.key, self.corpus, words, 1, below, above, across, estimate)
 
     def judged(self, question: Question, seed: int) -> Iterable[ThresholdRow]:
         """The numbers of a question that thresholds judge."""
-        gauges = list(question.gauges)
-        if (scale := question.judged_on) is not None:
-            gauges.insert(0, Gauge("", question.number_name, f"{scale}_watch", f"{scale}_repair"))
         limits = {threshold.name: threshold.value for threshold in question.thresholds}
-        for gauge in gauges:
+        for gauge in question.scales:
             judged = {name: _judged(audit, question, gauge) for name, audit in self.audits.items()}
             values = {name: value for name, value in judged.items() if value is not None}
             if values:
@@ -443,12 +439,11 @@ def _judged(audit: Audit, question: Question, gauge: Gauge) -> float | None:
     return None if value is None else float(value) - float(floor or 0.0)
 
 
-def _side(number: Mapping[str, Any], than: float) -> str:
+def _side(number: Estimate, than: float) -> str:
     """Where a number lies with all of its interval; without one, with its value."""
-    interval = number.get("interval") or {"low": number["value"], "high": number["value"]}
-    if interval["low"] > than:
-        return "above"
-    return "below" if interval["high"] < than else "across"
+    interval = number.interval
+    low, high = (number.known, number.known) if interval is None else (interval.low, interval.high)
+    return "above" if low > than else "below" if high < than else "across"
 
 
 def _seen(row: TestRow) -> str:
@@ -464,7 +459,7 @@ def _seen(row: TestRow) -> str:
 
 def _spread(values: Mapping[str, float]) -> str:
     listed = list(values.values())
-    return ", ".join(written({"value": value}) for value in (min(listed), float(np.median(listed)), max(listed)))
+    return ", ".join(f"{value:.3g}" for value in (min(listed), float(np.median(listed)), max(listed)))
 
 
 def _counts(levels: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -233,9 +233,3 @@ def rank_correlation(x: Any, y: Any, *, interval: bool = True) -> Estimate:
     from scipy import stats
 
     return Estimate(round(float(stats.spearmanr(columns["x"], columns["y"]).statistic), 12))
-
-
-def value_of(numbers: Mapping[str, Any], name: str) -> float | None:
-    """The value of a number in a row of the zoo; None where it was not measured."""
-    number = numbers.get(name)
-    return None if number is None else number.get("value")

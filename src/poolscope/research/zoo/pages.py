@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ from poolscope.charts import COLOURS, GREY, error_bars, save_figure, style
 from poolscope.digests import sealed
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path, check_folder, replaced_files, write_json
-from poolscope.numbers.intervals import Estimate, Interval
-from poolscope.research.reproduce.experiment import MEASURED, attempt
+from poolscope.research.reproduce.experiment import attempt
 from poolscope.research.zoo.evidence import CLAIMS, Claim, Evidence, Together
-from poolscope.research.zoo.numbers import COLUMNS, value_of
+from poolscope.research.zoo.numbers import COLUMNS
 from poolscope.research.zoo.run import Zoo
 
 MARKDOWN, JSON, TABLE = "evidence.md", "evidence.json", "evidence.csv"
@@ -96,7 +95,7 @@ def zoo_figure(zoo: Zoo) -> Any:
 
 
 def _drawn(zoos: Sequence[Zoo], panels: Sequence[Any], title: str) -> Any:
-    models = list(dict.fromkeys(name for zoo in zoos for name in _measured(zoo)))
+    models = list(dict.fromkeys(model for zoo in zoos for model in zoo.estimates))
     figure = require("plotly.subplots", "report").make_subplots(
         rows=1, cols=len(panels), horizontal_spacing=0.4 / len(panels)
     )
@@ -117,25 +116,13 @@ def _panels(claim: Claim) -> list[Any]:
 
 def _has(zoo: Zoo, panel: Any) -> bool:
     names = [panel] if isinstance(panel, str) else [panel.number, panel.other]
-    return any(all(value_of(numbers, name) is not None for name in names) for numbers in _measured(zoo).values())
-
-
-def _measured(zoo: Zoo) -> dict[str, Mapping[str, Any]]:
-    return {run["model"]: run["numbers"] for run in zoo.runs if run["status"] == MEASURED}
-
-
-def _estimate(number: Mapping[str, Any] | None) -> Estimate:
-    interval = (number or {}).get("interval")
-    return Estimate((number or {}).get("value"), None if interval is None else Interval(**interval))
+    return any(all(name in known for name in names) for known in zoo.estimates.values())
 
 
 def _add_scatter(zoo: Zoo, panel: Together, colour: str, *, legend: bool) -> Any:
-    points = {
-        name: numbers
-        for name, numbers in _measured(zoo).items()
-        if value_of(numbers, panel.number) is not None and value_of(numbers, panel.other) is not None
-    }
-    sides = [[_estimate(numbers[name]) for numbers in points.values()] for name in (panel.number, panel.other)]
+    both = (panel.number, panel.other)
+    points = {model: known for model, known in zoo.estimates.items() if all(name in known for name in both)}
+    sides = [[known[name] for known in points.values()] for name in both]
     return require("plotly.graph_objects", "report").Scatter(
         x=[estimate.value for estimate in sides[0]],
         y=[estimate.value for estimate in sides[1]],
@@ -150,12 +137,11 @@ def _add_scatter(zoo: Zoo, panel: Together, colour: str, *, legend: bool) -> Any
 
 
 def _add_dots(zoo: Zoo, panel: str, colour: str, *, legend: bool) -> Any:
-    points = {name: _estimate(numbers.get(panel)) for name, numbers in _measured(zoo).items()}
-    known = {name: estimate for name, estimate in points.items() if estimate.value is not None}
+    points = {model: known[panel] for model, known in zoo.estimates.items() if panel in known}
     return require("plotly.graph_objects", "report").Scatter(
-        x=[estimate.value for estimate in known.values()],
-        y=list(known),
-        error_x=error_bars(list(known.values()), colour),
+        x=[estimate.value for estimate in points.values()],
+        y=list(points),
+        error_x=error_bars(list(points.values()), colour),
         mode="markers",
         **_look(zoo, colour, legend),
     )

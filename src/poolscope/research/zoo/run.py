@@ -37,8 +37,8 @@ from poolscope.research.reproduce.experiment import (
     markdown_table,
     versions,
 )
-from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers, value_of
-from poolscope.results import Result, origin, plain, provenance
+from poolscope.research.zoo.numbers import COLUMNS, PARTS, TABLES, Material, audit_numbers
+from poolscope.results import Result, origin, plain, provenance, restored
 from poolscope.texts import JudgedQueries, Queries, Texts, read_pairs, read_queries, read_texts
 from poolscope.texts.groups import groups_of_ids
 from poolscope.texts.queries import id_column_for
@@ -68,6 +68,19 @@ class Zoo(Result):
         """How many models have numbers."""
         return sum(run["status"] == MEASURED for run in self.runs)
 
+    @property
+    def estimates(self) -> dict[str, dict[str, Estimate]]:
+        """The numbers that are known, of the models that were measured, by model and name."""
+        return {
+            run["model"]: {
+                name: restored(Estimate, number)
+                for name, number in run["numbers"].items()
+                if number is not None and number.get("value") is not None
+            }
+            for run in self.runs
+            if run["status"] == MEASURED
+        }
+
     def headline(self) -> dict[str, Any]:
         """How many models, and how many could be measured."""
         return {"models": len(self.runs), "measured": self.measured, "texts": self.corpus["texts"]}
@@ -76,8 +89,7 @@ class Zoo(Result):
         """How many models were measured and on what, between which ends SOCM lies, and who is missing."""
         told = f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts of"
         sentences = [f"{told} {self.corpus['source']}."]
-        known = {run["model"]: value_of(run["numbers"], "socm") for run in self.runs}
-        ends = sorted((value, name) for name, value in known.items() if value is not None)
+        ends = sorted((known["socm"].known, name) for name, known in self.estimates.items() if "socm" in known)
         if len(ends) > 1:
             (low, first), (high, last) = ends[0], ends[-1]
             sentences.append(f"The mean SOCM of their texts goes from {low:.3g} ({first}) to {high:.3g} ({last}).")

@@ -1,0 +1,221 @@
+"""What commands say and write: sentences, tables, verdicts, and the files that were asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+import poolscope
+from poolscope.errors import InputError
+from poolscope.files import write_json
+from poolscope.lines import command_lines, wrapped
+
+if TYPE_CHECKING:
+    from poolscope.results import Result
+    from poolscope.verdicts import Verdict
+
+SCREEN = "-"
+QUIET = "dim"  # of what stands in small letters below what it is about
+
+
+class Screen(Console):
+    """Where a command prints, which is standard error while JSON goes to standard output.
+
+    What stands in brackets is text, never a colour, and what stands between colons is no picture: names of models, of
+    files and of texts may hold both.
+    """
+
+    def __init__(self, json: str | None = None, *, soft_wrap: bool = False) -> None:
+        looks: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+        super().__init__(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet(), **looks)
+
+    def say(self, sentence: str, indent: str = "", *, hanging: str = "", style: str | None = None) -> None:
+        """Print a sentence, its lines broken between words."""
+        self.print(wrapped(sentence, self.width, indent, hanging=hanging), style=style, soft_wrap=True)
+
+    def print_notes(self, notes: Iterable[str], indent: str = "  ") -> None:
+        """What the user should know, in small letters below what it is about."""
+        for note in notes:
+            self.say(note, indent, style=QUIET)
+
+    def print_seen(self, result: Result) -> None:
+        """What the numbers of a result say in plain words."""
+        for sentence in result.seen():
+            self.say(sentence)
+
+    def print_verdict(self, verdict: Verdict, *, name: str = "") -> None:
+        """The level in its colour, after the `name` of what it is about, and the sentence."""
+        from poolscope.verdicts import LEVEL_COLOURS
+
+        head = f"{name}: {verdict.level}" if name else verdict.level
+        told = Text(wrapped(f"{head}  {verdict.sentence}", self.width))
+        told.stylize(f"bold {LEVEL_COLOURS[verdict.level]}", 0, len(head))
+        self.print(told)
+
+    def print_table(self, table: Table, *, whole: str = "--json FILE has all of them") -> None:
+        """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""
+        left_out = _fit(table, self.width)
+        self.print(table)
+        if left_out:
+            columns = f"1 column is left out here ({left_out[0]})"
+            if len(left_out) > 1:
+                columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
+            self.say(f"{columns}: {whole}", style=QUIET)
+
+    def name_written(self, *paths: object) -> None:
+        """Say which files were written; None and the screen are none."""
+        for path in paths:
+            if path is not None and path != SCREEN:
+                self.print(f"written: {path}", soft_wrap=True)  # a path that is broken in two cannot be copied
+
+    def name_next(self, command: str) -> None:
+        """Say which command comes next: alone in its lines, so that it can be copied."""
+        self.print("Next", style="bold")
+        self.print(command_lines(command, self.width), soft_wrap=True)
+
+    def put_result(
+        self, result: Result, *, json: str | None = None, table: Path | None = None, figure: Path | None = None
+    ) -> None:
+        """Write a result as JSON, as a table and as a figure where a name says so, and name what was written."""
+        if json is not None:
+            put_json(result.to_dict(), json)
+        if table is not None:
+            result.save(table)
+        if figure is not None:
+            put_figure(result.figure(), figure)
+        self.name_written(json, table, figure)
+
+
+def tell(message: str) -> None:
+    """Say on standard error what is being done."""
+    if not is_quiet():
+        typer.echo(message, err=True)
+
+
+def put_json(content: dict[str, Any], target: str) -> None:
+    """Write the content to a file, or to standard output for "-"."""
+    if target == SCREEN:
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        write_json(target, content)
+
+
+def put_figure(figure: Any, path: Path) -> None:
+    """Write a figure of plotly."""
+    poolscope.save_figure(figure, path)
+
+
+# -- how much is said -------------------------------------------------------------------------------------------------
+
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def is_quiet() -> bool:
+    """Was --quiet given? Then nothing is said but errors and what goes to standard output by name."""
+    return _QUIET.get()
+
+
+@contextmanager
+def loudness(*, quiet: bool, verbose: bool) -> Iterator[None]:
+    """Set how much is said while the body runs; --verbose tells at the end what it took."""
+    if quiet and verbose:
+        raise InputError("received --quiet and --verbose; allowed is one of them. Leave one out.")
+    logger, token = logging.getLogger("poolscope"), _QUIET.set(quiet)
+    level = logger.level
+    logger.setLevel(logging.ERROR if quiet else logging.DEBUG if verbose else level)
+    handler = logging.StreamHandler() if verbose else None
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        logger.addHandler(handler)
+    try:
+        with _spent() if verbose else nullcontext():
+            yield
+    finally:
+        _QUIET.reset(token)
+        logger.setLevel(level)
+        if handler is not None:
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def _spent() -> Iterator[None]:
+    """Say afterwards how long it took, how much memory, and by which route distances are computed."""
+    began = time.perf_counter()
+    yield
+    from poolscope.numbers.bures.native import route
+
+    said = [f"{time.perf_counter() - began:.1f} s", f"distances of token clouds: {route()}"]
+    try:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        said.insert(1, f"at most {peak / 2**20:,.0f} MiB of memory")
+    except ImportError:  # Windows has no such record
+        pass
+    typer.echo(" · ".join(said), err=True)
+
+
+# -- tables: what does not fit is left out whole, and named, instead of cut inside a number ---------------------------
+
+
+def open_table(*headings: Any, words: int = 0, title: str | None = None, **looks: Any) -> Table:
+    """An empty table in the look of all commands: the first `words` columns hold words, the others numbers.
+
+    `looks` are those of rich, such as a caption.
+    """
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, **looks)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < words else "right", no_wrap=place >= words)
+    return table
+
+
+def _fit(table: Table, width: int) -> list[str]:
+    """Take columns off the right end until no word and no number is broken; the headings of these."""
+    sides = table.padding[1] + table.padding[3]  # between columns, and one column of the box
+    edges = 2 if table.box is not None and table.show_edge else 0
+    if _room(table, [_whole(column) for column in table.columns], sides, edges) <= width:
+        return []
+    left_out: list[str] = []
+    widths = [_narrowest(column) for column in table.columns]
+    while len(widths) > 2 and _room(table, widths, sides, edges) > width:
+        widths.pop()
+        left_out.insert(0, str(table.columns.pop().header))
+    for column, narrow in zip(table.columns, widths, strict=True):
+        if _is_unbroken(column):  # headings may stand in several lines
+            column.width, column.no_wrap = narrow, False
+        else:
+            column.min_width = narrow
+    return left_out
+
+
+def _room(table: Table, widths: list[int], sides: int, edges: int) -> int:
+    return sum(widths) + len(widths) * (sides + (table.box is not None)) + edges
+
+
+def _whole(column: Column) -> int:
+    return max(len(line) for cell in (column.header, *column.cells) for line in (str(cell).splitlines() or [""]))
+
+
+def _narrowest(column: Column) -> int:
+    """Numbers, and what is not to be wrapped, stay whole; words are parted from each other."""
+    words = [word for cell in (column.header, *column.cells) for word in str(cell).split()]
+    longest = max(map(len, words), default=0)
+    return max(longest, *(len(str(cell)) for cell in column.cells)) if _is_unbroken(column) else longest
+
+
+def _is_unbroken(column: Column) -> bool:
+    return column.justify == "right" or column.no_wrap
