@@ -11,8 +11,8 @@ busy machine. `--equal N` takes texts of N common words each, a token a word, wh
 
 To stand in for a machine with only AVX2, limit every library that takes part:
 
-    ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell \\
-    POOLSCOPE_KERNEL=v3 python benchmarks/encode.py --processor --texts 300
+    export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+    export OPENBLAS_CORETYPE=Haswell POOLSCOPE_KERNEL=v3
 
 MKL, which multiplies for sentence-transformers, uses AVX2 on processors of AMD in any case.
 """

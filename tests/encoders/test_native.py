@@ -95,3 +95,14 @@ def test_a_model_gives_the_same_vectors(monkeypatch, kind, threads, used):
         ids = torch.tensor([[3, 4, 5, 6, 3, 4, 5]])
         model(input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 3, 0, 1, 2]]))
     assert calls == used
+
+
+def test_rows_that_do_not_fit_are_left_to_torch(monkeypatch):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    layer = torch.nn.Linear(24, 32)
+    with torch.inference_mode(), packed.packed_products(layer, 9):
+        across = torch.randn(24, 7).t()
+        torch.testing.assert_close(layer(across), layer(across.contiguous()))
+        for rows in (torch.zeros(7, 24, dtype=torch.float64), torch.zeros(7, 23)):
+            with pytest.raises(RuntimeError, match=r"dtype|shapes"):
+                layer(rows)

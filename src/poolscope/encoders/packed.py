@@ -1,7 +1,8 @@
 """A model on the CPU with less work for the same numbers: weights laid out once, and texts that need no padding.
 
 A linear layer multiplies by the same matrix in every batch, and torch lays that matrix out anew for each product.
-oneDNN can be given it ready: the same numbers but for rounding.
+oneDNN can be given it ready, and where there is only AVX2 a kernel of our own is faster (`native`): the same numbers
+but for rounding.
 
 All of a transformer but its attention treats every token alone. So the texts of a batch can be laid end to end in one
 row, if positions begin again with each text and attention is computed for each text by itself. Not every model lets
@@ -156,8 +157,8 @@ def _laid_out(weight: Any) -> Callable[..., Any]:
     panels = native.panels(weight)
 
     def product(rows: Any, weight: Any, bias: Any | None) -> Any:
-        alone = get_num_threads() == 1 and rows.is_contiguous()
-        return native.product(rows, panels, bias) if alone else linear(rows, weight, bias)
+        fits = rows.is_contiguous() and rows.dtype == weight.dtype and rows.shape[-1] == panels.shape[1]
+        return native.product(rows, panels, bias) if fits and get_num_threads() == 1 else linear(rows, weight, bias)
 
     return product
 
