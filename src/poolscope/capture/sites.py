@@ -141,7 +141,7 @@ def _squared(matrices: Array) -> Array:
 
 def _largest_roots(squared: Array) -> Array:
     """The root of the largest eigenvalue of every matrix of a stack of such squares."""
-    return np.sqrt(np.maximum(np.linalg.eigvalsh(squared)[:, -1], 0))
+    return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(squared)[:, -1], 0)))
 
 
 def _numpy(tensor: Any) -> Array:
