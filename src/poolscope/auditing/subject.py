@@ -313,6 +313,12 @@ class Subject:
             return None  # it tries repairs in the same way
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
 
+    def command_without(self, option: str, verb: str) -> str | None:
+        """The same without an option of the encoder; None where it was not among what the audit was told."""
+        if self.named.options.get(option) is None:
+            return None  # it is part of the model that was handed in
+        return self.named.without(option).command(verb, prompt=self.pooling_report.prompt)
+
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
