@@ -125,6 +125,9 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     assert helped["cone"].verdict.level == "repair"
     assert helped.numbers["mean_removal_gain"] > 0.05
     assert helped["cone"].basis == "trial"
+    assert "x − (x·m)m, and normalise" in helped["cone"].action.step  # what was tried: no subtraction
+    assert helped["cone"].action.step in helped["scores"].action.step
+    assert helped["cone"].action.cost == helped["scores"].action.cost
     assert helped["decision"].action.command.startswith("poolscope.tune(model, texts")
     unsure = audit(bag_of_words, texts)["cone"].verdict
     assert unsure.level == "unchecked"  # 40 queries show no gain of 0.01, and say which they could have shown

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
+from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.query_scores import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
@@ -121,8 +122,8 @@ def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | 
     trial = subject.mean_removal
     if trial.difference is not None and trial.gain == 0:
         return Action("configure", step, None, "a setting of your search; nothing is encoded again")
-    other = "removing the mean, which helps on trial, widens the band" if trial.gain else "try a removal of the mean"
-    return Action("repair", f"{step}, or {other}", subject.command("tune"), "no re-encoding: one subtraction a vector")
+    other = f"{MEAN_REMOVAL}, which helps on trial" if trial.gain else f"try this: {MEAN_REMOVAL}"
+    return Action("repair", f"{step}, or {other}", subject.command("tune"), MEAN_REMOVAL_COST)
 
 
 def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
