@@ -319,6 +319,12 @@ class Subject:
             return None  # it is part of the model that was handed in
         return self.named.without(option).command(verb, prompt=self.pooling_report.prompt)
 
+    def naming_reference(self) -> str | None:
+        """Another audit that names the model of these vectors; None where it was named, or no text can be encoded."""
+        if self.collection is None or self.collection.texts is None or self.reference is not None:
+            return None
+        return self.named.command("audit", reference="MODEL")
+
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]

@@ -46,11 +46,17 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
     judged = judge(within, subject.thresholds)
     action, sentence, sure = _first(open_answers, answers) if open_answers else _keep(subject, answers, within)
+    if (command := _naming_reference(subject, open_answers, action)) is not None:
+        action = replace(action, command=command)
     measured, left = _measured(answers)
     if _little(within) and open_answers:
         sentence = f"{sentence} {_how_little(answers, within)}"
     elif open_answers and left:
         sentence = f"{sentence} Not answered: {_numbers(left)}."
+    if command is not None:
+        sentence = (
+            f"{sentence} Whether the vectors are those of their model is told once it is named (--reference MODEL)."
+        )
     evidence = (
         f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
         *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
@@ -66,6 +72,15 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
         tables={"actions": _table(open_answers)},
         draw={"decision": lambda: standings_figure(drawn)} if drawn else {},
     )
+
+
+def _naming_reference(subject: Subject, open_answers: Sequence[Answer], action: Action) -> str | None:
+    """For vectors with texts, where the first step is no repair of rows: hold them against the model that made them."""
+    if open_answers:
+        first = open_answers[0]
+        if action.command is not None or (first.verdict.level == "repair" and first.key != "scores"):
+            return None
+    return subject.naming_reference()
 
 
 def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict:
