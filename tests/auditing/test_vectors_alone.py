@@ -151,6 +151,14 @@ def test_a_cut_off_above_what_is_nearest_is_not_proposed_and_the_model_is_asked_
     assert audit(path)["decision"].action.command is None
 
 
+def test_vectors_without_texts_are_not_called_texts(alone, with_texts):
+    for found, items in ((alone, "60 vectors"), (with_texts, "60 texts")):
+        answers = [replace(each, verdict=replace(each.verdict, level="ok")) for each in found.answers[:-1]]
+        verdict = QUESTIONS["decision"].answer(found.subject, answers).verdict
+        assert f"nothing to repair on these {items} (" in verdict.sentence
+        assert verdict.evidence[0].endswith(f"on these {items.split()[1]}.")
+
+
 def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
     path = tmp_path / "v.npz"
     np.savez(path, vectors=VECTORS, texts=TEXTS)

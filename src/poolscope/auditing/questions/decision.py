@@ -67,7 +67,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
             f"{sentence} Whether the vectors are those of their model is told once it is named (--reference MODEL)."
         )
     evidence = (
-        f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
+        f"{len(measured)} of {len(answers)} questions could be answered on these {_items(subject)}.",
         *(f"{_step(each)} ({certainty(each, asked=asked)})." for each in open_answers if each.action),
         *(f"{each.number}. {each.verdict.sentence}" for each in left),
     )
@@ -147,13 +147,19 @@ def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
     applies = not sentence.startswith(NOT_APPLICABLE)
     why = f": {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
-        f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; question {left[0].number} "
+        f"Only {len(measured)} of {len(answers)} questions could be answered here; question {left[0].number} "
         f"could not{why}"
     )
 
 
+def _items(subject: Subject) -> str:
+    """What was looked at: texts, or vectors whose texts are not known."""
+    return "vectors" if subject.collection is not None and subject.collection.texts is None else "texts"
+
+
 def _keep(subject: Subject, answers: Sequence[Answer], within: Sequence[Answer]) -> tuple[Action, str, str]:
-    texts = "this one text" if len(subject) == 1 else f"these {len(subject):,} texts"
+    items = _items(subject)
+    texts = f"this one {items[:-1]}" if len(subject) == 1 else f"these {len(subject):,} {items}"
     if _little(within):
         action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
         return (
