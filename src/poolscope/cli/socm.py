@@ -318,8 +318,9 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Scr
         return
     table = Table(
         title="pairs that a search is most likely to confuse, and whose tokens differ most", title_justify="left",
-        expand=True, show_lines=True, caption_justify="left", caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: "
-        "what one text gives against itself. hidden: what averages do not see. %: a token's part of d_Σ.",
+        expand=True, show_lines=True, caption_justify="left",
+        caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: what one text gives against itself. "
+        "hidden: what averages do not see. %: a token's part of d_Σ.",
     )  # fmt: skip
     for name in ("cosine", "d_Σ 0–1", "itself", "hidden"):
         table.add_column(name, justify="right", no_wrap=True)

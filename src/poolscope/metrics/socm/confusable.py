@@ -126,7 +126,8 @@ class Confusion(Result):
         different = "" if self.documents is None else " of different documents"
         likely = f"whose mean vectors are nearest ({self.count:,}) are those that a search is most likely to confuse."
         if self.cut_off is None:
-            alike = f"Queries rank a wrong text before a relevant one in {self.count:,} pair{'' if self.count == 1 else 's'}."
+            pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
+            alike = f"Queries rank a wrong text before a relevant one in {pairs}."
         elif self.placed and self.false_hits is not None:
             alike = f"The {self.false_hits * 100:g} % of pairs{different} {likely}"
         else:
