@@ -275,7 +275,7 @@ class Subject:
 
     @cached_property
     def confusable(self) -> Confusion | None:
-        """The texts that a search would confuse: with queries, the relevant and the wrong one of each mistake; without,
+        """The texts that a search may confuse: with queries, the relevant and the wrong one of each mistake; without,
         texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or above. At
         most so many, drawn; None where there are none.
         """
