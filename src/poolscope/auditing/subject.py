@@ -313,6 +313,18 @@ class Subject:
             return None  # it tries repairs in the same way
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
 
+    def command_without(self, option: str, verb: str) -> str | None:
+        """The same without an option of the encoder; None where it was not among what the audit was told."""
+        if self.named.options.get(option) is None:
+            return None  # it is part of the model that was handed in
+        return self.named.without(option).command(verb, prompt=self.pooling_report.prompt)
+
+    def naming_reference(self) -> str | None:
+        """Another audit that names the model of these vectors; None where it was named, or no text can be encoded."""
+        if self.collection is None or self.collection.texts is None or self.reference is not None:
+            return None
+        return self.named.command("audit", reference="MODEL")
+
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
