@@ -134,8 +134,8 @@ def test_ready_clouds_are_not_sent_to_commands_that_need_a_model(model, texts, t
 
 def test_texts_of_an_unknown_reading_are_not_named_on_a_command_line(model, texts):
     found = audit(str(model), read_texts(texts, limit=40), thresholds=EVERYTHING, trial_texts=0)
-    assert all(line.startswith("poolscope.") for line in suggestions(found))
-    assert found["scores"].action.command == f"poolscope.tune({str(model)!r}, texts)"
+    assert suggestions(found)
+    assert all(line.startswith("poolscope.") and ", texts" in line for line in suggestions(found))
 
 
 def test_vectors_of_a_file_are_named_again_and_an_array_is_not(model, texts):

@@ -118,18 +118,25 @@ def test_vectors_of_a_runtime_are_named(folder, texts, tmp_path):
     assert "pooled by cls" in run(folder, texts, "--vectors", tmp_path / "mine.npy", "--trial", 0, "--details")
 
 
+def lines(output: str) -> list[str]:
+    """The screen with commands of several lines joined."""
+    return output.replace(" \\\n  ", " ").replace("&&\n", "&& ").splitlines()
+
+
 def test_the_next_command_holds_what_was_asked_for_and_nothing_is_printed_where_there_is_none(folder, tmp_path):
     rows = [json.dumps({"name": f"n{k}", "the body": text}) for k, text in enumerate(sentences(30, high=60))]
     path = tmp_path / "my texts.jsonl"
     path.write_text("\n".join(rows), encoding="utf-16")
     asked = ["--encoding", "utf-16", "--column", "the body", "--id-column", "name", "--limit", 25]
-    asked += ["--max-length", 20, "--trial", 0]
-    output = run(folder, path, *asked, "--threshold", "cut_repair=0.05", "--no-files")
+    asked += ["--trial", 0, "--threshold", "cut_repair=0.05", "--no-files"]
     reading = "--column 'the body' --id-column name --limit 25 --encoding utf-16"
-    cut = f"poolscope chunk {folder} '{path}' {reading} --max-length 20 --output 'my texts-chunks.jsonl'"
-    again = f"poolscope audit {folder} 'my texts-chunks.jsonl' --id-column id --max-length 20 --trial 0"
-    again += " --threshold cut_repair=0.05"
-    assert f"{cut} && {again}" in output.replace(" \\\n  ", " ").replace("&&\n", "&& ").splitlines()
+    rest = "--trial 0 --threshold cut_repair=0.05"
+    cut = f"poolscope chunk {folder} '{path}' {reading} --output 'my texts-chunks.jsonl'"
+    assert f"{cut} && poolscope audit {folder} 'my texts-chunks.jsonl' --id-column id {rest}" in lines(
+        run(folder, path, *asked)
+    )
+    limited = lines(run(folder, path, "--max-length", 20, *asked))  # a limit of the caller is left out first
+    assert f"poolscope audit {folder} '{path}' {reading} {rest}" in limited
     few = run(folder, path, "--encoding", "utf-16", "--column", "the body", "--limit", 1, "--trial", 0, "--no-files")
     assert "Too little to tell" in few
     assert "Next" not in few.splitlines()
