@@ -123,10 +123,12 @@ build/kernel-inputs: tools/kernel_inputs.py $(KERNEL) | $(VENV)/.test-ready
 	$(BIN)/python tools/kernel_inputs.py $@
 	touch $@
 
-sanitize: build/kernel-inputs  ## the kernel under the address and undefined-behaviour sanitizers
-	cc -O1 -g -std=c11 -Wall -Wextra -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all \
-		-o build/kernel-sanitized tools/kernel_check.c -lm
+SANITIZED := -O1 -g -std=c11 -Wall -Wextra -Wno-psabi -fsanitize=address,undefined -fno-sanitize-recover=all
+sanitize: build/kernel-inputs  ## the kernels under the address and undefined-behaviour sanitizers
+	cc $(SANITIZED) -o build/kernel-sanitized tools/kernel_check.c -lm
 	build/kernel-sanitized build/kernel-inputs/*.bin
+	cc $(SANITIZED) -o build/encoder-kernel-sanitized tools/encoder_kernel_check.c -lm
+	build/encoder-kernel-sanitized
 
 ARM := aarch64-linux-gnu-gcc
 aarch64: build/kernel-inputs  ## the kernel compiled for 64-bit ARM, run by an emulator

@@ -1,10 +1,10 @@
-"""Compile the optional kernel while a package is made, put the documentation into it, and the README into its metadata.
+"""Compile the optional kernels while a package is made, put the documentation into it, the README into its metadata.
 
-The kernel is plain C without the Python headers, loaded by ctypes. Where no compiler is found the package installs all
-the same, and the numpy route of equal results is used. `POOLSCOPE_NO_KERNEL=1` leaves it out on purpose.
+The kernels are plain C without the Python headers, loaded by ctypes. Where no compiler is found the package installs
+all the same, and numpy and torch give equal results. `POOLSCOPE_NO_KERNEL=1` leaves them out on purpose.
 
-A wheel is built without touching the source tree: the library is made in a temporary folder and packed from there. An
-editable install runs from the source tree, so there, and only there, a library that was compiled is put beside its
+A wheel is built without touching the source tree: the libraries are made in a temporary folder and packed from there.
+An editable install runs from the source tree, so there, and only there, a library that was compiled is put beside its
 source; one that could not be compiled replaces nothing.
 
 Reports bring the pages that explain them, so these travel with the package; an editable install reads them from docs/.
@@ -30,8 +30,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCES = PurePosixPath("src")
-KERNEL = SOURCES / "poolscope" / "numbers" / "bures" / "kernel.c"
-LIBRARY = KERNEL.with_name("_kernel.dll" if sys.platform == "win32" else "_kernel.so")
+KERNELS = tuple(SOURCES / "poolscope" / folder / "kernel.c" for folder in ("numbers/bures", "encoders"))
+LIBRARIES = tuple(kernel.with_name("_kernel.dll" if sys.platform == "win32" else "_kernel.so") for kernel in KERNELS)
 
 FLAGS = [
     "-O3",
@@ -56,18 +56,22 @@ class PoolscopeBuildHook(BuildHookInterface):
         if not editable:
             build_data["force_include"].update(documentation(root / "docs"))
         self.temporary = tempfile.TemporaryDirectory(prefix="poolscope-build-")
-        library = Path(self.temporary.name) / LIBRARY.name
-        reason = compile_kernel(root / KERNEL, library)
-        if reason:
-            before = editable and (root / LIBRARY).exists()
-            rest = f"{LIBRARY} of an earlier install stays in use" if before else "the numpy route will be used"
-            self.app.display_warning(f"poolscope: kernel not compiled, {rest} ({reason})")
-        elif editable:
-            install(library, root / LIBRARY)
-        else:
-            build_data["force_include"][str(library)] = str(LIBRARY.relative_to(SOURCES))
+        made = []
+        for number, (source, place) in enumerate(zip(KERNELS, LIBRARIES, strict=True)):
+            library = Path(self.temporary.name) / f"{number}{place.name}"
+            reason = compile_kernel(root / source, library)
+            if reason:
+                before = editable and (root / place).exists()
+                rest = f"{place} of an earlier install stays in use" if before else "slower routes will be used"
+                self.app.display_warning(f"poolscope: {source} not compiled, {rest} ({reason})")
+            elif editable:
+                install(library, root / place)
+            else:
+                build_data["force_include"][str(library)] = str(place.relative_to(SOURCES))
+                made.append(library)
+        if made:
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{platform_tag(library)}"
+            build_data["tag"] = f"py3-none-{platform_tag(*made)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self.target_name == "wheel":
@@ -120,17 +124,17 @@ def install(library: Path, place: Path) -> None:
     beside.replace(place)
 
 
-def platform_tag(library: Path) -> str:
-    """The platforms that can load the library, as a wheel names them.
+def platform_tag(*libraries: Path) -> str:
+    """The platforms that can load the libraries, as a wheel names them.
 
-    With glibc it is the manylinux tag of the newest symbol version that the library asks for: it needs nothing but libc
-    and libm. The names of those versions stand in it as plain text.
+    With glibc it is the manylinux tag of the newest symbol version that they ask for: they need nothing but libc and
+    libm. The names of those versions stand in them as plain text.
     """
     tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if tag.endswith("universal2"):  # the compiler makes the code of this machine only
         return tag.replace("universal2", platform.machine())
     if not tag.startswith("linux_") or platform.libc_ver()[0] != "glibc":
         return tag
-    needed = re.findall(rb"GLIBC_(\d+)\.(\d+)", library.read_bytes())
+    needed = re.findall(rb"GLIBC_(\d+)\.(\d+)", b"\0".join(library.read_bytes() for library in libraries))
     major, minor = max([OLDEST_GLIBC, *((int(major), int(minor)) for major, minor in needed)])
     return tag.replace("linux", f"manylinux_{major}_{minor}", 1)

@@ -8,6 +8,13 @@ model exported to ONNX (needs the package `onnx`). All must give the same vector
 best times stand the medians, for machines that others use too: cores that share a batch wait for the slowest, which the
 best time does not show. With `--processor` processor time is measured, on one thread: what is left of a comparison on a
 busy machine. `--equal N` takes texts of N common words each, a token a word, where nobody pads.
+
+To stand in for a machine with only AVX2, limit every library that takes part:
+
+    export ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+    export OPENBLAS_CORETYPE=Haswell POOLSCOPE_KERNEL=v3
+
+MKL, which multiplies for sentence-transformers, uses AVX2 on processors of AMD in any case.
 """
 
 from __future__ import annotations

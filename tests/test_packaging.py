@@ -36,7 +36,7 @@ def hook():
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of what a package is made from, with the library of an earlier editable install in it."""
+    """A copy of what a package is made from, with the libraries of an earlier editable install in it."""
     copy = tmp_path / "tree"
     copy.mkdir()
     for part in PARTS:
@@ -44,7 +44,8 @@ def tree(tmp_path):
             shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "_kernel.*"))
         else:
             shutil.copy2(ROOT / part, copy / part)
-    (copy / hook().LIBRARY).write_bytes(b"an earlier library")
+    for library in hook().LIBRARIES:
+        (copy / library).write_bytes(b"an earlier library")
     return copy
 
 
@@ -75,9 +76,8 @@ def test_a_wheel_brings_its_own_library_and_leaves_the_tree_alone(tree):
     before = state(tree)
     wheel = build(tree, "wheel")
     assert state(tree) == before
-    library = str(hook().LIBRARY.relative_to("src"))
-    assert list(kernels(wheel)) == [library]
-    assert kernels(wheel)[library] != b"an earlier library"
+    assert kernels(wheel).keys() == {str(library.relative_to("src")) for library in hook().LIBRARIES}
+    assert b"an earlier library" not in kernels(wheel).values()
     if sys.platform == "linux":  # an index refuses linux_x86_64; kernel.c needs nothing that glibc 2.17 has not
         assert "-py3-none-manylinux_2_17_" in wheel.name
     with zipfile.ZipFile(wheel) as archive:
@@ -94,7 +94,8 @@ def test_a_source_distribution_builds_without_a_compiler(tree):
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        assert {"poolscope/docs/socm.md", "poolscope/py.typed", f"{hook().KERNEL.relative_to('src')}"} <= set(names)
+        sources = {str(kernel.relative_to("src")) for kernel in hook().KERNELS}
+        assert {"poolscope/docs/socm.md", "poolscope/py.typed", *sources} <= set(names)
         metadata = message_from_bytes(archive.read(next(name for name in names if name.endswith("/METADATA"))))
     assert "sees what pooling hides" in metadata.get_payload()
 
@@ -110,24 +111,25 @@ def install_editable(tree: Path) -> list[str]:
 
 
 @compiled
-def test_an_editable_install_puts_the_library_beside_its_source(tree, monkeypatch):
+def test_an_editable_install_puts_each_library_beside_its_source(tree, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv("POOLSCOPE_NO_KERNEL", raising=False)
     before = state(tree)
     assert not install_editable(tree)
-    library = str(hook().LIBRARY)
-    assert {name for name, value in state(tree).items() if before.get(name) != value} == {library}
-    assert (tree / library).read_bytes() != b"an earlier library"
+    libraries = {str(library) for library in hook().LIBRARIES}
+    assert {name for name, value in state(tree).items() if before.get(name) != value} == libraries
+    assert all((tree / library).read_bytes() != b"an earlier library" for library in libraries)
 
 
 @pytest.mark.parametrize(("variable", "value"), [("CC", NO_COMPILER), ("POOLSCOPE_NO_KERNEL", "1")])
 def test_an_editable_install_without_a_compiler_keeps_the_library(tree, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     before = state(tree)
-    assert f"{hook().LIBRARY} of an earlier install stays in use" in install_editable(tree)[0]
+    for library, warning in zip(hook().LIBRARIES, install_editable(tree), strict=True):
+        assert f"{library} of an earlier install stays in use" in warning
     assert state(tree) == before
-    (tree / hook().LIBRARY).unlink()
-    assert "the numpy route will be used" in install_editable(tree)[0]
+    (tree / hook().LIBRARIES[0]).unlink()
+    assert "slower routes will be used" in install_editable(tree)[0]
 
 
 def test_a_kernel_that_is_not_where_the_build_looks_is_an_error(tmp_path):

@@ -125,6 +125,9 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     assert helped["cone"].verdict.level == "repair"
     assert helped.numbers["mean_removal_gain"] > 0.05
     assert helped["cone"].basis == "trial"
+    assert "x − (x·m)m, and normalise" in helped["cone"].action.step  # what was tried: no subtraction
+    assert helped["cone"].action.step in helped["scores"].action.step
+    assert helped["cone"].action.cost == helped["scores"].action.cost
     assert helped["decision"].action.command.startswith("poolscope.tune(model, texts")
     unsure = audit(bag_of_words, texts)["cone"].verdict
     assert unsure.level == "unchecked"  # 40 queries show no gain of 0.01, and say which they could have shown
@@ -154,8 +157,22 @@ def test_truncation_names_twins_and_the_share_lost():
     clouds = encode((tiny_model(), tiny_tokenizer()), texts, max_length=16)
     share = clouds.truncated.sum() / (clouds.truncated.sum() + clouds.lengths.sum())
     assert found["truncation"].verdict.value == pytest.approx(share)
-    assert found["truncation"].action.kind == "re-chunk"
     assert found["truncation"].basis == "counted"
+
+
+def test_a_limit_that_the_caller_set_is_not_laid_to_the_model():
+    """What comes first is the model's own limit; chunks where that is the one that cut."""
+    model, texts = (tiny_model(), tiny_tokenizer()), sentences(20, low=30, high=40)
+    lowered = audit(model, texts, max_length=16, trial_texts=0)["truncation"]
+    assert lowered.verdict.evidence[0] == "You cut at 16; the model declares 24 and has positions for 24 tokens."
+    assert lowered.action.kind == "configure"
+    assert "leave out --max-length (max_length): you cut at 16, and the model declares 24" in lowered.action.step
+    assert lowered.action.command == "poolscope.audit(model, texts, trial_texts=0)"
+    for options in ({}, {"max_length": 24}):
+        own = audit(model, texts, trial_texts=0, **options)["truncation"]
+        assert own.action.kind == "re-chunk"
+        assert "20 texts of more than 24 tokens" in own.action.step
+        assert own.verdict.evidence == ()
 
 
 def test_the_interval_of_the_share_lost_is_within_its_bounds_and_one_text_that_carries_it_is_named():

@@ -119,6 +119,8 @@ def test_every_suggestion_of_an_audit_is_accepted_by_the_parser(model, texts):
             assert parameters["max_length"] == 24
     assert parsed(found["pooling"].action.command)[0]["role"] == "document"
     assert parsed(found["truncation"].action.command)[0]["texts"] == str(texts)
+    (whole,) = parsed(named.without("max_length").command("audit"))
+    assert (whole["texts"], whole["max_length"], whole["trial"]) == (str(texts), None, 20)
 
 
 def test_ready_clouds_are_not_sent_to_commands_that_need_a_model(model, texts, tmp_path):

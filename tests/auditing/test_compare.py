@@ -280,6 +280,23 @@ def test_what_is_no_longer_answered_is_neither_better_nor_worse():
     assert "Worse" not in sentence
 
 
+def test_a_level_that_changes_within_chance_is_neither_better_nor_worse():
+    def audited(level: str, value: float, basis: str = "interval") -> Audit:
+        interval = Interval(value - 0.3, value + 0.3, 0.95, "texts", "bootstrap")
+        numbers = {"short_share": value, "short_share_interval": interval}
+        answer = Answer("short", Verdict(level, "…", value, interval, basis=basis), numbers)
+        corpus = {"digest": "0" * 64, "texts": 3, "source": "texts"}
+        return Audit({"name": "m"}, corpus, (answer,), {}, {})
+
+    (within,) = compare(audited("watch", 1.3), audited("ok", 1.2)).headlines()
+    assert " Across a threshold, but within chance: Short texts (watch → ok)." in within
+    assert "Better" not in within
+    (beyond,) = compare(audited("watch", 2.3), audited("ok", 1.2)).headlines()
+    assert " Better: Short texts (watch → ok)." in beyond
+    (counted,) = compare(audited("ok", 1.2), audited("watch", 1.3, "counted")).headlines()
+    assert " Worse: Short texts (ok → watch)." in counted
+
+
 def test_every_question_has_a_number_of_its_own_beside_an_audit_of_vectors(plain, texts):
     vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
     result = compare(plain, audit(vectors, texts))

@@ -12,7 +12,7 @@ import pytest
 from audit_data import bag_of_words, sentences
 from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answer, Thresholds
 from poolscope.auditing.questions import position
-from poolscope.auditing.questions.decision import CERTAINTY, ranked
+from poolscope.auditing.questions.decision import CERTAINTY, SELF_MADE, certainty, ranked
 from poolscope.auditing.run import audit
 from poolscope.auditing.searches import decided_by, judged_by
 from poolscope.evaluation import Difference, Evaluation, Trial, compare_scores
@@ -34,6 +34,8 @@ def test_the_page_lists_every_basis_in_the_words_of_the_screen():
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
     for basis, words in CERTAINTY.items():
         assert f"| `{basis}` | {words} |" in page
+    for basis, words in SELF_MADE.items():
+        assert f"| `{basis}`, without `--queries` | {words} |" in page
 
 
 def answer(key, level="repair", *, kind="repair", basis="interval"):
@@ -78,11 +80,23 @@ def test_every_basis_has_words_of_its_own():
     assert len(set(CERTAINTY.values())) == len(CERTAINTY)
 
 
+def test_a_win_on_halves_of_texts_is_less_sure_than_one_on_queries_of_the_user(found):
+    for basis in SELF_MADE:
+        won = answer("cone", basis=basis)
+        assert certainty(won, asked=True).startswith("high")
+        decided = decide(found.subject, [won])
+        assert decided.numbers["certainty"] == SELF_MADE[basis]
+        assert "How sure? Moderate:" in decided.verdict.sentence
+        assert "on self-made queries" in decided.verdict.sentence
+        own = decide(replace(found.subject, queries=[]), [won])
+        assert own.numbers["certainty"] == own.tables["actions"]["certainty"][0].as_py() == CERTAINTY[basis]
+
+
 def test_a_level_above_ok_rests_on_something_and_the_table_says_on_what(found):
     for each in found.answers[:-1]:
         assert (each.basis is not None) == each.verdict.at_least("watch"), each.key
     open_answers = ranked(found.answers[:-1])
-    assert found.tables["actions"]["certainty"].to_pylist() == [CERTAINTY[each.basis] for each in open_answers]
+    assert found.tables["actions"]["certainty"].to_pylist() == [certainty(each, asked=False) for each in open_answers]
     assert [each["basis"] for each in found.to_dict()["answers"]] == [each.basis for each in found.answers]
 
 

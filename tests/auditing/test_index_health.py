@@ -77,6 +77,47 @@ def test_rows_at_random_have_no_date(encoder, clouds):
     assert found.numbers["drift_row"] is None
 
 
+def test_every_third_row_is_explained_by_itself_and_stands_first(encoder, clouds):
+    stored = pool(clouds)
+    stored[::3] = pool(clouds, "cls")[::3]
+    found = drift(stored, encoder)
+    wrong = round(found.verdict.value * COUNT)
+    assert found.numbers["drift_cause"] == "cls"
+    assert found.verdict.sentence.endswith("gives today: what wrote them pooled by cls.")
+    note = next(note for note in found.verdict.evidence if note.startswith("All rows"))
+    assert f"the {wrong} rows that deviate: pooled by cls explains them (mean cosine 1.0000" in note
+    assert note.endswith("; the others are as the model declares.")
+    assert found.action.step == "encode the rows that deviate again (first in table drift), as the others were"
+    table = found.tables["drift"]
+    assert all(row % 3 == 0 for row in table["row"].to_pylist()[:wrong])
+    assert max(table["cosine"].to_pylist()[:wrong]) < 0.99 <= min(table["cosine"].to_pylist()[wrong:])
+    few = drift(stored, encoder, trial_texts=30)
+    assert few.action.step.endswith("30 of 120 rows were compared, and --trial 120 does all")
+
+
+def test_one_row_that_deviates_is_no_row_as_declared(encoder, clouds):
+    stored = pool(clouds)
+    stored[7] = -stored[7]
+    found = drift(stored, encoder)
+    note = next(note for note in found.verdict.evidence if note.startswith("All rows"))
+    assert "the 1 row that deviates: none of the known causes explains it" in note
+    assert found.tables["drift"]["row"][0].as_py() == 7
+
+
+def test_what_nothing_explains_is_given_no_cause(encoder, clouds):
+    random = np.random.default_rng(0).standard_normal(pool(clouds).shape)
+    found = drift(random, encoder)
+    note = next(note for note in found.verdict.evidence if note.startswith("All rows"))
+    assert "none of the known causes explains them" in note
+    assert "the vectors may belong to other texts" in note
+    assert "nearest" not in note
+    assert found.numbers["drift_cause"] is None
+    assert "in the same order" in found.action.step
+    shifted = drift(np.roll(pool(clouds), 1, axis=0), encoder)
+    assert any("in another order" in note for note in shifted.verdict.evidence)
+    assert shifted.action.step.startswith("put vectors and texts into the same order")
+
+
 def test_a_dimension_of_another_model_is_the_answer(encoder):
     found = drift(np.random.default_rng(0).standard_normal((COUNT, 2000)), encoder)
     assert found.verdict.level == "repair"

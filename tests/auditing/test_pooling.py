@@ -122,7 +122,7 @@ def test_two_rows_that_changed_places_are_another_order():
     rows[[3, 7]] = rows[[7, 3]]
     verdict, _ = asked(bag_of_words, texts, rows)
     assert "in another order" in verdict.sentence
-    assert any("2 of 24 vectors are below" in line for line in verdict.evidence)
+    assert any("2 of 24 vectors have a cosine below 0.9995 with the" in line for line in verdict.evidence)
 
 
 def test_one_vector_for_all_texts_is_no_other_order(model, texts, clouds):

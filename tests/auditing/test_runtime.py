@@ -56,6 +56,7 @@ def test_a_right_runtime_is_ok_and_every_kind_of_probe_was_sent(embedding, serve
     check = check_runtime(embedding("right"), folder, TEXTS)
     assert check.verdict.level == "ok"
     assert check.match.own.mean == pytest.approx(1, abs=1e-6)
+    assert "The reference cuts texts at 64 tokens, as the model declares." in check.verdict.evidence
     assert (check.match.repeated, check.match.batched) == pytest.approx((1, 1), abs=1e-5)
     assert check.empty == "a vector"
     sent = [body["input"] for body in server.asked]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from audit_data import bag_of_words, topics
+from poolscope.auditing.commands import Named
 from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import short
 from poolscope.auditing.searches import cut_pieces
@@ -111,3 +112,12 @@ def test_other_chunks_are_advised_for_the_fifth_that_crowds_and_only_where_that_
     longest = short._action(about, "longest", Verdict("repair", basis="interval"))
     assert longest.kind == "re-chunk"
     assert "shortest" not in longest.step
+    asks = {}
+    for queries in ("", "my.csv"):
+        named = subject(mixed, named=Named("m", "t.txt", queries=queries))
+        asks[queries] = [
+            short._action(named, "longest", Verdict(level, basis=basis)).command
+            for level, basis in (("watch", "harmless"), ("repair", "interval"))
+        ]
+    assert asks[""] == ["poolscope audit m t.txt --queries FILE"] * 2
+    assert asks["my.csv"] == [None, "poolscope audit m t.txt --queries my.csv"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
+from poolscope.auditing import questions
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
+from poolscope.metrics.hubs import hubs
 from tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -45,10 +50,21 @@ def test_many_duplicates_are_to_be_merged_first():
     assert (found["hubs"].verdict.level, found["hubs"].basis) == ("repair", "counted")
     assert found["decision"].action.kind == "merge"
     assert found["decision"].verdict.sentence.startswith(
-        "Clean the texts first: merge the duplicates: 40 texts are equal"
+        "Clean the texts first: merge the duplicates: 40 near-duplicates by their vectors, 40 of them equal"
     )
     assert "certain" in found.numbers["certainty"]
     assert audit(bag_of_words, texts)["hubs"].verdict.level == "ok"
+
+
+def test_copies_are_counted_once():
+    corners = np.eye(8)
+    counted = hubs(corners[[0, 0, 1, 1, 2, 3, 4, 5, 6, 7]], texts=["a", "a", "b", "c", "D", "d", *"efgh"])
+    told = questions.hubs._copies
+    both = "2 of them equal but for case and blanks, and 2 further texts that equal another but for case and blanks"
+    assert told(counted) == f"4 near-duplicates by their vectors, {both}"
+    assert told(replace(counted, twins=())) == "4 near-duplicates by their vectors"
+    assert questions.hubs._of_the_shape(counted, 0.2).endswith("make by themselves (up to 20.0%).")
+    assert told(replace(counted, duplicates=())) == "4 texts equal to another but for case and blanks"
 
 
 def test_different_texts_in_a_narrow_cone_are_watched_and_not_merged_first():

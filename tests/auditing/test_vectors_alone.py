@@ -130,3 +130,39 @@ def test_the_decision_counts_every_question_of_the_screen(with_texts):
     sentence = QUESTIONS["decision"].answer(with_texts.subject, answers).verdict.sentence
     assert f"({len(answers) - len(OF_TOKENS)} of {len(answers)} answers are ok, and questions 3, " in sentence
     assert "need the model)" in sentence
+
+
+def test_a_cut_off_above_what_is_nearest_is_not_proposed_and_the_model_is_asked_for(tmp_path):
+    """Every third row lies elsewhere: pairs of these rows set the cut-off, and most other texts have none so near."""
+    vectors = np.random.default_rng(0).normal(size=(300, 8))
+    vectors[::3] += 4
+    path = tmp_path / "v.npz"
+    np.savez(path, vectors=vectors, texts=[f"text {k}" for k in range(300)])
+    found = audit(path)
+    scores = found["scores"]
+    assert scores.verdict.value > found.numbers["nearest_score"]
+    assert "Most texts would lose even their nearest text there" in scores.verdict.sentence
+    assert scores.action.step.startswith("let no cut-off decide")
+    assert (scores.action.kind, "mean direction" in scores.action.step) == ("configure", False)  # it was not tried
+    assert found["decision"].action.command == f"poolscope audit {path} --reference MODEL"
+    assert "once it is named (--reference MODEL)" in found["decision"].verdict.sentence
+    np.savez(path, vectors=vectors)  # without texts no model can be held against them
+    assert found["decision"].action.kind == audit(path)["decision"].action.kind
+    assert audit(path)["decision"].action.command is None
+
+
+def test_vectors_without_texts_are_not_called_texts(alone, with_texts):
+    for found, items in ((alone, "60 vectors"), (with_texts, "60 texts")):
+        answers = [replace(each, verdict=replace(each.verdict, level="ok")) for each in found.answers[:-1]]
+        verdict = QUESTIONS["decision"].answer(found.subject, answers).verdict
+        assert f"nothing to repair on these {items} (" in verdict.sentence
+        assert verdict.evidence[0].endswith(f"on these {items.split()[1]}.")
+
+
+def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
+    path = tmp_path / "v.npz"
+    np.savez(path, vectors=VECTORS, texts=TEXTS)
+    found = audit(path)
+    answers = [replace(each, verdict=replace(each.verdict, level="ok")) for each in found.answers[:-1]]
+    decision = QUESTIONS["decision"].answer(found.subject, answers)
+    assert (decision.action.kind, decision.action.command) == ("keep", f"poolscope audit {path} --reference MODEL")

@@ -60,6 +60,7 @@ def test_prompts_and_lengths_as_used(tmp_path):
     plain = pooling_report(as_encoder(folder))
     assert "declares prompts (query) and none is used" in plain.notes()[1]
     assert plain.notes()[-1] == "Texts are cut at 24 tokens, as the model declares."
+    assert plain.notes(of_reference=True)[-1] == "The reference cuts texts at 24 tokens, as the model declares."
     query = pooling_report(as_encoder(folder, role="query", max_length=9))
     assert (query.prompt, query.max_length, query.declared_max_length) == ("query : ", 9, 24)
     assert "its tokens are left out of the cloud" in query.notes()[1]

@@ -356,3 +356,12 @@ def test_verify_reads_listed_files_piece_by_piece(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 8
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "none.csv", "none.tsv"])
+def test_a_file_without_a_byte_is_said_to_be_empty(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    for read in (read_texts, read_queries):
+        with pytest.raises(InputError, match="the file is empty") as caught:
+            read(tmp_path / name)
+        assert "--column" not in str(caught.value)

@@ -252,7 +252,7 @@ def test_csv_with_semicolons_and_empty_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"", "the first line is empty"),
+        ("a.csv", b"", "the file is empty"),
         ("a.csv", b"text,text\na,b\n", "two columns share a name"),
         ("a.csv", b"text\na\nb, c\n", r"row 1 has 2 fields where the header has 1"),
         ("a.csv", b'text\n"a\nb', "line 3 breaks the rules of CSV"),

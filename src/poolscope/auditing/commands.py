@@ -88,6 +88,10 @@ class Named:
             options["prompt"] = prompt
         return _line(verb, self.model, self.texts, {**reading, **options, **settings})
 
+    def without(self, option: str) -> Named:
+        """The same audit with an option of the encoder left out."""
+        return replace(self, options={name: value for name, value in self.options.items() if name != option})
+
     def rechunk(self, **more: Any) -> str | None:
         """Cut the texts to fit, and audit what comes of it; None where they have no name on the command line."""
         if self.clouds or not self.model or self.texts is None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from poolscope.auditing.question import QUESTIONS, Number
+from poolscope.auditing.question import QUESTIONS, Answer, Number
 from poolscope.auditing.result import FILES, Audit, audit_folder, coloured
 from poolscope.charts import short_name
 from poolscope.digests import digests_of_files, sealed
@@ -27,6 +27,8 @@ from poolscope.verdicts import LEVELS
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 NOT_PAIRED = "not paired: both intervals as if independent"
+# Levels that differ while their number does not, as far as can be told.
+_WITHIN = "Across a threshold, but within chance"
 
 
 @dataclass(frozen=True)
@@ -184,18 +186,20 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
     rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
     levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
     told = [_asks(levels[name]) for name in (second, first)]
-    before = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
-    sentence = f"{second} against {first}: {told[0]}, {before}."
+    same = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
+    sentence = f"{second} against {first}: {told[0]}, {same}."
     both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
     own = [key for key in both if not QUESTIONS[key].from_answers]
-    for word, wanted in (("Better", 1), ("Worse", -1)):
-        changed = [
-            f"{QUESTIONS[key].title} ({levels[first][key]} → {levels[second][key]})"
-            for key in own
-            if "unchecked" not in (levels[first][key], levels[second][key])
-            and wanted * (LEVELS.index(levels[first][key]) - LEVELS.index(levels[second][key])) > 0
-        ]
-        sentence += f" {word}: {', '.join(changed)}." if changed else ""
+    changed: dict[str, list[str]] = {"Better": [], "Worse": [], _WITHIN: []}
+    for key in own:
+        before, after = rows[first][key], rows[second][key]
+        if before["level"] == after["level"] or "unchecked" in (before["level"], after["level"]):
+            continue
+        better = LEVELS.index(after["level"]) < LEVELS.index(before["level"])
+        word = _WITHIN if _within_chance(comparison, before, after) else "Better" if better else "Worse"
+        changed[word].append(f"{QUESTIONS[key].title} ({before['level']} → {after['level']})")
+    for word, titles in changed.items():
+        sentence += f" {word}: {', '.join(titles)}." if titles else ""
     for word, here, there in (("No longer answered", first, second), ("Answered now", second, first)):
         titles = [
             f"{QUESTIONS[key].title} ({levels[here][key]})"
@@ -208,6 +212,20 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
     return f"{sentence} {beyond} of {len(compared)} compared numbers differ by more than chance."
 
 
+def _within_chance(comparison: Comparison, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Was the number behind two levels compared, and is there no difference that can be told from chance?
+
+    That number, where it is one of those compared; otherwise all of the question. A count has no chance in it.
+    """
+    if "counted" in (before.get("basis"), after.get("basis")):
+        return False
+    names = {number.name for number in QUESTIONS[before["key"]].numbers}
+    compared = [row for row in comparison.differences if row.number in names and row.second == after["audit"]]
+    judged = [row for row in compared if (row.first_value, row.second_value) == (before["value"], after["value"])]
+    told = [excludes_zero(row.interval) for row in judged or compared]
+    return False in told and True not in told
+
+
 def _asks(levels: Mapping[str, str]) -> str:
     """How many answers ask for something; the decision, which is made of them, does not count."""
     own = [level for key, level in levels.items() if key not in QUESTIONS or not QUESTIONS[key].from_answers]
@@ -217,11 +235,15 @@ def _asks(levels: Mapping[str, str]) -> str:
 def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:
     """One row a question and audit that was asked it."""
     rows = {
-        name: {row["key"]: {"audit": name, "number_name": audit[row["key"]].number_name, **row} for row in audit.rows()}
+        name: {row["key"]: _answer_row(name, audit[row["key"]], row) for row in audit.rows()}
         for name, audit in records.items()
     }
     keys = dict.fromkeys(key for known in rows.values() for key in known)
     return [known[key] for key in keys for known in rows.values() if key in known]
+
+
+def _answer_row(audit: str, answer: Answer, row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"audit": audit, "number_name": answer.number_name, "basis": answer.verdict.basis, **row}
 
 
 def _check_corpora(records: Mapping[str, Audit]) -> None:

@@ -187,7 +187,7 @@ def check_runtime(
     return RuntimeCheck(
         runtime=source.to_dict(),
         match=match,
-        verdict=_with_evidence(finding.verdict, replies, declared, pooling_report(encoder).notes()),
+        verdict=_with_evidence(finding.verdict, replies, declared, pooling_report(encoder).notes(of_reference=True)),
         step=finding.step,
         cost=finding.cost,
         empty=replies.empty,

@@ -51,6 +51,9 @@ K = 10
 LEVEL = 0.99
 # Of BW² beside the squared distance of the means, which is smaller in most models: a whole one would drown it.
 CLOUD_WEIGHT = 0.25
+# The repair that `mean_removal_trial` tries, and what it costs: subtracting the mean is another one, and may do worse.
+MEAN_REMOVAL = "project the mean direction m of the corpus out of queries and documents, x − (x·m)m, and normalise"
+MEAN_REMOVAL_COST = "no re-encoding: one projection a vector, of the index and of every query"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

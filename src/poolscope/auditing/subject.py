@@ -275,7 +275,7 @@ class Subject:
 
     @cached_property
     def confusable(self) -> Confusion | None:
-        """The texts that a search would confuse: with queries, the relevant and the wrong one of each mistake; without,
+        """The texts that a search may confuse: with queries, the relevant and the wrong one of each mistake; without,
         texts (of different documents, where these are known) that score at the cut-off of unrelated pairs or above. At
         most so many, drawn; None where there are none.
         """
@@ -312,6 +312,18 @@ class Subject:
         if verb == "tune" and self.trial_texts != 0 and isinstance(self.search, str):
             return None  # it tries repairs in the same way
         return self.named.command(verb, prompt=self.pooling_report.prompt, **more)
+
+    def command_without(self, option: str, verb: str) -> str | None:
+        """The same without an option of the encoder; None where it was not among what the audit was told."""
+        if self.named.options.get(option) is None:
+            return None  # it is part of the model that was handed in
+        return self.named.without(option).command(verb, prompt=self.pooling_report.prompt)
+
+    def naming_reference(self) -> str | None:
+        """Another audit that names the model of these vectors; None where it was named, or no text can be encoded."""
+        if self.collection is None or self.collection.texts is None or self.reference is not None:
+            return None
+        return self.named.command("audit", reference="MODEL")
 
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""

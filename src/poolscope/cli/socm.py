@@ -32,7 +32,7 @@ MOST_PAIRS = 2_000_000
 SAMPLE = 20_000
 # Fewer texts cannot show how skewed their corpus is, and 95 % intervals cover 84 to 90 % of strongly skewed ones.
 FEW_TEXTS = 30
-# Of the collapse rate: SOCM of pairs that were named, the hidden share of those that a search would confuse.
+# Of the collapse rate: SOCM of pairs that were named, the hidden share of those that a search may confuse.
 THRESHOLD = 0.5
 
 
@@ -73,7 +73,7 @@ def socm(
 ) -> None:
     """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
 
-    Worst pairs and collapse rate are those of pairs that a search would confuse: of different documents, and near by
+    Worst pairs and collapse rate are those of pairs that a search may confuse: of different documents, and near by
     their means. Where you name the pairs (--pairs FILE, --neighbours, --against) they are those of your pairs.
 
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
@@ -136,7 +136,7 @@ def socm(
 
 
 def _confused(described: Described, seed: int) -> Confusion | None:
-    """The pairs that a search would confuse; None where there are too few texts for a cut-off."""
+    """The pairs that a search is most likely to confuse; None where there are too few texts for a cut-off."""
     from poolscope.metrics.socm.confusable import different_texts
     from poolscope.texts.groups import groups_of_ids, tells
 
@@ -154,7 +154,7 @@ def _names(described: Described) -> Any:
 def _content(
     result: SocmResult, alike: Confusion | None, worst: Sequence[ConfusedPair], top: int, threshold: float
 ) -> dict[str, Any]:
-    """What is written as JSON: the pairs that a search would confuse stand for themselves."""
+    """What is written as JSON: the pairs that a search is most likely to confuse stand for themselves."""
     from poolscope.results import plain
 
     if alike is None:
@@ -317,9 +317,10 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Scr
     if not worst:
         return
     table = Table(
-        title="pairs that a search would confuse, and whose tokens differ most", title_justify="left", expand=True,
-        show_lines=True, caption_justify="left", caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: "
-        "what one text gives against itself. hidden: what averages do not see. %: a token's part of d_Σ.",
+        title="pairs that a search is most likely to confuse, and whose tokens differ most", title_justify="left",
+        expand=True, show_lines=True, caption_justify="left",
+        caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: what one text gives against itself. "
+        "hidden: what averages do not see. %: a token's part of d_Σ.",
     )  # fmt: skip
     for name in ("cosine", "d_Σ 0–1", "itself", "hidden"):
         table.add_column(name, justify="right", no_wrap=True)

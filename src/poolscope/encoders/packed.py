@@ -1,7 +1,8 @@
 """A model on the CPU with less work for the same numbers: weights laid out once, and texts that need no padding.
 
 A linear layer multiplies by the same matrix in every batch, and torch lays that matrix out anew for each product.
-oneDNN can be given it ready: the same numbers but for rounding.
+oneDNN can be given it ready, and where there is only AVX2 a kernel of our own is faster (`native`): the same numbers
+but for rounding.
 
 All of a transformer but its attention treats every token alone. So the texts of a batch can be laid end to end in one
 row, if positions begin again with each text and attention is computed for each text by itself. Not every model lets
@@ -10,13 +11,15 @@ that be done to it from outside: it is tried on a few tokens, and what gives oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from inspect import signature
 from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
+
+from poolscope.encoders import native
 
 # Laying a matrix out costs a tenth of a batch, which is what a batch wins; its copy is dropped after the last one.
 _FEWEST_BATCHES = 3
@@ -45,7 +48,7 @@ def packed_products(model: Any, batches: int) -> AbstractContextManager[Any]:
         return nullcontext()
     torch.empty(_KEPT_BYTES, dtype=torch.uint8)  # and freed at once
     with torch.inference_mode():
-        packed = {id(weight): torch.ops.mkldnn._reorder_linear_weight(weight.detach()) for weight in weights}
+        packed = {id(weight): _laid_out(weight.detach()) for weight in weights}
     mode: AbstractContextManager[Any] = _mode()(packed)
     return mode
 
@@ -142,10 +145,28 @@ def _weights(model: Any) -> Iterable[Any]:
             yield weight
 
 
+def _laid_out(weight: Any) -> Callable[..., Any]:
+    """`linear` with a copy of this weight."""
+    from torch import get_num_threads, ops
+    from torch.backends.cpu import get_cpu_capability
+    from torch.nn.functional import linear
+
+    if get_cpu_capability() != "AVX2" or native.library() is None or len(weight) % native.PANEL:
+        blocked = ops.mkldnn._reorder_linear_weight(weight)
+        return lambda rows, _, bias: ops.mkldnn._linear_pointwise(rows, blocked, bias, "none", [], "")
+    panels = native.panels(weight)
+
+    def product(rows: Any, weight: Any, bias: Any | None) -> Any:
+        fits = rows.is_contiguous() and rows.dtype == weight.dtype and rows.shape[-1] == panels.shape[1]
+        return native.product(rows, panels, bias) if fits and get_num_threads() == 1 else linear(rows, weight, bias)
+
+    return product
+
+
 @cache
 def _mode() -> Any:
     """The class is made when torch is there; it answers for linear layers and, with lengths, for attention."""
-    from torch import cat, ops
+    from torch import cat, get_num_threads
     from torch.nn.functional import linear, scaled_dot_product_attention
     from torch.overrides import TorchFunctionMode
 
@@ -157,8 +178,7 @@ def _mode() -> Any:
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func is linear and len(args) == 3 and not kwargs and id(args[1]) in self.packed:
-                x, weight, bias = args
-                return ops.mkldnn._linear_pointwise(x, self.packed[id(weight)], bias, "none", [], "")
+                return self.packed[id(args[1])](*args)
             if func is scaled_dot_product_attention and self._lengths:
                 return self._alone(*args, **(kwargs or {}))
             return func(*args, **(kwargs or {}))
@@ -171,6 +191,10 @@ def _mode() -> Any:
                 or any((row.ndim, row.shape[0], row.shape[2]) != (4, 1, sum(self._lengths)) for row in rows)
             ):
                 raise RuntimeError("texts end to end: this attention cannot be computed for each text by itself")
+            usual = {"dropout_p": 0.0, "is_causal": False, "enable_gqa": False, "scale": settings.get("scale")}
+            if {**usual, **settings} == usual and get_num_threads() == 1 and native.attends(*rows):
+                scale = rows[0].shape[3] ** -0.5 if usual["scale"] is None else usual["scale"]
+                return native.attention(*rows, lengths=self._lengths, scale=scale)
             runs = [(length, len(list(same))) for length, same in groupby(self._lengths)]
             sizes = [length * count for length, count in runs]
             parts = []

@@ -42,9 +42,10 @@ class PoolingReport(Result):
     max_length: int | None
     role: str | None = None
 
-    def notes(self) -> tuple[str, ...]:
-        """The report in sentences, most important first."""
-        return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes())
+    def notes(self, *, of_reference: bool = False) -> tuple[str, ...]:
+        """The report in sentences, most important first; `of_reference` tells its cuts from those of a runtime."""
+        cut = "The reference cuts texts" if of_reference else "Texts are cut"
+        return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes(cut))
 
     def seen(self) -> tuple[str, ...]:
         """The report in sentences."""
@@ -96,12 +97,12 @@ class PoolingReport(Result):
             )
         return ()
 
-    def _length_notes(self) -> tuple[str, ...]:
+    def _length_notes(self, cut: str) -> tuple[str, ...]:
         if self.max_length is None:
             return ("The model declares no maximal length; no text is cut.",)
         if self.declared_max_length in (None, self.max_length):
-            return (f"Texts are cut at {self.max_length} tokens, as the model declares.",)
-        return (f"Texts are cut at {self.max_length} tokens; the model declares {self.declared_max_length}.",)
+            return (f"{cut} at {self.max_length} tokens, as the model declares.",)
+        return (f"{cut} at {self.max_length} tokens; the model declares {self.declared_max_length}.",)
 
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:

@@ -147,6 +147,8 @@ class TorchBackend:
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
             held = self._held or [packed_products(model, batches) for model in self.models]
+            if self._joins and not isinstance(held[0], nullcontext):
+                first_position(self.models[0])  # tried here, so that threads do not all try it
             each: list[Forward] = [
                 partial(run, model, within=within) for model, within in zip(self.models, held, strict=True)
             ]

@@ -260,6 +260,7 @@ def _refuse_other_columns(columns: Any) -> None:
 
 
 def _columns(table: Table, columns: Sequence[str]) -> tuple[str, str, str | None]:
+    table.require_columns()
     if columns:
         for name in columns:
             table.require(name, "--query-columns QUERY,RELEVANT[,GRADE] instead of")

@@ -267,6 +267,7 @@ def _benchmark_feed(benchmark: Benchmark) -> Feed:
 
 
 def _table_feed(table: Table, column: str | None, id_column: str | None, label_column: str | None) -> Feed:
+    table.require_columns()
     table.require(column, "--column")
     table.require(id_column, "--id-column")
     table.require(label_column, "--label-column")

@@ -36,6 +36,7 @@ _PEEK = 1_000  # rows that decide of what kind the columns of a CSV or JSON line
 _BATCH = 1_024  # rows of an Arrow table at a time
 _PANDAS_INDEX = "__index_level_"
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+_EMPTY = "the file is empty; it holds no column and no text. Check that this is the file that was meant."
 _FIELD_LIMIT = 2**31 - 1  # the largest that the csv module takes on every platform
 
 
@@ -55,6 +56,11 @@ class Table:
                 f"Name one of them with {option} NAME."
             )
 
+    def require_columns(self) -> None:
+        """Raise an error unless there is a column to choose."""
+        if not self.kinds:
+            raise InputError(f"{self.name}: {_EMPTY}")
+
     def listing(self) -> str:
         """The column names as a message shows them."""
         return ", ".join(f"'{name}'" for name in self.kinds) or "none"
@@ -67,6 +73,8 @@ def csv_table(path: Path, encoding: str | None) -> Table:
     """A CSV or TSV file with a header line. Quoted fields may hold line ends and be of any length."""
     records = _csv_records(path, encoding)
     header = next(records, None)
+    if header is None:
+        raise InputError(f"{path.name}: {_EMPTY}")
     if not header:
         raise InputError(f"{path.name}: the first line is empty; it holds the column names. Add a header.")
     if len(set(header)) != len(header):

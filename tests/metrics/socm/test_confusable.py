@@ -86,6 +86,9 @@ def test_worst_pairs_are_near_by_their_means_and_those_that_were_planted():
     alike = confusion(corpus(), false_hits=0.0165)
     assert min(alike.cosine) >= alike.cut_off - 1e-6
     assert (alike.count, len(alike)) == (30, 30)
+    assert alike.seen()[0].startswith(
+        "The 1.65 % of pairs whose mean vectors are nearest (30) are those that a search is most likely to confuse."
+    )
     worst = alike.worst(15)
     assert {(pair.i % 4, pair.j - pair.i) for pair in worst} == {(0, 1)}
     assert all(pair.d_sigma_bounded > pair.d_sigma_floor for pair in worst)

@@ -80,7 +80,7 @@ def answer(subject: Subject) -> Answer:
 
 
 def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
-    """The pairs that the page lets the reader look at: the worst of those that a search would confuse among them."""
+    """The pairs that the page lets the reader look at: the worst of those that a search may confuse among them."""
     result = subject.pairs
     if alike is not None:
         result = subject.pairs_of(alike.pairs[alike.ranked(WORST)], "worst confusable pairs")
@@ -139,7 +139,7 @@ def judge(
     """
     judged = decided_by(trial, limits["socm_gain"])
     of = "a relevant text and a wrong one that your queries rank before it"
-    of = of if asked else "two texts that a search would confuse"
+    of = of if asked else "two texts that a search is most likely to confuse"
     estimate = alike.share if alike is not None and alike.enough else Estimate(None)
     if alike is None:
         which = (" of another document" if asked else " of different documents") if documents else ""
@@ -371,7 +371,7 @@ QUESTION = Question(
     ],
     tables={
         "worst_pairs": TableView(
-            "Pairs that a search would confuse, and whose tokens differ most",
+            "Pairs that a search is most likely to confuse, and whose tokens differ most",
             WORST,
             {
                 "query": "Query that has B before A",

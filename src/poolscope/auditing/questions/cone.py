@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
-from poolscope.auditing.searches import decided_by
+from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST, decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
@@ -42,12 +42,7 @@ def answer(subject: Subject) -> Answer:
             else trial.before.value,
             **trial.numbers("mean_removal"),
         },
-        Action(
-            "repair",
-            "remove the mean of the corpus from queries and documents alike",
-            subject.command("tune"),
-            "no re-encoding: one projection a vector, of the index and of every query",
-        ),
+        Action("repair", MEAN_REMOVAL, subject.command("tune"), MEAN_REMOVAL_COST),
         tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")},
         draw={"cone": lambda: _figure(shared, trial)},
     )

@@ -34,6 +34,13 @@ CERTAINTY: Mapping[Basis, str] = {
     "few texts": "moderate: a few texts carry the number; without them it is less serious",
     "declared": "a sign: read from what the model declares, not measured",
 }
+# Halves of texts ask in the words of the texts, as users seldom do: what wins there may not win for them.
+SELF_MADE: Mapping[Basis, str] = {
+    "trial": "moderate: the repair won on self-made queries, and the 99 % interval of its gain lies above zero; ask "
+    "with queries of your own (--queries) before you change the index",
+    "small gain": "moderate: a repair won on self-made queries, but by less than the threshold asks; ask with queries "
+    "of your own (--queries) before you change the index",
+}
 _OF_KEEPING = "no number lies beyond its threshold"
 _OF_LITTLE = "none: most questions could not be answered"
 _OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of them none"
@@ -41,19 +48,27 @@ _OF_CHANGE = "moderate: each of these answers has its own evidence, the sum of t
 
 def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     """What comes first of all that the answers ask for, with its command, cost and certainty."""
-    open_answers = ranked(answers)
+    open_answers, asked = ranked(answers), subject.queries is not None
     # Of vectors alone nobody expects what only tokens tell: such questions name their door, and count as not asked.
     within = [each for each in answers if subject.collection is None or QUESTIONS[each.key].needs == "vectors"]
     judged = judge(within, subject.thresholds)
-    action, sentence, sure = _first(open_answers, answers) if open_answers else _keep(subject, answers, within)
+    action, sentence, sure = (
+        _first(open_answers, answers, asked=asked) if open_answers else _keep(subject, answers, within)
+    )
+    if (command := _naming_reference(subject, open_answers, action)) is not None:
+        action = replace(action, command=command)
     measured, left = _measured(answers)
     if _little(within) and open_answers:
         sentence = f"{sentence} {_how_little(answers, within)}"
     elif open_answers and left:
         sentence = f"{sentence} Not answered: {_numbers(left)}."
+    if command is not None:
+        sentence = (
+            f"{sentence} Whether the vectors are those of their model is told once it is named (--reference MODEL)."
+        )
     evidence = (
-        f"{len(measured)} of {len(answers)} questions could be answered on these texts.",
-        *(f"{_step(each)} ({certainty(each)})." for each in open_answers if each.action),
+        f"{len(measured)} of {len(answers)} questions could be answered on these {_items(subject)}.",
+        *(f"{_step(each)} ({certainty(each, asked=asked)})." for each in open_answers if each.action),
         *(f"{each.number}. {each.verdict.sentence}" for each in left),
     )
     numbers = {"decision": action.kind, "decision_command": action.command, "decision_cost": action.cost}
@@ -63,9 +78,18 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
         replace(judged, sentence=sentence, value=float(len(open_answers)), evidence=evidence),
         {**numbers, "certainty": sure},
         action,
-        tables={"actions": _table(open_answers)},
+        tables={"actions": _table(open_answers, asked=asked)},
         draw={"decision": lambda: standings_figure(drawn)} if drawn else {},
     )
+
+
+def _naming_reference(subject: Subject, open_answers: Sequence[Answer], action: Action) -> str | None:
+    """For vectors with texts, where the first step is no repair of rows: hold them against the model that made them."""
+    if open_answers:
+        first = open_answers[0]
+        if action.command is not None or (first.verdict.level == "repair" and first.key != "scores"):
+            return None
+    return subject.naming_reference()
 
 
 def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict:
@@ -92,9 +116,11 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
 
 
-def certainty(of: Answer) -> str:
-    """How sure the step of an answer is, in words."""
-    return _OF_KEEPING if of.basis is None else CERTAINTY[of.basis]
+def certainty(of: Answer, *, asked: bool) -> str:
+    """How sure the step of an answer is, in words; `asked`: trials searched with the user's own queries."""
+    if of.basis is None:
+        return _OF_KEEPING
+    return CERTAINTY[of.basis] if asked else SELF_MADE.get(of.basis, CERTAINTY[of.basis])
 
 
 def _step(of: Answer) -> str:
@@ -121,13 +147,19 @@ def _how_little(answers: Sequence[Answer], within: Sequence[Answer]) -> str:
     applies = not sentence.startswith(NOT_APPLICABLE)
     why = f": {sentence}" if applies else f", because {sentence.removeprefix(NOT_APPLICABLE)}"
     return (
-        f"Only {len(measured)} of {len(answers)} questions could be answered on these texts; question {left[0].number} "
+        f"Only {len(measured)} of {len(answers)} questions could be answered here; question {left[0].number} "
         f"could not{why}"
     )
 
 
+def _items(subject: Subject) -> str:
+    """What was looked at: texts, or vectors whose texts are not known."""
+    return "vectors" if subject.collection is not None and subject.collection.texts is None else "texts"
+
+
 def _keep(subject: Subject, answers: Sequence[Answer], within: Sequence[Answer]) -> tuple[Action, str, str]:
-    texts = "this one text" if len(subject) == 1 else f"these {len(subject):,} texts"
+    items = _items(subject)
+    texts = f"this one {items[:-1]}" if len(subject) == 1 else f"these {len(subject):,} {items}"
     if _little(within):
         action = Action("undecided", "audit more texts, or the model itself, before deciding", None, "another audit")
         return (
@@ -158,12 +190,12 @@ def _unproven(first: Answer, answers: Sequence[Answer]) -> str:
     return f"; that shorter chunks help is not shown: halving them changes nDCG@10 by {gain:+z.3f}{ends}"
 
 
-def _first(open_answers: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Action, str, str]:
+def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: bool) -> tuple[Action, str, str]:
     """The first step: that of the first answer, or another model where many of all `answers` are to be repaired."""
     first = open_answers[0]
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
-    sure = certainty(first) + _unproven(first, answers)
+    sure = certainty(first, asked=asked) + _unproven(first, answers)
     # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
     if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge":
         sure = _OF_CHANGE
@@ -230,12 +262,12 @@ def _numbers(answers: Sequence[Answer]) -> str:
     return f"question {names[0]}" if len(names) == 1 else f"questions {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _table(open_answers: Sequence[Answer]) -> pa.Table:
+def _table(open_answers: Sequence[Answer], *, asked: bool) -> pa.Table:
     kept = [each for each in open_answers if each.action is not None]
     columns: dict[str, Any] = {
         "question": pa.array([each.number for each in kept], pa.int64()),
         "level": pa.array([each.verdict.level for each in kept], pa.string()),
-        "certainty": pa.array([certainty(each) for each in kept], pa.string()),
+        "certainty": pa.array([certainty(each, asked=asked) for each in kept], pa.string()),
     }
     for name in ("kind", "step", "command", "cost"):
         columns[name] = pa.array([getattr(each.action, name) for each in kept], pa.string())

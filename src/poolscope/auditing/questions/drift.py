@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,50 @@ from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.items import ChangePoint, change_point
 from poolscope.runtimes import RuntimeMatch, match_runtime
+from poolscope.runtimes.match import EXPLAINS, Tested
 from poolscope.verdicts import Verdict
 
 # Texts that are encoded again, evenly over the rows in their order.
 SAMPLE = 200
 # A change must part the rows more clearly than all but so many shuffles.
 _CHANCE = 0.01
+# A cause below this cosine explains nothing: vectors of other texts may be as near.
+_NEAR = 0.5
+# The cause that comes nearest must explain this share of what the model as declared leaves.
+_MUST_EXPLAIN = 0.5
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows of the sample, how many of them deviate, and what explains these; all rows where `whole`.
+
+    `cosine` is the mean over all rows of the part with the vectors that the model gives. Without rows that deviate
+    there is no match.
+    """
+
+    where: str
+    rows: int
+    deviating: int
+    cosine: float
+    match: RuntimeMatch | None = None
+    whole: bool = False
+
+    @property
+    def cause(self) -> Tested | None:
+        """What explains the rows that deviate, or comes clearly nearer than the model as declared."""
+        best = None if self.match is None else self.match.best
+        if best is None or self.match is None or best.explains:
+            return best
+        left, declared = 1 - best.mean, 1 - self.match.own.mean
+        return best if best.mean >= _NEAR and left <= (1 - _MUST_EXPLAIN) * declared else None
 
 
 @dataclass(frozen=True)
 class Drift:
-    """Stored vectors beside those of the reference: all of the sample, and both sides of a change where there is one.
+    """Stored vectors beside those of the reference: all of the sample, or both sides of a change where there is one.
 
-    `rows` are the places of the sample in the source, in their order, and `ids` their names.
+    `rows` are the places of the sample in the source, in their order, `ids` their names, `total` all rows that could
+    have been drawn; `deviating` says of each whether its vector is another.
     """
 
     reference: str
@@ -39,9 +70,15 @@ class Drift:
     cosines: NDArray[np.float64]
     whole: RuntimeMatch
     stale: Estimate
+    deviating: NDArray[np.bool_]
+    total: int
+    parts: tuple[Part, ...]
     change: ChangePoint | None = None
-    before: RuntimeMatch | None = None
-    after: RuntimeMatch | None = None
+
+    @property
+    def main(self) -> Part:
+        """The part with most of the rows that deviate."""
+        return max(self.parts, key=lambda part: part.deviating)
 
 
 def answer(subject: Subject) -> Answer:
@@ -59,14 +96,20 @@ def answer(subject: Subject) -> Answer:
             {"stale": 1.0},
             Action("configure", "name the model that wrote the index", None, "another audit"),
         )
-    table = {"row": measured.rows, "id": list(measured.ids), "cosine": measured.cosines}
+    order = np.argsort(~measured.deviating, kind="stable")
+    table = {
+        "row": measured.rows[order],
+        "id": [measured.ids[k] for k in order],
+        "cosine": measured.cosines[order],
+    }
+    cause = measured.main.cause
     return Answer(
         "drift",
         judge(measured, subject.thresholds),
         {
             "stale": measured.stale,
             "drift_row": None if measured.change is None else int(measured.rows[measured.change.position]),
-            "drift_cause": None if measured.whole.best is None else measured.whole.best.name,
+            "drift_cause": None if cause is None else cause.name,
         },
         _action(measured),
         tables={"drift": pa.table(table)},
@@ -83,18 +126,50 @@ def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> 
     vectors = np.asarray(collection.vectors[chosen], dtype=np.float64)
     whole = match_runtime(reference, texts, vectors, seed=subject.seed)
     cosines = np.asarray(whole.cosines, dtype=np.float64)
-    stale = share_estimate((cosines < subject.thresholds["stale_cosine"]).astype(np.float64), unit="vectors")
-    drift = Drift(
-        reference.card.name, collection.order[chosen], tuple(collection.ids[k] for k in chosen), cosines, whole, stale
-    )
+    deviating = cosines < subject.thresholds["stale_cosine"]
+    stale = share_estimate(deviating.astype(np.float64), unit="vectors")
     change = change_point(cosines, seed=subject.seed) if stale.known > 0 else None
-    if change is None or change.p_value >= _CHANCE:
-        return drift
-    sides = [
-        match_runtime(reference, texts[part], vectors[part], seed=subject.seed)
-        for part in (slice(0, change.position), slice(change.position, None))
-    ]
-    return replace(drift, change=change, before=sides[0], after=sides[1])
+    if change is not None and change.p_value >= _CHANCE:
+        change = None
+
+    def part(where: str, rows: NDArray[np.int64]) -> Part:
+        """A few rows that deviate are explained by themselves: over all rows they would be outvoted."""
+
+        def matched(positions: NDArray[np.int64]) -> RuntimeMatch:
+            if len(positions) == len(texts):
+                return whole
+            return match_runtime(reference, [texts[k] for k in positions], vectors[positions], seed=subject.seed)
+
+        others = rows[deviating[rows]]
+        mean = float(cosines[rows].mean())
+        if len(others) == 0:
+            return Part(where, len(rows), 0, mean)
+        if len(rows) == len(texts) and 2 * len(others) > len(rows) and whole.order is not None:
+            return Part(where, len(rows), len(others), mean, whole, whole=True)
+        if len(others) >= EXPLAINS * len(rows):
+            match = matched(rows)
+            if len(others) == len(rows) or (match.best is not None and match.best.explains):
+                return Part(where, len(rows), len(others), mean, match, whole=True)
+        return Part(where, len(rows), len(others), mean, matched(others))
+
+    every = np.arange(len(texts))
+    parts = (
+        (part("All rows", every),)
+        if change is None
+        else (part("Before the change", every[: change.position]), part("After it", every[change.position :]))
+    )
+    return Drift(
+        reference=reference.card.name,
+        rows=collection.order[chosen],
+        ids=tuple(collection.ids[k] for k in chosen),
+        cosines=cosines,
+        whole=whole,
+        stale=stale,
+        deviating=deviating,
+        total=len(collection),
+        parts=parts,
+        change=change,
+    )
 
 
 def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
@@ -130,39 +205,60 @@ def _since(measured: Drift) -> str:
         place = f"about row {measured.rows[change.position]:,}"
         where = f"from {place} on" if change.after < change.before else f"before {place}"
         return f", most of them {where} (a change between rows {measured.rows[first]:,} and {measured.rows[last]:,})"
-    best = measured.whole.best
-    if best is not None and best.explains:
-        return f": they are those of {best.words}"
+    cause = measured.main.cause
+    if cause is not None and cause.explains:
+        return f": what wrote them {cause.words}"
     return ""
 
 
 def _causes(measured: Drift) -> tuple[str, ...]:
     """What explains the vectors, on each side of a change where there is one."""
-    if measured.change is None or measured.before is None or measured.after is None:
-        return (_cause("All rows", measured.whole),)
-    return (
-        f"Chance parts rows so clearly with probability {measured.change.p_value:.3f}.",
-        _cause("Before the change", measured.before),
-        _cause("After it", measured.after),
-    )
+    causes = tuple(map(_cause, measured.parts))
+    if measured.change is None:
+        return causes
+    return (f"Chance parts rows so clearly with probability {measured.change.p_value:.3f}.", *causes)
 
 
-def _cause(where: str, match: RuntimeMatch) -> str:
-    own, best = match.own, match.best
-    if best is None:
-        return f"{where}: as the model declares (mean cosine {own.mean:.4f})."
-    sure = "explains them" if best.explains else "comes nearest"
-    return f"{where}: {best.words} {sure} (mean cosine {best.mean:.4f}; as declared {own.mean:.4f})."
+def _cause(part: Part) -> str:
+    """What explains the rows of a part that deviate; only rows that do not are as the model declares."""
+    if part.match is None:
+        return f"{part.where}: as the model declares (mean cosine {part.cosine:.4f})."
+    declared, cause = f"as declared {part.match.own.mean:.4f}", part.cause
+    them = "it" if part.deviating == 1 else "them"
+    if cause is not None:
+        sure = f"explains {them}" if cause.explains else "comes nearest"
+        told = f"{cause.words} {sure} (mean cosine {cause.mean:.4f}; {declared})"
+    elif part.match.order is not None:
+        told = f"they are the model's vectors of these texts, pooled by {part.match.order}, in another order"
+    else:
+        told = (
+            f"none of the known causes explains {them} (mean cosine {declared}); the vectors may belong to other "
+            f"texts, or to another model"
+        )
+    if part.whole:
+        return f"{part.where}: {told}."
+    which = "row that deviates" if part.deviating == 1 else "rows that deviate"
+    return f"{part.where}, the {part.deviating:,} {which}: {told}; the others are as the model declares."
 
 
 def _action(measured: Drift) -> Action:
+    cost = "encode those rows again"
     if measured.change is not None:
         step = "encode the rows on the wrong side of the change again, with one model, prompt and pooling for all"
-        return Action("configure", step, None, "encode those rows again")
-    best = measured.whole.best
-    step = (
-        best.step if best is not None and best.explains else "find out which model, prompt and pooling wrote the index"
-    )
+        return Action("configure", step, None, cost)
+    part = measured.main
+    if part.match is not None and not part.whole:
+        step = "encode the rows that deviate again (first in table drift), as the others were"
+        if measured.total > part.rows:
+            step += f"; {part.rows:,} of {measured.total:,} rows were compared, and --trial {measured.total} does all"
+        return Action("configure", step, None, cost)
+    step = "find out which model, prompt and pooling wrote the index"
+    if part.cause is not None and part.cause.explains:
+        step = part.cause.step
+    elif part.match is not None and part.match.order is not None:
+        step = "put vectors and texts into the same order, and audit them again"
+    elif part.match is not None and part.match.own.mean < _NEAR:
+        step = f"look whether vectors and texts are in the same order; if they are, {step}"
     return Action("configure", step, None, "a setting of the runtime, or all rows encoded again")
 
 

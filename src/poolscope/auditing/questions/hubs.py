@@ -138,7 +138,7 @@ def _of_the_shape(counted: HubResult, highest: float) -> str:
     """Why a text that comes back often is no finding: vectors of this shape have one, whatever the texts say."""
     return (
         f"That one text is found so often is no more than the mean and the spread of these vectors make by themselves "
-        f"(up to {highest:.1%}): it is the cone of question 2 rather than this text."
+        f"(up to {highest:.1%})."
     )
 
 
@@ -238,9 +238,23 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
 
 
 def _merge_duplicates(counted: HubResult) -> Action:
-    equal, near = _texts_in(counted.twins), _texts_in(counted.duplicates)
-    step = f"merge the duplicates: {equal:,} texts are equal to another, {near:,} near-duplicates by their vectors"
-    return Action("merge", f"{step} (table duplicates)", None, "no encoding; the index shrinks")
+    step = f"merge the duplicates: {_copies(counted)} (table duplicates)"
+    return Action("merge", step, None, "no encoding; the index shrinks")
+
+
+def _copies(counted: HubResult) -> str:
+    """How many texts are copies: equal ones mostly lie among the near-duplicates, and are not counted twice."""
+    equal, near = ({k for group in groups for k in group} for groups in (counted.twins, counted.duplicates))
+    both = len(equal & near)
+    if not near:
+        return f"{len(equal):,} texts equal to another but for case and blanks"
+    told = f"{len(near):,} near-duplicates by their vectors"
+    if not equal:
+        return told
+    told = f"{told}, {both:,} of them equal but for case and blanks" if both else told
+    if further := len(equal) - both:
+        told = f"{told}, and {further:,} {'further ' if both else ''}texts that equal another but for case and blanks"
+    return told
 
 
 def _look_at_hubs(counted: HubResult) -> Action:

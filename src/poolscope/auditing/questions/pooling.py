@@ -128,7 +128,7 @@ def _of_runtime(subject: Subject) -> Answer:
     )
     finding = explain(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
     verdict = judge(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
-    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes()))
+    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes(of_reference=True)))
     best = match.best
     named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
     title = "Cosine of your runtime's vectors with what each cause would give"
@@ -389,7 +389,10 @@ def _evidence(match: RuntimeMatch) -> tuple[str, ...]:
         "They have length 1." if match.normalised else lengths,
     ]
     if 0 < len(match.differ) < match.texts / 2:
-        evidence.append(f"{len(match.differ):,} of {match.texts:,} vectors are below a cosine of {match.same:g}.")
+        evidence.append(
+            f"{len(match.differ):,} of {match.texts:,} vectors have a cosine below {match.same:g} with the reference's "
+            f"vector of the same text."
+        )
     if match.form:
         evidence.append(f"The vectors are {match.form}.")
     if match.untested and match.own.share < 1:

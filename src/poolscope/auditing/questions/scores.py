@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
+from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.query_scores import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
@@ -113,16 +114,24 @@ def _query_numbers(queries: QueryScores) -> dict[str, Any]:
 
 
 def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:
-    """A cut-off of one's own; removing the mean too, unless it was tried and has not helped."""
-    step = f"set the cut-off of your search to {verdict.value:.2f}"
-    if queries is not None and verdict.basis in ("lost", "lost by estimate"):
+    """A cut-off of one's own, unless it would lose what is near; removing the mean too, where that won on trial."""
+    lost = queries is not None and verdict.basis in ("lost", "lost by estimate")
+    if lost or (queries is None and _above_nearest(scores)):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
+    else:
+        step = f"set the cut-off of your search to {verdict.value:.2f}"
+    # As question 2 has it, a cone alone is nothing to repair: removing the mean must have won what it asks for there.
+    if lost or subject.mean_removal.gain < subject.thresholds["cone_gain"]:
         return Action("configure", step, None, "a setting of your search; nothing is encoded again")
-    trial = subject.mean_removal
-    if trial.difference is not None and trial.gain == 0:
-        return Action("configure", step, None, "a setting of your search; nothing is encoded again")
-    other = "removing the mean, which helps on trial, widens the band" if trial.gain else "try a removal of the mean"
-    return Action("repair", f"{step}, or {other}", subject.command("tune"), "no re-encoding: one subtraction a vector")
+    return Action(
+        "repair", f"{step}, or {MEAN_REMOVAL}, which helps on trial", subject.command("tune"), MEAN_REMOVAL_COST
+    )
+
+
+def _above_nearest(scores: ScoreDistribution) -> bool:
+    """Would most texts lose even their nearest other text at the cut-off that is proposed?"""
+    proposed = scores.others_below if _bounded(scores) else scores.cut_off.value
+    return proposed is not None and proposed > scores.nearest
 
 
 def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
@@ -156,12 +165,17 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
             sentence += f" {scores.pairs:,} pairs are too few to say how far that holds for others."
         if bounded:
             sentence += f" Some of these seem related: for the others {scores.others_below:.2f} or less would do."
+        if _above_nearest(scores):
+            sentence += (
+                f" Most texts would lose even their nearest text there, which scores {scores.nearest:.2f} (median)."
+            )
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
         sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
     if verdict.at_least("watch"):
         common = f"Common cut-offs of {limits['cut_off_watch']:g}"
-        sentence += f" {common} do not hold here: use this one." if known else f" {common} let more random pairs pass."
+        use = "" if _above_nearest(scores) else ": use this one"
+        sentence += f" {common} do not hold here{use}." if known else f" {common} let more random pairs pass."
     of = f" of {scores.documents:,} documents, pairs of one document left out" if known else ""
     over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (

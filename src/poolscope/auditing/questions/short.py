@@ -125,10 +125,19 @@ def _action(subject: Subject, side: str, judged: Verdict) -> Action:
         return Action("undecided", step, None, "another audit")
     if judged.level != "repair" and judged.basis == "harmless":
         step = f"keep the chunks: that the {side} fifth takes the place of right answers is not shown"
-        return Action("keep", step, subject.command("length"), "nothing is encoded again")
+        has_queries = subject.named.queries != ""
+        return Action("keep", step, None if has_queries else _asking(subject), "nothing is encoded again")
     how = "merge the shortest with their neighbours" if side == "shortest" else "cut the longest into several"
     step, cost = f"even out the lengths of the chunks: {how}", "cut the texts again and encode them; no new model"
-    return Action("re-chunk", step, subject.command("length"), cost)
+    return Action("re-chunk", step, _asking(subject), cost)
+
+
+def _asking(subject: Subject) -> str | None:
+    """The audit with the user's queries, which tell who wins; FILE stands for queries that are still to be given."""
+    named = subject.named
+    if named.clouds:
+        return None  # clouds encode no queries
+    return replace(named, queries=named.queries if named.queries != "" else "FILE").command("audit")
 
 
 def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Verdict]:

@@ -60,14 +60,7 @@ def answer(subject: Subject) -> Answer:
             "texts_cut": report.cut_texts / report.texts,
             "truncation_twins": _twins(drawn),
         },
-        Action(
-            "re-chunk",
-            f"{'' if few is None else f'look at the longest first ({few.holding(subject.ids, _CUT)}); '}"
-            f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
-            subject.rechunk_command(),
-            f"encode {report.tokens_lost:,} more tokens "
-            f"({report.tokens_lost / max(report.tokens_kept, 1):.0%} of what was encoded); no new model",
-        ),
+        _action(subject, report, few),
         tables={"truncation": _table(subject, drawn)},
         draw={"truncation": lambda: lengths_figure(lengths, cut, limit)},
     )
@@ -114,11 +107,41 @@ def _population(subject: Subject) -> Interval | None:
     return percentile_interval(lost / total)
 
 
+def _action(subject: Subject, report: TruncationReport, few: Carriers | None) -> Action:
+    """Chunks that fit; but first the model's own limit, where the caller set a lower one."""
+    lengths = subject.pooling_report
+    limit, declared = lengths.max_length, lengths.declared_max_length
+    share = report.tokens_lost / max(report.tokens_kept, 1)
+    more = f"{report.tokens_lost:,} more tokens ({share:.0%} of what was encoded)"
+    if limit is not None and declared is not None and limit < declared:
+        return Action(
+            "configure",
+            f"leave out --max-length (max_length): you cut at {limit}, and the model declares {declared}; "
+            f"then split what is still longer{'' if few is None else f' ({few.holding(subject.ids, _CUT)})'}",
+            subject.command_without("max_length", "audit"),
+            f"encode up to {more}; no new model",
+        )
+    return Action(
+        "re-chunk",
+        f"{'' if few is None else f'look at the longest first ({few.holding(subject.ids, _CUT)}); '}"
+        f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
+        subject.rechunk_command(),
+        f"encode {more}; no new model",
+    )
+
+
 def _limit_notes(subject: Subject) -> tuple[str, ...]:
-    positions, limit = subject.card.positions, subject.pooling_report.max_length
-    if positions is None or limit is None or positions <= limit:
+    """Where the limit in use, the declared one and the positions of the weights differ."""
+    lengths, positions = subject.pooling_report, subject.card.positions
+    limit, declared = lengths.max_length, lengths.declared_max_length
+    if limit is None:
         return ()
-    return (f"The model has positions for {positions} tokens; it declares {limit}, as it was trained.",)
+    room = f"has positions for {positions} tokens"
+    if limit == declared:
+        beyond = positions is not None and positions > limit
+        return (f"The model {room}; it declares {declared}, as it was trained.",) if beyond else ()
+    declares = "the model declares no limit" if declared is None else f"the model declares {declared}"
+    return (f"You cut at {limit}; {declares}{'' if positions is None else f' and {room}'}.",)
 
 
 def _table(subject: Subject, report: TruncationReport) -> pa.Table:

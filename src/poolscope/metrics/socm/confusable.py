@@ -1,4 +1,4 @@
-"""Pairs that a search by averages would confuse, and how much of their difference the averages do not see."""
+"""Pairs that a search by averages may confuse, and how much of their difference the averages do not see."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMED, _TELLING = 4, 0.005
 
 @dataclass(frozen=True)
 class ConfusedPair:
-    """Two texts that a search would confuse, and where their clouds differ: the tokens of each that add most to d_Σ.
+    """Two texts that a search may confuse, and where their clouds differ: the tokens of each that add most to d_Σ.
 
     `differs_i` and `differs_j` name these tokens, by their place in the text where their names are not known, each with
     its share of what all tokens of both texts add.
@@ -67,7 +67,7 @@ class ConfusedPair:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Confusion(Result):
-    """Pairs of texts that a search would confuse, and what their averages hide.
+    """Pairs of texts that a search is most likely to confuse, and what their averages hide.
 
     `count` pairs of `texts` texts look alike: their cosine reaches `cut_off`, which a share `false_hits` of the pairs
     of different `documents` reaches (of random pairs, where documents are None; without pairs enough, `placed` is false
@@ -84,6 +84,7 @@ class Confusion(Result):
     placed: bool
     count: int = field(metadata={"key": "pairs"})
     share: Estimate
+    false_hits: float | None = None
     provenance: Mapping[str, Any] = origin()
     columns: PairColumns = bulk(required=True)
     cosine: Array = bulk(required=True)
@@ -123,8 +124,14 @@ class Confusion(Result):
     def seen(self) -> tuple[str, ...]:
         """How many pairs look alike, and how much of their difference averages miss."""
         different = "" if self.documents is None else " of different documents"
-        pairs = f"{self.count:,} pair{'' if self.count == 1 else 's'}{different}"
-        alike = f"{pairs} would be confused by a search, because the mean vectors are near each other."
+        likely = f"whose mean vectors are nearest ({self.count:,}) are those that a search is most likely to confuse."
+        if self.cut_off is None:
+            pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
+            alike = f"Queries rank a wrong text before a relevant one in {pairs}."
+        elif self.placed and self.false_hits is not None:
+            alike = f"The {self.false_hits * 100:g} % of pairs{different} {likely}"
+        else:
+            alike = f"The pairs{different} {likely}"
         if not self.enough or self.share.value is None:
             return (f"{alike} That is too few to say what averages hide.",)
         return (f"{alike} Averages miss up to {self.share.value:.0%} of what their tokens differ in.",)
@@ -233,7 +240,7 @@ def confusion(
     most: int = MOST_ALIKE,
     seed: int = 0,
 ) -> Confusion:
-    """The pairs of texts that a search by averages would confuse, and what the averages hide of their difference.
+    """The pairs of texts that a search by averages may confuse, and what the averages hide of their difference.
 
     Two texts are confusable where their cosine reaches the cut-off of unrelated pairs and they are of different groups.
     Texts that repeat another but for letter case and blanks are left out.
@@ -348,7 +355,7 @@ def confusion_of(
 def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
     """What the scores of all pairs say of those that look alike."""
     named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
-    return named | {"cut_off": scores.cut_off.known, "placed": scores.placed}
+    return named | {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
 
 
 def draw_pairs(pairs: Index, most: int | None, seed: int) -> Index:

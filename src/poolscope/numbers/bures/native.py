@@ -28,17 +28,23 @@ _COPIES = {"default": 0, "v3": 3, "v4": 4}
 class Route(NamedTuple):
     """How nuclear norms are computed here: by a compiled function (None: by numpy), and the words for that.
 
-    chosen: numpy by the user's choice, so that there is nothing to warn of.
+    chosen: numpy by the user's choice, so that there is nothing to warn of. copy: which one of the compiled function.
     """
 
     function: Any | None
     words: str
     chosen: bool = False
+    copy: str | None = None
 
 
 def kernel() -> Any | None:
     """The compiled function, or None where numpy does its work."""
     return _route().function
+
+
+def copy_name() -> str | None:
+    """The copy of compiled code that is used here: the one asked for, or the best that this CPU can run."""
+    return _route().copy
 
 
 def route() -> str:
@@ -83,7 +89,7 @@ def _route() -> Route:
     name = choice or runnable[-1]
     function = getattr(library, f"poolscope_norms_{name}")
     function.argtypes, function.restype = [ctypes.c_void_p], None
-    return Route(function, f"compiled kernel ({name})")
+    return Route(function, f"compiled kernel ({name})", copy=name)
 
 
 def runnable_copies() -> list[str]:
