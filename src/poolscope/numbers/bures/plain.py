@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +19,12 @@ from numpy.typing import NDArray
 from poolscope.numbers.bures.native import LANES, SMALLEST_ROOT, Array, Index, Ridge, square_root_poles
 from poolscope.numbers.bures.tridiagonal import all_at_once, buffer, one_by_one, pays_together
 
-# Numbers in the matrices that are treated together.
-_TOGETHER = 400_000
+# Numbers in the matrices that are treated together: many, so that threads seldom wait for the interpreter's lock.
+_TOGETHER = 1_200_000
 # So many matrices are enough to be treated together; to reach them, smaller ones are padded by up to this factor.
 _ENOUGH, _STRETCH = 512, 1.06
 # Tridiagonal matrices whose determinants are computed together: enough for numpy, and few enough for the cache.
-_IN_CACHE = 512
+_IN_CACHE = 1024
 # Logarithms in the square root, and pivots that are multiplied before one is taken: no product of so many leaves the
 # range of float64.
 _LOGARITHMS, _FACTORS = 28, 16
@@ -92,58 +94,88 @@ def _nuclear(
     products: NDArray[np.float32], left: Index, right: Index, wanted: NDArray[np.bool_]
 ) -> tuple[Array, Array]:
     """‖C‖_* = tr √(C Cᵀ) and ‖C‖_F², with C Cᵀ on the smaller side; of pairs that are not wanted perhaps zero."""
-    heights, widths = np.diff(left), np.diff(right)
-    nuclear, squares = np.zeros((2, len(heights), len(widths), LANES))
-    lanes = wanted.reshape(len(heights), len(widths), LANES)
-    sides = np.where(lanes.any(axis=2), np.minimum(heights[:, None], widths), 0)
-    for texts, groups in _batches_by_side(sides):
-        m, count = int(sides[texts[-1], groups[-1]]), len(texts) * LANES
-        blocks = (
-            products[left[i] : left[i + 1], right[group] * LANES : right[group + 1] * LANES]
-            for i, group in zip(texts.tolist(), groups.tolist(), strict=True)
-        )
-        if pays_together(m, count):
-            grams = buffer("grams", m, m, count)
-            for entry, block in enumerate(blocks):
-                gram, place = _grams(block), grams[:, :, entry * LANES : (entry + 1) * LANES]
-                if gram.shape[1] < m:
-                    place[:] = 0
-                place[: gram.shape[1], : gram.shape[1]] = gram.transpose(1, 2, 0)
+    lanes = wanted.reshape(len(left) - 1, len(right) - 1, LANES)
+    nuclear, squares = np.zeros((2, *lanes.shape))
+    for cells in _batches_by_side(np.diff(left), np.diff(right), np.asarray(lanes.any(axis=2))):
+        m, ends = cells[-1].side, np.cumsum([cell.matrices for cell in cells])
+        together = pays_together(m, int(ends[-1]))
+        grams = buffer("grams", m, m, int(ends[-1])) if together else np.empty((m, m, 0))
+        diagonal, beside = np.zeros((2, m, ends[-1]))
+        for cell, end in zip(cells, ends.tolist(), strict=True):
+            gram, places = _grams(products, left, right, cell), slice(end - cell.matrices, end)
+            if together:
+                grams[cell.side :, :, places] = grams[:, cell.side :, places] = 0
+                grams[: cell.side, : cell.side, places] = gram.transpose(1, 2, 0)
+            else:
+                chosen = np.flatnonzero(lanes[cell.texts, cell.groups])
+                one_by_one(gram, chosen, diagonal, beside, places.start)
+        if together:
             diagonal, beside = all_at_once(grams)
-        else:
-            diagonal, beside = np.zeros((2, m, count))
-            for entry, block in enumerate(blocks):
-                chosen = np.flatnonzero(lanes[texts[entry], groups[entry]])
-                one_by_one(_grams(block), chosen, diagonal, beside, entry * LANES)
-        nuclear[texts, groups], squares[texts, groups] = (
-            part.reshape(-1, LANES) for part in root_traces(diagonal, beside)
-        )
+        for found, part in zip((nuclear, squares), root_traces(diagonal, beside), strict=True):
+            for cell, values in zip(cells, np.split(part, ends[:-1]), strict=True):
+                place = found[cell.texts, cell.groups]
+                place[:] = values.reshape(place.shape)
     return nuclear.reshape(wanted.shape), squares.reshape(wanted.shape)
 
 
-def _batches_by_side(sides: Index) -> Iterator[tuple[Index, Index]]:
-    """Positions (left texts, right groups) with a side above zero, of about one side each and not too many."""
-    texts, groups = np.nonzero(sides)
-    rising = np.sort(sides[texts, groups])
-    order = np.argsort(sides[texts, groups], kind="stable")
-    start = 0
-    while start < len(order):
-        side = int(rising[start])
+class _Cell(NamedTuple):
+    """Left texts of one height with right groups of one height: matrices of one shape, with their smaller side.
+
+    A few calls of numpy treat all of them. A few calls for each group would cost more than its matrices: threads take
+    the interpreter's lock in turns at every call.
+    """
+
+    texts: slice
+    groups: slice
+    side: int
+    matrices: int
+
+
+def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[list[_Cell]]:
+    """The cells that are asked for, together where their sides are about equal, and not too many."""
+    batch: list[_Cell] = []
+    for cell in sorted(_cells(heights, widths, asked), key=lambda cell: cell.side):
         # Few matrices of one side are joined by those of the next sizes.
-        equal = int(np.searchsorted(rising, side, "right"))
-        similar = min(start + _ENOUGH // LANES, int(np.searchsorted(rising, side * _STRETCH, "right")))
-        stop = min(max(equal, similar), start + _TOGETHER // (LANES * side**2))
-        if not pays_together(side, (stop - start) * LANES):
-            stop = start + _IN_CACHE // LANES
-        yield texts[order[start:stop]], groups[order[start:stop]]
-        start = stop
+        larger = bool(batch) and cell.side > batch[0].side
+        enough = _ENOUGH if larger else _TOGETHER // cell.side**2
+        if sum(other.matrices for other in batch) >= enough or (larger and cell.side > batch[0].side * _STRETCH):
+            yield batch
+            batch = []
+        batch.append(cell)
+    if batch:
+        yield batch
 
 
-def _grams(block: NDArray[np.float32]) -> Array:
-    """C Cᵀ of the lanes of a block (left rows × interleaved right rows), on the smaller side, in float64."""
-    matrices = block.reshape(len(block), -1, LANES)
-    axes = (2, 0, 1) if len(block) <= matrices.shape[1] else (2, 1, 0)
-    rows = matrices.transpose(axes).astype(np.float64, order="C")
+def _cells(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[_Cell]:
+    """Only what is asked for as a whole, since other products may not have been computed."""
+    for first, last in _equal_runs(np.column_stack([heights, asked])):
+        for begin, end in _equal_runs(np.column_stack([widths, asked[first]])):
+            side = int(min(heights[first], widths[begin]))
+            if not (side and asked[first, begin]):
+                continue
+            most = max(1, _TOGETHER // (LANES * side**2))
+            tall = min(last - first, most)
+            wide = most // tall
+            for i in range(first, last, tall):
+                for j in range(begin, end, wide):
+                    texts, groups = slice(i, min(i + tall, last)), slice(j, min(j + wide, end))
+                    count = (texts.stop - texts.start) * (groups.stop - groups.start) * LANES
+                    yield _Cell(texts, groups, side, count)
+
+
+def _equal_runs(rows: Index) -> Iterator[tuple[int, int]]:
+    """Where runs of equal rows begin and end."""
+    changes = np.flatnonzero((np.diff(rows, axis=0) != 0).any(axis=1)) + 1
+    return pairwise([0, *changes.tolist(), len(rows)])
+
+
+def _grams(products: NDArray[np.float32], left: Index, right: Index, cell: _Cell) -> Array:
+    """C Cᵀ of the pairs of a cell, on the smaller side, in float64."""
+    (i, j), (first, last) = (cell.texts.start, cell.texts.stop), (cell.groups.start, cell.groups.stop)
+    block = products[left[i] : left[j], right[first] * LANES : right[last] * LANES]
+    matrices = block.reshape(j - i, left[i + 1] - left[i], last - first, -1, LANES)
+    axes = (0, 2, 4, 1, 3) if matrices.shape[1] <= matrices.shape[3] else (0, 2, 4, 3, 1)
+    rows = matrices.transpose(axes).astype(np.float64, order="C").reshape(cell.matrices, cell.side, -1)
     return np.asarray(rows @ rows.swapaxes(1, 2))  # numpy sees that half of it is enough
 
 
@@ -189,20 +221,19 @@ def _root_traces(diagonal: Array, beside: Array) -> Array:
     p = poles[:, None]
     pivots, x = np.ones((2, len(poles), diagonal.shape[1]))
     product, logarithms = pivots.copy(), -len(diagonal) * np.log(p)
-    sound = np.ones(diagonal.shape[1], dtype=bool)
-    for row, (d, e2) in enumerate(zip(diagonal, beside, strict=True), start=1):
-        np.divide(e2, pivots, out=x)
-        np.add(d, p, out=pivots)
-        pivots -= x
-        sound &= pivots[0] > 0  # the poles rise, so that a pivot which is not positive shows at the first
-        if not sound.all():
-            pivots[:, ~sound] = 1.0
-        product *= pivots
-        if row % _FACTORS == 0:
-            logarithms = logarithms + np.log(product)
-            product[:] = 1.0
-    roots = weights @ (logarithms + np.log(product)) / 2
-    for k in np.flatnonzero(~sound):  # rounding has made T indefinite by more than the smallest pole can bear
+    lowest = np.ones(diagonal.shape[1])
+    with np.errstate(all="ignore"):  # behind a pivot that is not positive anything may come; it is not used
+        for row, (d, e2) in enumerate(zip(diagonal, beside, strict=True), start=1):
+            np.divide(e2, pivots, out=x)
+            np.add(d, p, out=pivots)
+            np.subtract(pivots, x, out=pivots)
+            np.minimum(lowest, pivots[0], out=lowest)  # the poles rise, so that it shows at the first
+            np.multiply(product, pivots, out=product)
+            if row % _FACTORS == 0:
+                logarithms = logarithms + np.log(product)
+                product[:] = 1.0
+        roots = weights @ (logarithms + np.log(product)) / 2
+    for k in np.flatnonzero(~(lowest > 0)):  # rounding has made T indefinite by more than the smallest pole can bear
         matrix = np.diag(diagonal[:, k]) + np.diag(np.sqrt(beside[1:, k]), -1)
         roots[k] = np.sqrt(np.linalg.eigvalsh(matrix).clip(min=0)).sum()
     return np.asarray(roots)

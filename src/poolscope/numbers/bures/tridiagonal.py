@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -62,13 +64,16 @@ def one_by_one(matrices: Array, chosen: Index, diagonal: Array, beside: Array, p
     if reduce is None:
         _in_python(matrices, chosen, vectors)
     else:
-        size, room, failed = ctypes.c_int(m), ctypes.c_int(max(1, m * columns)), ctypes.c_int(0)
-        n, work_size, info = (ctypes.addressof(number) for number in (size, room, failed))
-        matrix, d, e = matrices.ctypes.data, vectors.ctypes.data, vectors[:, 1:, 1:].ctypes.data
-        factors, work = memory.ctypes.data, memory[m:].ctypes.data
-        step, stride = vectors.strides[0], matrices.strides[0]
-        for row, k in enumerate(chosen.tolist()):
-            reduce(_LOWER, n, matrix + k * stride, n, d + row * step, e + row * step, factors, work, work_size, info)
+        fixed = (ctypes.c_int(m), ctypes.c_int(max(1, m * columns)), ctypes.c_int(0))
+        n, room, failed = (repeat(ctypes.addressof(number)) for number in fixed)
+        rows = np.arange(len(chosen)) * vectors.strides[0]
+        matrix, d, e = (
+            (array.ctypes.data + steps).tolist()
+            for array, steps in ((matrices, chosen * matrices.strides[0]), (vectors, rows), (vectors[:, 1:, 1:], rows))
+        )
+        factors, work = repeat(memory.ctypes.data), repeat(memory[m:].ctypes.data)
+        # Between two calls this thread needs the interpreter's lock, so that as little as possible is done there.
+        deque(map(reduce, repeat(_LOWER), n, matrix, n, d, e, factors, work, room, failed), maxlen=0)
     diagonal[:m, place + chosen] = vectors[:, 0, :m].T
     beside[:m, place + chosen] = vectors[:, 1, :m].T ** 2
 
