@@ -122,7 +122,7 @@ _ROWS = (
         "pair",
         "Two texts side by side: their clouds in one plane, and their distances.",
         needs="clouds",
-        measure="poolscope.metrics.pair:pair",
+        measure="poolscope.metrics.socm.pair:pair",
         page="pair.md",
     ),
     Metric(

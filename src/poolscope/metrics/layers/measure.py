@@ -37,7 +37,7 @@ from poolscope.metrics.layers.anatomy import (
 )
 from poolscope.metrics.layers.result import LayersResult, StateSocm
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.selection import AllPairs, TallyOptions, tallied
 from poolscope.numbers.bures.pairs import kept_workers
 from poolscope.numbers.cosines import largest_singular_values
@@ -385,14 +385,15 @@ def _measure(clouds: TokenClouds, state: str, traces: Array, *, sink: bool) -> S
     pairs, _ = tally.columns(selection)
     assert pairs is not None  # all were kept
     trace_sum = traces[pairs.i] + traces[pairs.j]
+    mean, mean_distance, covariance_distance = (tally.totals / selection.count).tolist()
     share, violations = _theorem_2(pairs.covariance_distance, trace_sum / 4)
     relative = SocmFormula(scale="trace").covariance_distance(4 * pairs.covariance_distance, trace_sum)
     return StateSocm(
         state=state,
         pairs=selection.count,
-        estimate=Estimate(tally.total / selection.count, tally.interval(selection, pairs, positive=True)),
-        mean_distance=tally.total_mean_distance / selection.count,
-        covariance_distance=tally.total_covariance_distance / selection.count,
+        estimate=Estimate(mean, tally.interval(selection, pairs, positive=True)),
+        mean_distance=mean_distance,
+        covariance_distance=covariance_distance,
         above_trace=float((traces > 2).mean()),
         covariance_distance_over_trace=float(relative.mean()),
         largest_share=share,
