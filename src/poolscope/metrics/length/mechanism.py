@@ -21,7 +21,7 @@ from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
+from poolscope.metrics.layers.measure import centred_attention, cloud_moments, squared_norms
 from poolscope.metrics.length.bins import LengthPart
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers import Array, Index
