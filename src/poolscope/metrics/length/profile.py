@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, Panel, length_bins, row_panels
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
     PairCosine,
@@ -90,6 +90,19 @@ class LengthProfile(LengthPart):
         "doublings": "doublings from short to long texts",
         "slope": "change of the cosine per doubling",
     }
+
+    def figure_title(self) -> str:
+        return f"Length profile · {self.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled"
+
+    def panels(self) -> list[Panel]:
+        shown = {
+            "cosine": ("Do texts look alike?", "mean pairwise cosine"),
+            "distance": ("How far from the centre?", "mean distance from the centre"),
+            "norm": ("How long are the vectors?", "norm before normalisation"),
+            "effective_rank": ("How many directions?", "effective rank (equal numbers of texts)"),
+            "same_bin_neighbours": ("Neighbours of the same length", "share of nearest neighbours in the bin"),
+        }
+        return row_panels(self.bins, [row.label for row in self.bins], self.unit, shown)
 
     def seen(self) -> tuple[str, ...]:
         """Whether the cosine goes with the length."""

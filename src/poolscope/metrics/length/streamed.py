@@ -237,7 +237,6 @@ class _Table:
         return float(mean_cosines(self._totals.sum(axis=0)[None], self.sizes.sum(keepdims=True))[0])
 
     def cosine(self, number: int) -> Estimate:
-        """The mean cosine of a bin."""
         value = float(self._heights[number])
         if not np.isfinite(value):
             return Estimate(None)
@@ -246,7 +245,6 @@ class _Table:
         return Estimate(value, grouped_interval(value, without, self.counts[number]))
 
     def norm(self, number: int) -> Estimate:
-        """The mean length of the vectors of a bin."""
         total, size = self._norms[number].sum(), self.sizes[number]
         without = (total - self._norms[number]) / np.maximum(size - self.counts[number], 1)
         return Estimate(float(total / size), grouped_interval(float(total / size), without, self.counts[number]))
@@ -287,7 +285,6 @@ class _Table:
 
 
 def _places(lengths: Index, edges: tuple[float, ...] | None) -> Index:
-    """The bin of every length."""
     if edges is None:
         return lengths // int(_WIDTH)
     if lengths.min() < edges[0] or lengths.max() > edges[-1]:
