@@ -26,12 +26,12 @@ from poolscope.evaluation import evaluate as evaluate
 from poolscope.evaluation import split_half_task as split_half_task
 from poolscope.evaluation.run import best_layer as best_layer
 from poolscope.metrics.corpus import corpus_summary as corpus_summary
-from poolscope.metrics.hubs import hubs as hubs
 from poolscope.metrics.layers.measure import layers as layers
 from poolscope.metrics.layers.result import LayersResult as LayersResult
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.likelihood import context_likelihood as context_likelihood
+from poolscope.metrics.neighbourhood import hubs as hubs
 from poolscope.metrics.neighbourhood import neighbourhood as neighbourhood
 from poolscope.metrics.scores import cone as cone
 from poolscope.metrics.scores import score_distribution as score_distribution

@@ -190,7 +190,7 @@ _ROWS = (
         "hubs",
         "Which texts come back for everything, which never, which twice?",
         needs="vectors",
-        measure="poolscope.metrics.hubs:hubs",
+        measure="poolscope.metrics.neighbourhood:hubs",
         page="hubs.md",
     ),
     Metric(
