@@ -46,9 +46,9 @@ from poolscope.auditing.subject import Subject
 from poolscope.encoders import as_encoder
 from poolscope.evaluation import split_half
 from poolscope.files import atomic_path
-from poolscope.metrics.hubs import hubs as count_hubs
 from poolscope.metrics.length.profile import length_profile
 from poolscope.metrics.length.search import PositionProbe, retrieval_by_length, segment_row
+from poolscope.metrics.neighbourhood import hubs as count_hubs
 from poolscope.metrics.scores import score_distribution
 from poolscope.numbers.intervals import share_of
 from poolscope.numbers.ranking import unit_rows

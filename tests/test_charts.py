@@ -21,7 +21,7 @@ from poolscope.metrics.layers.result import (
     layers_figure,
     layers_sheet,
 )
-from poolscope.metrics.pair import pair_figure, project_pair, shortened
+from poolscope.metrics.socm.pair import pair_figure, project_pair, shortened
 from poolscope.numbers.intervals import Interval
 from poolscope.views import sketch
 from tiny_models import TEXTS

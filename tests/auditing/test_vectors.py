@@ -11,7 +11,7 @@ from audit_data import bag_of_words, sentences, topics
 from poolscope.auditing import questions
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
-from poolscope.metrics.hubs import hubs
+from poolscope.metrics.neighbourhood import hubs
 from tiny_models import tiny_model, tiny_tokenizer
 
 

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from audit_data import sentences
 from poolscope.cli.mcp import build_server
 from poolscope.encoders import as_encoder
-from poolscope.metrics.socm.score import socm_pair
+from poolscope.metrics.socm.pair import socm_pair
 from runtime_server import Model, serving
 from tiny_models import declare, save_model
 

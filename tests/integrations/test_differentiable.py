@@ -9,7 +9,7 @@ import torch
 from cloud_data import random_cloud
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.integrations.differentiable import batch_socm, nuclear_norm
-from poolscope.metrics.socm.score import SocmFormula, socm_pair
+from poolscope.metrics.socm.pair import SocmFormula, socm_pair
 
 
 def padded(*clouds: np.ndarray, filler: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from poolscope.errors import InputError
-from poolscope.metrics.hubs import hubs, skewness, skewness_draws
+from poolscope.metrics.neighbourhood import hubs, skewness, skewness_draws
 from poolscope.numbers.intervals import percentile_interval
 from poolscope.numbers.ranking import GaussianLike, unit_rows
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.metrics.query_scores import QueryScores, query_scores
+from poolscope.metrics.queries import QueryScores, query_scores
 
 
 def planted(queries=80, texts=300, signal=1.0, seed=0, dimension=32):

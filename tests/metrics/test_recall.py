@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError
-from poolscope.metrics.neighbourhood import search_recall, trial_indexes
+from poolscope.metrics.queries import search_recall, trial_indexes
 from poolscope.results import Result
 
 VECTORS = np.random.default_rng(0).standard_normal((300, 12)) * np.random.default_rng(1).uniform(1, 3, (300, 1))

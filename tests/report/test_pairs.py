@@ -14,8 +14,7 @@ from poolscope import TokenClouds, socm
 from poolscope.auditing.questions.averaging import EXPLORED
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair import pair_figure, project_pair, token_contributions
-from poolscope.metrics.socm.score import socm_pair
+from poolscope.metrics.socm.pair import pair_figure, project_pair, socm_pair, token_contributions
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.report import pair_explorer, render_page
 from poolscope.report.pairs import (

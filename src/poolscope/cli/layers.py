@@ -194,7 +194,7 @@ def _trace_line(states: Sequence[StateSocm]) -> str:
 
 def _sink_lines(result: LayersResult) -> list[str]:
     """The states whose first token is a sink, with and without it."""
-    from poolscope.metrics.layers.anatomy import SINK_TIMES, sinks
+    from poolscope.metrics.layers.result import SINK_TIMES, sinks
 
     rows = sinks(result)
     if not rows:
@@ -204,7 +204,7 @@ def _sink_lines(result: LayersResult) -> list[str]:
         f"{SINK_TIMES:g} × as long as the median of the others. There it decides every mean; without it:"
     ]
     for row in rows:
-        numbers = ", ".join(f"{name} {whole:.3f} ({rest:.3f})" for name, whole, rest in row.pairs())
+        numbers = ", ".join(f"{name} {whole:.3f} ({rest:.3f})" for name, (whole, rest) in row.numbers.items())
         lines.append(
             f"  state {row.state}: {row.times:.1f} × in the median text, a sink in {row.texts:.0%} of them; with it "
             f"(without it): {numbers}"

@@ -339,7 +339,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:
                 *(_number(number.value, digits) for number, digits in zip(numbers, (4, 1, 3), strict=True)),
             )
         screen.print_table(table)
-    for sentence in mechanism.sentences():
+    for sentence in mechanism.seen():
         screen.say(sentence)
 
 
@@ -356,7 +356,7 @@ def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
     screen.print_table(table)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
-    for sentence in nulls.sentences():
+    for sentence in nulls.seen():
         screen.say(sentence)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
     from poolscope.encoders import TokenEncoder
     from poolscope.engines import Engine
-    from poolscope.metrics.pair import PairProjection
     from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
+    from poolscope.metrics.socm.pair import PairProjection
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
 Folders = tuple[str, str | None] | None
@@ -426,7 +426,7 @@ def _draw(
     name: str,
     output: Path,
 ) -> None:
-    from poolscope.metrics.pair import pair_figure
+    from poolscope.metrics.socm.pair import pair_figure
 
     vocabulary = getattr(encoder, "vocabulary", None)
     ids = [clouds.token_ids(k) for k in (0, 1)]

@@ -140,7 +140,7 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
     if parquet is not None:
         _write_parquet([result for result, _ in measured], parquet)
     if figure is not None:
-        from poolscope.metrics.tokens.figure import tokens_figure
+        from poolscope.metrics.tokens.result import tokens_figure
 
         put_figure(tokens_figure(*(result for result, _ in measured)), figure)
 

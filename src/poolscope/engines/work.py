@@ -20,8 +20,8 @@ from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError,
 from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
 from poolscope.metrics.socm.measure import measured_pairs
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
-from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     TILE_TEXTS,
     AllPairs,

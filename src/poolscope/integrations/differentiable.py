@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolscope.errors import DegenerateCloudError, InputError, require
-from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.numbers.moments import largest_trace
 
 require("torch", "train")

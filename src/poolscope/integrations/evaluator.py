@@ -13,8 +13,8 @@ from poolscope.encoders.base import check_texts
 from poolscope.encoders.door import encode
 from poolscope.errors import InputError, refuse_renamed, require
 from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import SocmResult
-from poolscope.metrics.socm.score import SocmFormula
 from poolscope.numbers.moments import text_moments, within_text_cosine
 
 require("sentence_transformers", "train")

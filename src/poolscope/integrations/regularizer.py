@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from poolscope.errors import InputError, ModelError, require
-from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.pair import SocmFormula
 
 require("torch", "train")
 require("sentence_transformers", "train")

@@ -9,8 +9,8 @@ import numpy as np
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import SocmResult
-from poolscope.metrics.socm.score import SocmFormula
 
 require("torchmetrics", "train")
 

@@ -122,7 +122,7 @@ _ROWS = (
         "pair",
         "Two texts side by side: their clouds in one plane, and their distances.",
         needs="clouds",
-        measure="poolscope.metrics.pair:pair",
+        measure="poolscope.metrics.socm.pair:pair",
         page="pair.md",
     ),
     Metric(
@@ -190,7 +190,7 @@ _ROWS = (
         "hubs",
         "Which texts come back for everything, which never, which twice?",
         needs="vectors",
-        measure="poolscope.metrics.hubs:hubs",
+        measure="poolscope.metrics.neighbourhood:hubs",
         page="hubs.md",
     ),
     Metric(

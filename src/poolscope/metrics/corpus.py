@@ -118,15 +118,13 @@ class CorpusCounts:
 
     def merge(self, other: CorpusCounts) -> CorpusCounts:
         """The counts of the texts of both."""
-        ends = zip(self.norm_range, other.norm_range, strict=True)
-        (low, also_low), (high, also_high) = ends
+        names = ("lengths", "cut_by_length", "counts", "norms")
+        sums: dict[str, Any] = {name: added(getattr(self, name), getattr(other, name)) for name in names}
+        (low, high), (also_low, also_high) = self.norm_range, other.norm_range
         return replace(
             self,
+            **sums,
             tokens_cut=self.tokens_cut + other.tokens_cut,
-            lengths=added(self.lengths, other.lengths),
-            cut_by_length=added(self.cut_by_length, other.cut_by_length),
-            counts=self.counts + other.counts,
-            norms=self.norms + other.norms,
             norm_range=(min(low, also_low), max(high, also_high)),
             marks=None if self.marks is None or other.marks is None else self.marks + other.marks,
         )

@@ -1,37 +1,365 @@
-"""Can the nearest be told from the rest, is anything out of reach, and what does an approximate search miss?
+"""Who is near whom: texts that come back for everything and texts that never do, near-duplicates, and whether the
+nearest can be told from the rest.
 
-Contrast, outliers and islands of vectors; and the recall of a search beside the exact one, setting by setting.
+Every number stands beside that of Gaussian vectors of the same mean and covariance.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, curve, panel
-from poolscope.errors import InputError, require, whole_number
+from poolscope.charts import COLOURS, curve, panel
+from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import mean_cosine
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
-from poolscope.numbers.ranking import GaussianLike, nearest_neighbours, unit_rows
-from poolscope.results import Result, bulk, cells, column_rows, origin, provenance
+from poolscope.numbers.intervals import Estimate, leave_one_out_interval, percentile_interval, share_estimate
+from poolscope.numbers.ranking import GaussianLike, drawn_units, find_neighbours, nearest_neighbours, unit_rows
+from poolscope.results import Result, bulk, column_rows, origin, provenance
+from poolscope.texts.groups import plain_text
 
+# Beyond this many vectors a draw of them is looked at.
 MOST_VECTORS = 5000
+_BOOTSTRAP_DRAWS = 1000
+# Draws of the floor. Of few texts the first hub differs much from draw to draw, and a draw costs little.
+_FLOOR_DRAWS, _FEW_TEXTS, _DRAWS_OF_FEW = 3, 500, 20
+_SURE = 0.995
+# Up to this many texts the floor is put right for what their covariance lacks; of more it lacks little.
+_PUT_RIGHT = 2000
 # Beyond the upper quartile by so many times the distance of the quartiles: of a bell curve two in a million lie there.
 _FAR = 3.0
 _DIGITS = 5  # vectors that agree in so many are copies
-_FLOOR_DRAWS = 1  # each is of as many vectors as there are, so that one says enough
-Find = Callable[[NDArray[Any], int, int | None], Sequence[Sequence[str]]]
 
-QUERIES = 200
-TARGET = 0.99
-_BLOCK = 2**24
-# Scores that differ by less are one: of copies a search may return any.
-_TIE = 1e-5
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class HubResult(Result):
+    """How often each text is among the k nearest of the others.
+
+    `occurrences` (one a text of `positions`) has mean k; its `skewness` is 0 when all texts come back equally often and
+    large when few come back for everything. `largest` is the share of texts that the first hub is a neighbour of, and
+    `antihubs` the share of texts that are nobody's neighbour. The floors of these estimates, and `floor_occurrences`,
+    are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
+    `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
+    for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
+    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of. Where
+    `recall` is a number, neighbours came from an index, which found that share of the true ones.
+    """
+
+    k: int
+    skewness: Estimate
+    largest: Estimate
+    antihubs: Estimate
+    duplicate_cosine: float
+    duplicates: tuple[tuple[int, ...], ...] = field(repr=False)
+    twins: tuple[tuple[int, ...], ...] = field(repr=False)
+    positions: Index = bulk(required=True)
+    occurrences: Index = bulk(required=True)
+    floor_occurrences: Index = bulk(required=True)
+    nearest: Index = bulk(required=True)
+    nearest_cosine: Array = bulk(required=True)
+    asked: int | None = None
+    recall: Estimate | None = None
+    provenance: Mapping[str, Any] = origin()
+
+    @property
+    def texts(self) -> int:
+        """How many texts were looked at."""
+        return len(self.positions)
+
+    @property
+    def duplicate_share(self) -> float:
+        """Share of the texts that have a near-duplicate."""
+        return sum(len(group) for group in self.duplicates) / self.texts
+
+    def first(self, count: int = 10) -> list[int]:
+        """Positions of the texts that come back most often, the first hub first; ties by position."""
+        order = np.argsort(-self.occurrences, kind="stable")[:count]
+        return [int(position) for position in self.positions[order]]
+
+    def never(self) -> list[int]:
+        """Positions of the texts that are nobody's neighbour."""
+        return [int(position) for position in self.positions[self.occurrences == 0]]
+
+    def derived(self) -> dict[str, Any]:
+        """How many texts there are, and the share of them that have a near-duplicate."""
+        return {"texts": self.texts, "duplicate_share": self.duplicate_share}
+
+    field_words: ClassVar[Mapping[str, str]] = {
+        "k": "nearest that are counted",
+        "skewness": "skewness of the times found",
+        "largest": "share that finds the first hub",
+        "antihubs": "share of texts never found",
+        "duplicate_cosine": "cosine of duplicates at least",
+    }
+
+    def seen(self) -> tuple[str, ...]:
+        """How often the first hub is found, how many texts never are, and what stands twice."""
+        if self.largest.value is None or self.antihubs.value is None:
+            return ()
+        who = "queries" if self.asked else "other texts"
+        return (
+            f"The text found most often is among the {self.k} nearest of {self.largest.value:.0%} of the {who}; in "
+            f"Gaussian vectors of the same mean and covariance it would be {self.largest.floor or 0:.0%}.",
+            f"{self.antihubs.value:.0%} of the texts are not found; there it would be {self.antihubs.floor or 0:.0%}.",
+            f"Near duplicates (cosine {self.duplicate_cosine:.2g} or more): {len(self.duplicates):,} groups.",
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a text, the first hub first: how often it is found, and its nearest other text."""
+        order = np.argsort(-self.occurrences, kind="stable")
+        return column_rows(
+            position=self.positions[order],
+            times_found=self.occurrences[order],
+            nearest=self.nearest[order],
+            nearest_cosine=self.nearest_cosine[order],
+        )
+
+    def figure(self) -> Any:
+        """How often texts come back, beside Gaussian vectors of the same shape."""
+        floor = "Gaussian vectors of the same shape"
+        counts = {"these texts": self.occurrences, floor: self.floor_occurrences}
+        return hubs_figure(counts, k=self.k, floor=floor, of="a query" if self.asked else "another")
+
+
+def hubs(
+    vectors: ArrayLike,
+    *,
+    k: int = 10,
+    queries: ArrayLike | None = None,
+    texts: Sequence[str] | None = None,
+    duplicate_cosine: float = 0.99,
+    seed: int = 0,
+    most: int = MOST_VECTORS,
+) -> HubResult:
+    """How often each text is among the k nearest of the others, beside Gaussian vectors of the same shape.
+
+    Parameters
+    ----------
+    vectors : matrix
+        One row a text (N × d); their lengths do not count. `Vectors.vectors`, or `pool(clouds)`.
+    k : int
+        Neighbours of a text. With fewer than k + 2 texts every text is everyone's neighbour, so k is lowered to N − 2,
+        at least 1; the result names the k that was used.
+    queries : matrix, optional
+        Count the queries (m × d) that a text is near, not the other texts.
+    texts : list of str, optional
+        The texts, to find those that are equal but for letter case and blanks.
+    duplicate_cosine : float
+        From this cosine on two texts are near-duplicates.
+    seed : int
+        Of the Gaussian vectors, of the bootstrap and of the draw of texts.
+    most : int
+        Of more texts that many are drawn. More than 50,000 are searched by an index where the extra 'index' is
+        installed; the result then says which share of the true neighbours it found.
+
+    Returns
+    -------
+    HubResult
+        The k-occurrences, their skewness with interval and floor, hubs, antihubs, duplicates.
+
+    Examples
+    --------
+    >>> result = hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1)
+    >>> result.occurrences.tolist(), result.never()
+    ([1, 2, 1, 1, 0], [4])
+
+    """
+    k, most, seed = whole_number(k, "k"), whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
+    random = np.random.default_rng(seed)
+    unit, positions = drawn_units(vectors, most, random)
+    if texts is not None and len(texts) != np.shape(vectors)[0]:
+        raise InputError(f"texts: received {len(texts)} for {np.shape(vectors)[0]} vectors; needed: one a vector.")
+    if len(unit) < 2:
+        raise InputError(f"received {len(unit)} vectors; needed: two vectors or more. Give more.")
+    k = max(1, min(k, len(unit) - 2))
+    searched = find_neighbours(unit, k)
+    top, cosines = searched.top, searched.cosines
+    of_queries = None if queries is None else unit_rows(queries, "queries")
+    near = top if of_queries is None else find_neighbours(of_queries, k, among=unit).top
+    occurrences = np.bincount(near.ravel(), minlength=len(unit))
+    floors = _Floors(unit, of_queries, k, random)
+    most_times = len(unit) - 1 if of_queries is None else len(of_queries)
+    highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
+    return HubResult(
+        k=k,
+        positions=positions,
+        occurrences=occurrences,
+        skewness=Estimate(
+            skewness(occurrences),
+            percentile_interval(_skewness_bootstrap(occurrences, seed)) if len(unit) > 2 else None,
+            floor=float(np.mean(floors.of(skewness, ratio=False))),
+        ),
+        largest=Estimate(
+            float(occurrences.max() / most_times),
+            floor=float(np.mean(highest)),
+            floor_low=float(highest.min()),
+            floor_high=_chance_high(highest),
+        ),
+        antihubs=Estimate(
+            float((occurrences == 0).mean()),
+            floor=float(np.mean(floors.of(lambda counts: float((counts == 0).mean()), ratio=False, most=1.0))),
+        ),
+        floor_occurrences=floors.first[0],
+        nearest=positions[top[:, 0]],
+        nearest_cosine=cosines[:, 0],
+        duplicate_cosine=duplicate_cosine,
+        duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
+        twins=() if texts is None else _groups(list(map(plain_text, texts)), np.arange(len(texts))),
+        asked=None if of_queries is None else len(of_queries),
+        recall=searched.recall,
+        provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
+    )
+
+
+class _Floors:
+    """How often Gaussian vectors of the same mean and covariance are found, `first`, and what is found again for those.
+
+    The covariance of few texts is not that of the many that they stand for, and vectors drawn from it have smaller hubs
+    than texts drawn from the true one (240 texts of 256 dimensions: a first hub of 56 texts, and in truth 70). Vectors
+    drawn anew from the drawn ones fall short of them by about as much again, which is put right: then it is 70. Both
+    are drawn by the same numbers, another draw's than those that made the covariance: so what they differ by is hardly
+    chance, and of many texts one draw anew says as much as three of other numbers.
+    """
+
+    def __init__(
+        self, unit: NDArray[np.float32], queries: NDArray[np.float32] | None, k: int, random: np.random.Generator
+    ) -> None:
+        few = len(unit) <= _FEW_TEXTS
+        draws = _DRAWS_OF_FEW if few else _FLOOR_DRAWS
+        seeds = random.integers(2**63, size=draws)
+        sides = [unit] if queries is None else [unit, queries]
+        shapes = [GaussianLike(side) for side in sides]
+        drawn = [_drawn(shapes, seed) for seed in seeds]
+        self.first = [_counted(each, k) for each in drawn]
+        again = draws if few else int(len(unit) <= _PUT_RIGHT)
+        self.beside = [(each + 1) % draws for each in range(again)]
+        self.second = [
+            _counted(_drawn([GaussianLike(side) for side in each], seeds[other]), k)
+            for each, other in zip(drawn, self.beside, strict=False)
+        ]
+
+    def of(self, statistic: Callable[[Index], float], *, ratio: bool = True, most: float = np.inf) -> Array:
+        """A statistic of the first draws, moved by what the second ones lack: by its ratio, or by its difference."""
+        first = np.array([statistic(counts) for counts in self.first])
+        if not self.second:
+            return first
+        whole, lacking = first[self.beside].mean(), float(np.mean([statistic(counts) for counts in self.second]))
+        moved = first * whole / lacking if ratio else first + whole - lacking
+        return np.asarray(np.clip(moved, 0.0 if np.isfinite(most) else -np.inf, most), dtype=np.float64)
+
+
+def _drawn(shapes: Sequence[GaussianLike], seed: int) -> list[NDArray[np.float32]]:
+    """Vectors of each shape, of the numbers of that seed."""
+    random = np.random.default_rng(seed)
+    return [shape.draw(random) for shape in shapes]
+
+
+def _chance_high(draws: Array) -> float:
+    """What one draw more stays below in 199 of 200 cases: by Student's t of logarithms; of few draws the highest."""
+    if len(draws) < _DRAWS_OF_FEW:
+        return float(draws.max())
+    from scipy import stats
+
+    logs = np.log(draws)
+    reach = stats.t.ppf(_SURE, len(logs) - 1) * logs.std(ddof=1) * np.sqrt(1 + 1 / len(logs))
+    return min(float(np.exp(logs.mean() + reach)), 1.0)
+
+
+def skewness(values: ArrayLike) -> float:
+    """Third central moment over the cubed standard deviation; 0 where all values are equal.
+
+    >>> round(skewness([0, 0, 0, 4]), 4)
+    1.1547
+    """
+    deviations = np.asarray(values, dtype=np.float64)
+    deviations = deviations - deviations.mean()
+    spread = float(np.sqrt((deviations**2).mean()))
+    return float((deviations**3).mean()) / spread**3 if spread > 0 else 0.0
+
+
+def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
+    """How often each vector is among the k nearest of the others, or of queries where there is a second side."""
+    held, *queries = sides
+    searched = find_neighbours(queries[0], k, among=held) if queries else find_neighbours(held, k)
+    return np.bincount(searched.top.ravel(), minlength=len(held))
+
+
+def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
+    """Skewness of bootstrap samples of the texts; equal seeds and numbers of texts draw the same texts."""
+    deviations = np.asarray(values, dtype=np.float64)
+    deviations = deviations - deviations.mean()
+    random, count = np.random.default_rng(seed), len(deviations)
+    share = np.full(count, 1 / count)
+    return _skewness_of(deviations, np.array([random.multinomial(count, share) for _ in range(_BOOTSTRAP_DRAWS)]))
+
+
+def _skewness_bootstrap(values: Index, seed: int) -> Array:
+    """The same of one set of texts: drawn are values, of which there are few, and not texts."""
+    levels, counts = np.unique(values, return_counts=True)
+    times = np.random.default_rng(seed).multinomial(len(values), counts / len(values), size=_BOOTSTRAP_DRAWS)
+    return _skewness_of(levels - values.mean(), times)
+
+
+def _skewness_of(deviations: Array, times: Index) -> Array:
+    """The skewness of samples (rows of `times`) in which each deviation stands so many times."""
+    powers = np.stack([deviations**power for power in (1, 2, 3)], axis=1)
+    first, second, third = (times @ powers / times[0].sum()).T
+    variance = second - first**2
+    central = third - 3 * first * second + 2 * first**3
+    return np.asarray(np.divide(central, variance**1.5, out=np.zeros(len(central)), where=variance > 1e-12))
+
+
+def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> tuple[tuple[int, ...], ...]:
+    """Groups of texts joined by neighbours of at least that cosine, the largest group first."""
+    rows, columns = np.nonzero(cosines >= least)
+    return _groups(_parts(rows, top[rows, columns], len(top)).tolist(), positions) if len(rows) else ()
+
+
+def _parts(rows: Index, columns: Index, count: int) -> Index:
+    """The part of the graph of these links that each of `count` vectors lies in."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(count, count))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
+
+
+def _groups(keys: Sequence[object], positions: Index) -> tuple[tuple[int, ...], ...]:
+    members: dict[object, list[int]] = defaultdict(list)
+    for key, position in zip(keys, positions.tolist(), strict=True):
+        members[key].append(position)
+    return tuple(sorted((tuple(group) for group in members.values() if len(group) > 1), key=lambda g: (-len(g), g)))
+
+
+# -- the figure ---------------------------------------------------------------------------------------------------
+
+
+def hubs_figure(occurrences: Mapping[str, Any], *, k: int, floor: str | None = None, of: str = "another") -> Any:
+    """Share of texts that come back at least x times (log scales), one curve a name; that of `floor` is dashed."""
+    lines = []
+    hover = "found %{customdata} times or more: %{y:.2%} of the texts<extra></extra>"
+    for number, (name, found) in enumerate(occurrences.items()):
+        times, counts = np.unique(found, return_counts=True)
+        share = counts[::-1].cumsum()[::-1] / len(found)
+        look: dict[str, Any] = {"dash": "dash" if name == floor else "solid", "shape": "hv", "width": 2.5}
+        look |= {"mode": "lines", "customdata": times, "hovertemplate": hover}
+        lines.append(curve(times + 1, share, name, COLOURS[number % len(COLOURS)], **look))
+    return panel(
+        *lines,
+        title=f"How often a text is among the {k} nearest of {of}",
+        across="times found (+ 1)",
+        along="share of texts found so often or more",
+        x={"type": "log"},
+        y={"type": "log", "tickformat": ".3~%", "dtick": "D2"},
+    )
+
+
+# -- contrast, outliers and islands ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -152,9 +480,8 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     k = max(1, min(k, len(unit) - 2))
     near, part = _neighbours(unit, k)
     contrast, outlying, apart = _contrast(unit, near), _far(near), part != np.bincount(part).argmax()
-    like = GaussianLike(unit)
-    floors = [_floor(like.draw(random), k) for _ in range(_FLOOR_DRAWS)]
-    floor_contrast, floor_outliers, floor_apart = np.mean([floor[1:] for floor in floors], axis=0).tolist()
+    # The floors are of as many vectors as there are, so that one draw says enough.
+    floor_distance, floor_contrast, floor_outliers, floor_apart = _floor(GaussianLike(unit).draw(random), k)
     return Neighbourhood(
         vectors=len(unit),
         k=k,
@@ -164,7 +491,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
         parts=int(part.max()) + 1,
         positions=positions,
         nearest_distance=near,
-        floor_distance=floors[0][0],
+        floor_distance=floor_distance,
         part=part,
         outlying=outlying,
         provenance=provenance(settings={"k": k, "seed": seed, "most": most}),
@@ -194,14 +521,9 @@ def _far(near: Array) -> NDArray[np.bool_]:
 
 def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[Array, Index]:
     """The distance of each vector to its nearest, and the part of the graph of k nearest that it lies in."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     top, cosines = nearest_neighbours(unit, k)
-    rows = np.repeat(np.arange(len(unit)), k)
-    links = coo_array((np.ones(len(rows), np.int8), (rows, top.ravel())), shape=(len(unit), len(unit)))
-    _, part = connected_components(links, directed=False)
-    return np.sqrt(np.maximum(2 - 2 * cosines[:, 0], 0.0)), np.asarray(part, dtype=np.int64)
+    part = _parts(np.repeat(np.arange(len(unit)), k), top.ravel(), len(unit))
+    return np.sqrt(np.maximum(2 - 2 * cosines[:, 0], 0.0)), part
 
 
 def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
@@ -215,216 +537,3 @@ def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
     left = total - near
     without = mean * (len(near) - 1) / np.where(left > 0, left, np.nan)
     return Estimate(value, leave_one_out_interval(value, without))
-
-
-@dataclass(frozen=True)
-class SettingRecall:
-    """The recall of a search at one value of its setting; None: as the search is set."""
-
-    value: int | None
-    recall: Estimate
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class SearchRecall(Result):
-    """The share of the k nearest that a search finds, for several values of its setting.
-
-    `kind` and `setting` name the index and what is turned. Each row is the mean over `queries` vectors of the index, of
-    which each is asked for its nearest others; its interval is that of Wilson, over queries. `current` is the row of
-    the search as it is set.
-    """
-
-    kind: str
-    setting: str
-    k: int
-    queries: int
-    vectors: int
-    settings: tuple[SettingRecall, ...]
-    current: int | None = None
-    provenance: Mapping[str, Any] = origin()
-
-    @property
-    def in_use(self) -> SettingRecall:
-        """The search as it is set: at its current value, or the row that was asked without one."""
-        return next((row for row in self.settings if row.value in (None, self.current)), self.settings[0])
-
-    def reaching(self, target: float = TARGET) -> SettingRecall | None:
-        """The cheapest value that reaches a recall; None where none does."""
-        ladder = sorted((row for row in self.settings if row.value is not None), key=lambda row: row.value or 0)
-        return next((row for row in ladder if row.recall.known >= target), None)
-
-    def seen(self) -> tuple[str, ...]:
-        """What the search finds, and from which setting on it finds enough."""
-        told = [f"The search ({self.kind}) finds {self.in_use.recall.known:.1%} of the {self.k} nearest."]
-        if self.in_use.recall.known < TARGET and (enough := self.reaching()) is not None:
-            told.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")
-        return tuple(told)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a value."""
-        return [cells({"value": row.value, "recall": row.recall}) for row in self.settings]
-
-    def figure(self) -> Any:
-        """Recall by the value of the setting."""
-        rows = [row for row in self.settings if row.value is not None] or list(self.settings)
-        values, recalls, setting = [row.value or 0 for row in rows], [row.recall.value for row in rows], self.setting
-        hover = f"{setting or 'as set'} %{{x}}: %{{y:.3f}}<extra></extra>"
-        figure = panel(
-            curve(values, recalls, self.kind, COLOURS[0], mode="lines+markers", hovertemplate=hover),
-            title=f"What the search finds of the {self.k} nearest",
-            across=setting or "as set",
-            along="recall",
-            height=380,
-            x={"type": "log" if len(rows) > 1 else "linear"},
-        )
-        figure.add_hline(TARGET, line={"color": GREY, "dash": "dash"})
-        return figure
-
-
-def search_recall(
-    vectors: ArrayLike,
-    ids: Sequence[str],
-    find: Find,
-    *,
-    distance: Literal["cosine", "dot", "l2"] = "cosine",
-    values: Sequence[int | None] = (None,),
-    current: int | None = None,
-    kind: str = "",
-    setting: str = "",
-    k: int = 10,
-    queries: int = QUERIES,
-    until: float = 1.1,
-    seed: int = 0,
-) -> SearchRecall:
-    """The recall of a search against looking at every vector, on some of the vectors as queries.
-
-    A vector that is returned counts as found where it is as near as the k-th nearest or nearer, so that copies, of
-    which a search may return any, do not count against it. The query itself is left out on both sides.
-
-    Parameters
-    ----------
-    vectors : matrix
-        All vectors of the index (N × d), at least two.
-    ids : list of str
-        Their names, as `find` gives them.
-    find : function
-        `find(queries, k, value)`: the ids of the nearest of each query, with the setting at `value`.
-    distance
-        What the search goes by.
-    values : list of int
-        Values of the setting; None asks without one.
-    current : int, optional
-        The value in use.
-    kind, setting : str
-        Names of the index and of its setting.
-    k, queries, seed : int
-        Neighbours, how many vectors are asked, and the seed of their draw.
-    until : float
-        No further values are asked once one reaches this recall.
-
-    Returns
-    -------
-    SearchRecall
-        One row a value, with its interval.
-
-    Examples
-    --------
-    >>> points = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]])
-    >>> def find(queries, k, value):
-    ...     return [["a", "b"]] * len(queries)
-    >>> search_recall(points, list("abcd"), find, k=1).in_use.recall.value
-    0.5
-
-    """
-    table = np.asarray(vectors)
-    if table.ndim != 2 or len(table) < 2 or len(ids) != len(table) or k < 1 or not len(values):
-        raise InputError(
-            f"received vectors of shape {table.shape}, {len(ids)} ids and k = {k}; needed: two vectors or more, an id "
-            f"for each, and k of at least 1."
-        )
-    k = min(k, len(table) - 1)
-    drawn = np.sort(np.random.default_rng(seed).permutation(len(table))[:queries])
-    place = {name: position for position, name in enumerate(ids)}
-    shares = _shares(table, drawn, distance, k)
-    rows = []
-    for value in values:
-        returned = find(table[drawn], k + 1, value)
-        reached = np.array(
-            [shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)]
-        )
-        rows.append(SettingRecall(value, share_estimate(reached)))
-        if rows[-1].recall.known >= until:
-            break
-    return SearchRecall(
-        kind=kind,
-        setting=setting,
-        k=k,
-        queries=len(drawn),
-        vectors=len(table),
-        settings=tuple(rows),
-        current=current,
-        provenance=provenance(settings={"k": k, "queries": len(drawn), "seed": seed, "distance": distance}),
-    )
-
-
-def _shares(
-    table: NDArray[Any], drawn: NDArray[np.int64], distance: str, k: int
-) -> Callable[[int, Sequence[int | None]], float]:
-    """A function of a query and what was returned for it: the share of its k nearest that was found."""
-    scores = _scores(table, drawn, distance)
-    scores[np.arange(len(drawn)), drawn] = -np.inf
-    least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    spread = np.maximum(np.abs(least), 1e-12)
-
-    def share(number: int, places: Sequence[int | None]) -> float:
-        others = [place for place in places if place is not None and place != drawn[number]][:k]
-        near = scores[number, others] >= least[number] - _TIE * spread[number]
-        return float(near.sum()) / k
-
-    return share
-
-
-def _scores(table: NDArray[Any], drawn: NDArray[np.int64], distance: str) -> Array:
-    """Higher is nearer (queries × vectors)."""
-    whole = table.astype(np.float64)
-    if distance == "cosine":
-        whole = whole / np.linalg.norm(whole, axis=1, keepdims=True)
-    products = whole[drawn] @ whole.T
-    if distance != "l2":
-        return np.asarray(products)
-    squares = np.einsum("ij,ij->i", whole, whole)
-    return np.asarray(2 * products - squares - squares[drawn][:, None])
-
-
-# -- indexes that are built to see what they would need ----------------------------------------------------------------
-
-
-def trial_indexes(vectors: ArrayLike, *, distance: str = "cosine", seed: int = 0) -> list[SearchRecall]:
-    """Recall of an HNSW and an IVF index of FAISS on vectors that have no index yet (needs the extra 'faiss')."""
-    faiss = require("faiss", "faiss")
-    table = np.ascontiguousarray(vectors, dtype=np.float32)
-    if distance == "cosine":
-        table = table / np.linalg.norm(table, axis=1, keepdims=True)
-    metric = faiss.METRIC_L2 if distance == "l2" else faiss.METRIC_INNER_PRODUCT
-    cells_ = max(4, round(np.sqrt(len(table))))
-    ladders = {"HNSW32": ("efSearch", (16, 32, 64, 128, 256, 512)), f"IVF{cells_}": ("nprobe", (1, 2, 4, 8, 16, 32))}
-    results = []
-    names = [str(k) for k in range(len(table))]
-    for kind, (setting, values) in ladders.items():
-        index = faiss.index_factory(table.shape[1], f"{kind},Flat", metric)
-        if hasattr(index, "cp"):
-            index.cp.seed, index.cp.min_points_per_centroid = seed + 1, 1
-        index.train(table)
-        index.add(table)
-        hnsw = hasattr(index, "hnsw")
-
-        def find(queries: Any, k: int, value: int | None, index: Any = index, hnsw: bool = hnsw) -> list[list[str]]:
-            make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
-            params = make(**{"efSearch" if hnsw else "nprobe": value})
-            _, places = index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
-            return [[str(place) for place in row] for row in places.tolist()]
-
-        kept = [value for value in values if hnsw or value <= cells_]
-        options: dict[str, Any] = {"kind": kind, "setting": setting, "values": kept, "until": TARGET, "seed": seed}
-        results.append(search_recall(table, names, find, distance="l2" if distance == "l2" else "dot", **options))
-    return results

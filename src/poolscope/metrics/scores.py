@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import equal_bins
 from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
 from poolscope.numbers.ranking import drawn_units, unit_rows
@@ -26,7 +27,6 @@ from poolscope.texts.records import is_missing
 
 # -- the cone ---------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
 _ROWS = 8192  # vectors that are held in float64 at a time
 
 
@@ -161,9 +161,9 @@ class ScoreDistribution(Result):
     false_hits: float
     cut_off: Estimate
     nearest: float
-    counts: NDArray[np.int64] = field(repr=False)
+    counts: Index = field(repr=False)
     edges: Array = field(repr=False)
-    positions: NDArray[np.int64] = bulk(required=True)
+    positions: Index = bulk(required=True)
     documents: int | None = None
     related: Estimate | None = None
     others_below: float | None = None
@@ -303,26 +303,25 @@ def scores_finish(draw: VectorDraw, *, false_hits: float = 0.01) -> ScoreDistrib
     return replace(result, positions=draw.positions[result.positions])
 
 
-def _numbered(groups: ArrayLike, texts: int) -> NDArray[np.int64]:
-    """The groups as numbers from 0 on."""
+def _numbered(groups: ArrayLike, texts: int) -> Index:
     names = as_array(groups, "groups")
     if names.shape != (texts,):
         raise InputError(f"groups: received shape {names.shape}; needed: one for each of the {texts} vectors.")
     if any(is_missing(name) for name in names.tolist()):
         raise InputError("groups: received none for a text; needed: one for each. Name the document of every text.")
-    numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1]
+    numbers: Index = np.unique(names, return_inverse=True)[1]
     if numbers.max() == 0:
         raise InputError(f"groups: received one group for all {texts} texts; pairs of different ones need two or more.")
     return numbers
 
 
-def _by_group(values: NDArray[Any], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Array:
+def _by_group(values: NDArray[Any], apart: NDArray[np.bool_], members: Index) -> Array:
     """The sum over the pairs of each group of `values` (texts × texts); a pair counts for both of its groups."""
     kept = values & apart if values.dtype == bool else np.where(apart, values, 0.0)
     return np.bincount(members, kept.sum(axis=0) + kept.sum(axis=1)).astype(np.float64)
 
 
-def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members: NDArray[np.int64]) -> Estimate:
+def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members: Index) -> Estimate:
     """The mean over pairs of different groups, leaving out one group at a time."""
     sums, pairs = _by_group(cosines.astype(np.float64), apart, members), _by_group(apart, apart, members)
     total, count = float(sums.sum()) / 2, int(apart.sum())
@@ -354,7 +353,7 @@ def _quantile_interval(
     scores: NDArray[np.float32],
     apart: NDArray[np.bool_],
     cosines: NDArray[np.float32],
-    members: NDArray[np.int64],
+    members: Index,
     cut_off: float,
     false_hits: float,
 ) -> Interval | None:

@@ -14,19 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.charts import COLOURS, curve, histogram_figure, panel
 from poolscope.errors import InputError, whole_number
+from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import isotropic_rank
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.ranking import best_of_rows, drawn_units, unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 
-Array = NDArray[np.float64]
-
 # Beyond this many vectors a draw of them is looked at; neighbours of some are compared among fewer.
 MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
 _ROTATIONS = 3
 _K = 10
-# Unit vectors in single precision that spread less than this point in one direction, but for rounding.
 _DRAWN = 1e-7  # smaller shares lie below the figure: a dead dimension is drawn at its lower end
+# Unit vectors in single precision that spread less than this point in one direction, but for rounding.
 _ROUNDING = 1e-13
 _ALL_OF_IT = 1e-3
 NORMALISED = 1e-3
@@ -52,7 +51,7 @@ class Spectrum(Result):
     largest_share: Estimate
     kept: Estimate
     shares: Array = bulk(required=True)
-    order: NDArray[np.int64] = bulk(required=True)
+    order: Index = bulk(required=True)
     energies: Array = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
 
@@ -374,7 +373,7 @@ def _replaced(
     distances = 2 * sizes[drawn][:, None] * dots - sizes**2
     near, by_dot, by_l2 = (best_of_rows(scores, k)[0] for scores in (cosines, dots, distances))
 
-    def changed(others: NDArray[np.int64]) -> Array:
+    def changed(others: Index) -> Array:
         same = (near[:, :, None] == others[:, None, :]).any(axis=2)
         return np.asarray(1 - same.mean(axis=1), dtype=np.float64)
 

@@ -32,6 +32,7 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
 Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
+_NO_PAIRS: Values = (np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
 DOCUMENTS = 40  # texts between whose windows distances are taken
@@ -435,11 +436,12 @@ def between_windows(
     mixed = [tokens[random.permutation(len(tokens))] for tokens in documents]
     measured, chance = (_scored(texts, kept, ratio) for texts in (documents, mixed))
     estimates = {}
-    for name in ("within", "nearest"):
-        for kind, limit in (("socm", None), ("collapse", collapse_at)):
-            one, other = (_values(scored[name], limit) for scored in (measured, chance))
-            floor = float(other[0].mean()) if len(other[0]) else None
-            estimates[f"{name}_{kind}"] = _estimate(*one, floor=floor)
+    for name, (scores, *texts) in measured.items():
+        both = (scores, chance[name][0])
+        collapsed = tuple((values >= collapse_at).astype(np.float64) for values in both)
+        for kind, (values, by_chance) in (("socm", both), ("collapse", collapsed)):
+            floor = float(by_chance.mean()) if len(by_chance) else None
+            estimates[f"{name}_{kind}"] = _estimate(values, *texts, floor=floor)
     return estimates
 
 
@@ -458,7 +460,7 @@ def _scored(texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) ->
         clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
         owner += [number] * len(chosen)
     if len(clouds) < 2:
-        return {"within": _none(), "nearest": _none()}
+        return {"within": _NO_PAIRS, "nearest": _NO_PAIRS}
     texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
     numbers = [np.flatnonzero(texts_of == one).tolist() for one in np.unique(texts_of)]
     within = [pair for group in numbers for pair in combinations(group, 2)]
@@ -479,21 +481,9 @@ def _nearest(windows: TokenClouds, texts: Index) -> list[tuple[int, int]]:
 
 def _socm(windows: TokenClouds, pairs: Sequence[tuple[int, int]], texts: Index) -> Values:
     if not pairs:
-        return _none()
-    listed = np.array(pairs)
-    columns = socm(windows, pairs=listed).pairs
-    if columns is None:
-        raise RuntimeError("pairs that were named are kept")
-    return columns.socm, texts[listed[:, 0]], texts[listed[:, 1]]
-
-
-def _none() -> Values:
-    return np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
-
-
-def _values(values: Values, collapse_at: float | None) -> Values:
-    scores, *texts = values
-    return scores if collapse_at is None else (scores >= collapse_at).astype(np.float64), texts[0], texts[1]
+        return _NO_PAIRS
+    columns = socm(windows, pairs=pairs).listed()
+    return columns.socm, texts[columns.i], texts[columns.j]
 
 
 def _estimate(values: Array, left: Index, right: Index, *, floor: float | None) -> Estimate:

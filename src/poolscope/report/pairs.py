@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
-from poolscope.metrics.pair import FlatCloud, PairProjection, pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import FlatCloud, PairProjection, pair_figure, project_pair, token_contributions
 from poolscope.metrics.socm.result import PairColumns, SocmResult
 from poolscope.numbers.bures.pairs import workers
 from poolscope.report.sections import figure_data, kept_text, packed

@@ -15,8 +15,15 @@ import zoo
 from layers_by_hand import REFERENCE, bert_layers, by_hand, llama_layers
 from poolscope import encode, socm
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.metrics.layers.anatomy import LayerSums, centred_attention, cloud_moments, contraction, squared_norms
-from poolscope.metrics.layers.measure import StateClouds, layers
+from poolscope.metrics.layers.measure import (
+    LayerSums,
+    StateClouds,
+    centred_attention,
+    cloud_moments,
+    contraction,
+    layers,
+    squared_norms,
+)
 from poolscope.metrics.layers.result import QUANTITIES
 from poolscope.numbers.cosines import largest_singular_values
 from tiny_models import TEXTS, declare, save_model, tiny_model, tiny_tokenizer
@@ -189,7 +196,7 @@ def test_socm_of_some_texts_only():
     assert layers(model, TEXTS, socm_texts=0).socm is None
 
 
-def test_neither_the_order_of_the_batches_nor_what_lies_in_files_changes_a_byte():
+def test_neither_the_order_of_the_batches_nor_what_lies_in_files_changes_a_byte(tmp_path):
     random, found = np.random.default_rng(0), []
     batches = [(np.array(at), random.normal(1, 1, size=(sum(n), 8))) for at, n in (((3, 0), (9, 4)), ((1, 2), (4, 9)))]
     for order, memory in (
@@ -198,11 +205,11 @@ def test_neither_the_order_of_the_batches_nor_what_lies_in_files_changes_a_byte(
         (batches, 0),
         (batches[::-1], batches[1][1].nbytes),
     ):
-        with StateClouds("abcd", 4, seed=0, memory=memory) as clouds:
-            for positions, rows in order:
-                lengths = np.array([{0: 4, 1: 4, 2: 9, 3: 9}[k] for k in positions.tolist()])
-                clouds.add(0, rows, lengths, positions)
-            found.append(clouds.socm(["0"], np.ones((4, 1)), np.zeros(1, dtype=bool)))
+        clouds = StateClouds("abcd", 4, str(tmp_path), seed=0, memory=memory)
+        for positions, rows in order:
+            lengths = np.array([{0: 4, 1: 4, 2: 9, 3: 9}[k] for k in positions.tolist()])
+            clouds.add(0, rows, lengths, positions)
+        found.append(clouds.socm(["0"], np.ones((4, 1)), np.zeros(1, dtype=bool)))
     assert all(other == found[0] for other in found)
 
 

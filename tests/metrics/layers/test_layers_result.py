@@ -15,7 +15,7 @@ import zoo
 from poolscope import layers
 from poolscope.cli.layers import notes
 from poolscope.errors import ModelError
-from poolscope.metrics.layers.anatomy import LayerSums
+from poolscope.metrics.layers.measure import LayerSums
 
 TEXTS = ["the cat sat on the mat", "dog dog dog dog", "cat", "the red dog ran fast", "a dog"]
 

@@ -8,7 +8,8 @@ import pytest
 import zoo
 from poolscope import layers
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.layers.anatomy import cloud_moments, cloud_numbers, sink_states, sinks, without_first
+from poolscope.metrics.layers.measure import cloud_moments, cloud_numbers, without_first
+from poolscope.metrics.layers.result import sink_states, sinks
 from poolscope.numbers.moments import concentration_ratio, within_text_cosine
 from tiny_models import TEXTS
 
@@ -58,18 +59,20 @@ def test_layers_names_sinks_with_and_without_them():
     assert row.state == "0"
     assert row.times > 50
     assert row.texts == 1
-    assert row.socm_without == result.socm[0].without_first[0]
-    assert abs(row.socm_without - row.socm) > 0.1
+    assert row.numbers["SOCM"][1] == result.socm[0].without_first[0]
+    assert abs(np.subtract(*row.numbers["SOCM"])) > 0.1
     plain = layers(zoo.family("Llama"), TEXTS, socm_texts=5)
     # Nothing but the first token differs, so that without it both models are the same in this state.
-    assert row.ratio_without == pytest.approx(plain.means("concentration_without_first").mean[0])
-    assert row.ratio != pytest.approx(plain.means("concentration_ratio").mean[0], rel=0.1)
-    assert row.cosine_without == pytest.approx(plain.means("cosine_without_first").mean[0])
-    assert row.above_trace > row.above_trace_without
-    assert (row.r, row.C_without) == (None, None)  # no layer gave the embeddings
+    whole, rest = row.numbers["S/‖μ‖²"]
+    assert rest == pytest.approx(plain.means("concentration_without_first").mean[0])
+    assert whole != pytest.approx(plain.means("concentration_ratio").mean[0], rel=0.1)
+    assert row.numbers["cosine"][1] == pytest.approx(plain.means("cosine_without_first").mean[0])
+    above, above_without = row.numbers["texts with tr Σ > 2"]
+    assert above > above_without
+    assert not {"r", "C"} & set(row.numbers)  # no layer gave the embeddings
     later = [sink for sink in sinks(result) if sink.state == "1"]
-    assert all(sink.r_without == pytest.approx(result.means("r_without_first").mean[0]) for sink in later)
-    assert [name for name, _, _ in row.pairs()] == ["S/‖μ‖²", "cosine", "SOCM", "d_μ", "d_Σ", "texts with tr Σ > 2"]
+    assert all(sink.numbers["r"][1] == pytest.approx(result.means("r_without_first").mean[0]) for sink in later)
+    assert list(row.numbers) == ["S/‖μ‖²", "cosine", "SOCM", "d_μ", "d_Σ", "texts with tr Σ > 2"]
     assert "0" not in [sink.state for sink in sinks(plain)]
     assert plain.socm[0].without_first is None
 

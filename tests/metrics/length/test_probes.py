@@ -37,7 +37,7 @@ def test_without_context_and_positions_averaging_explains_everything():
         assert row.placed.value == pytest.approx(row.full.value, abs=1e-6)
     assert found.last.tokens == 64
     assert found.explained == pytest.approx(1)
-    assert "plain averaging gives 100% of that rise." in found.sentences()[1]
+    assert "plain averaging gives 100% of that rise." in found.seen()[1]
     for row in found.positions:
         assert row.change.value == pytest.approx(0, abs=1e-6)
 
@@ -48,7 +48,7 @@ def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, end):
     more = Estimate(found.last.averaged.value + 0.2)
     excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife"))
     rows = (*found.averaging[:2], replace(found.last, averaged=more, excess=excess), *found.averaging[3:])
-    told = replace(found, averaging=rows).sentences()[1]
+    told = replace(found, averaging=rows).seen()[1]
     assert told == f"In these chunks plain averaging gives more than all of that rise{end}"
 
 
@@ -61,7 +61,7 @@ def test_without_context_positions_explain_the_rest():
     assert [row.beyond for row in found.positions] == [False, False, False, True, True]
     assert found.positions[0].change.value == 0
     assert any(abs(row.change.value) > 1e-3 for row in found.positions)
-    assert "The same 16 tokens" in " ".join(found.sentences())
+    assert "The same 16 tokens" in " ".join(found.seen())
 
 
 def test_values_are_those_of_texts_encoded_by_hand():

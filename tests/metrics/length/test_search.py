@@ -15,7 +15,7 @@ from poolscope.auditing.questions import position
 from poolscope.auditing.run import audit
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import labels_by_length
-from poolscope.metrics.length.search import _Filler, position_probe, retrieval_by_length
+from poolscope.metrics.length.search import _filler, _relevant, position_probe, retrieval_by_length
 from poolscope.numbers.ranking import unit_rows
 
 
@@ -141,14 +141,13 @@ def test_relevant_documents_fill_nothing(pairs):
     texts, asked = list(pairs.documents), list(pairs.queries)
     # Every document is relevant to two queries, its own and that of its neighbour.
     twice = read_pairs({"query": asked * 2, "document": [*texts, *texts[1:], texts[0]]})
-    fill = _Filler(twice, [np.full(len(text.split()), k) for k, text in enumerate(texts)], 64)
+    documents, relevant = [np.full(len(text.split()), k) for k, text in enumerate(texts)], _relevant(twice)
     for query in range(len(asked)):
-        filler, used = fill(query, np.random.default_rng(query))
+        filler, used = _filler(documents, relevant[query], 64, np.random.default_rng(query))
         assert len(filler) == 64
         assert set(filler.tolist()) == used
-        assert used.isdisjoint({query, (query + 1) % len(texts)})
-        assert fill.foreign(query, used)
-        assert not fill.foreign(query, {*used, query})
+        assert set(relevant[query]) == {query, (query + 1) % len(texts)}
+        assert used.isdisjoint(relevant[query])
     single = position_probe(as_encoder(context_free_model()), pairs, queries=20)
     both = position_probe(as_encoder(context_free_model()), twice, queries=20)
     assert both.among < single.among < 21  # fillers that hold an answer are no foils
@@ -224,8 +223,6 @@ def test_labels_that_cannot_be_predicted():
         labels_by_length(vectors, lengths, labels[:-1])
     with pytest.raises(InputError, match="at least two are needed"):
         labels_by_length(vectors, lengths, ["a"] * 30)
-    with pytest.raises(InputError, match="folds: received 1"):
-        labels_by_length(vectors, lengths, labels, folds=1)
 
 
 def test_a_perfect_ranking_of_several_documents_scores_one():

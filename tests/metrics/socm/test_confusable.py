@@ -7,7 +7,14 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.socm.confusable import Confusion, confusable_pairs, confusion, hidden_share, sampling_floors
+from poolscope.metrics.socm.confusable import (
+    Confusion,
+    confusable_pairs,
+    confusion,
+    draw_pairs,
+    hidden_share,
+    sampling_floors,
+)
 from poolscope.metrics.socm.measure import socm
 
 
@@ -62,7 +69,7 @@ def test_confusable_pairs_are_of_different_groups_and_drawn_where_there_are_many
     pairs = confusable_pairs(vectors, 0.9, groups=groups)
     assert len(pairs) == 180
     assert (groups[pairs[:, 0]] != groups[pairs[:, 1]]).all()
-    drawn = confusable_pairs(vectors, 0.9, most=30, seed=1)
+    drawn = draw_pairs(confusable_pairs(vectors, 0.9), 30, seed=1)
     assert len(np.unique(drawn, axis=0)) == 30
     assert len(confusable_pairs(vectors, 1.01)) == 0
 

@@ -13,8 +13,8 @@ from cloud_data import dense_distances, random_cloud, random_clouds
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.socm.measure import measured_pairs, pair_count, socm, socm_table
+from poolscope.metrics.socm.pair import SocmFormula, socm_pair
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult
-from poolscope.metrics.socm.score import SocmFormula, socm_pair
 from poolscope.metrics.socm.selection import worst_pairs
 from poolscope.numbers.bures.pairs import reduced_caches
 

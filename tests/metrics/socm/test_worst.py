@@ -8,7 +8,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.socm import selection
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.selection import Pruning, WorstSearch, worst_pairs, worst_result
 
 

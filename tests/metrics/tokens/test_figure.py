@@ -8,9 +8,9 @@ from tests.token_data import WordEncoder, sentences
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.tokens import figure as charts_tokens
-from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, tokens_figure, variation_figure
+from poolscope.metrics.tokens import result as charts_tokens
 from poolscope.metrics.tokens.measure import token_statistics
+from poolscope.metrics.tokens.result import norm_variance_figure, shares_figure, tokens_figure, variation_figure
 
 pytest.importorskip("plotly")
 

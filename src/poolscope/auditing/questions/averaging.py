@@ -20,8 +20,8 @@ from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import trace_scores
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult, pairs_figure
-from poolscope.metrics.socm.score import trace_scores
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
 from poolscope.numbers.items import carriers, pair_carriers
 from poolscope.report import PairExplorer, pair_explorer

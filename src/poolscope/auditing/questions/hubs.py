@@ -22,7 +22,7 @@ from poolscope.auditing.question import (
 )
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
-from poolscope.metrics.hubs import HubResult, hubs, hubs_figure, skewness_draws
+from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
 from poolscope.verdicts import Verdict, most_serious

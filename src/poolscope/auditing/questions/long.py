@@ -100,7 +100,7 @@ def judge(
     advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip() for trial in trials)
     evidence = (
         *_evidence(result),
-        *(() if nulls is None else nulls.sentences()),
+        *(() if nulls is None else nulls.seen()),
         *(probe.sentence() for probe in probes),
         *(() if shift is None else shift.sentences_made()),
         *(note for trial in trials for note in trial.evidence),

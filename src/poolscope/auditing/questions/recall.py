@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.connectors import Collection
-from poolscope.metrics.neighbourhood import SearchRecall, search_recall, trial_indexes
+from poolscope.metrics.queries import SearchRecall, search_recall, trial_indexes
 from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
 from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST
 from poolscope.auditing.subject import Subject
-from poolscope.metrics.query_scores import QueryScores, query_scores
+from poolscope.metrics.queries import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict

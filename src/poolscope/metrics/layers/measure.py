@@ -1,18 +1,20 @@
 """The anatomy of the layers: where a model concentrates its token clouds, and what does it.
 
 λ, r, C and the concentration ratio: Hara et al. 2026 (arXiv 2604.27398). σₐ and the high-frequency part: the work on
-length collapse by Zhou et al. (ACL 2025).
+length collapse by Zhou et al. (ACL 2025). Each quantity is one short function. Rows of several texts lie end to end:
+text k is `rows[offsets[k]:offsets[k+1]]`. P = I − 11ᵀ/n centres the n tokens of a text. All sums run in float64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,28 +26,16 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import Progress
 from poolscope.encoders.base import as_progress, check_texts
 from poolscope.errors import DegenerateCloudError, InputError, whole_number
-from poolscope.metrics.layers.anatomy import (
-    CloudMoments,
-    CloudNumbers,
-    LayerSums,
-    centred_attention,
-    cloud_numbers,
-    contraction,
-    sink_states,
-    squared_norms,
-    without_first,
-)
-from poolscope.metrics.layers.result import LayersResult, StateSocm
+from poolscope.metrics.layers.result import QUANTITIES, LayersResult, StateSocm, sink_states
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.score import SocmFormula
+from poolscope.metrics.socm.pair import SocmFormula, over_trace
 from poolscope.metrics.socm.selection import AllPairs, TallyOptions, tallied
+from poolscope.numbers import Array, Index
 from poolscope.numbers.bures.pairs import kept_workers
 from poolscope.numbers.cosines import largest_singular_values
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
-
-Array = NDArray[np.float64]
 
 # Texts whose pairs are compared in every state: 4,950 pairs a state.
 SOCM_TEXTS = 100
@@ -55,6 +45,8 @@ _PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bf
 _MOST_IN_MEMORY = 64 * 2**20
 # What rounding may add to d_Σ.
 _ROUNDING = 1e-9
+# Below this share of what it is taken from, a difference of two sums is computed anew from vectors that are centred.
+_CANCELLED = 1e-4
 
 
 def layers(
@@ -117,7 +109,8 @@ def layers(
     with ExitStack() as stack:
         clouds = None
         if socm_texts and len(texts) > 1:
-            clouds = stack.enter_context(StateClouds(names, socm_texts, seed=seed))
+            folder = stack.enter_context(TemporaryDirectory(prefix="poolscope-layers-"))
+            clouds = StateClouds(names, socm_texts, folder, seed=seed)
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # the batches share out the cores
         tally = LayerTally(opened, names, clouds)
         for done in opened.run(
@@ -125,7 +118,10 @@ def layers(
         ):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
-        by_state = None if clouds is None else clouds.socm(tally.states, tally.ratio, sink_states(tally.first))
+        by_state = None
+        if clouds is not None:
+            traces, times = tally.of_states["concentration_ratio"], tally.of_states["first_norm"]
+            by_state = clouds.socm(tally.states, traces, sink_states(times))
     origin = provenance(settings={"socm_texts": socm_texts, "seed": seed, **opened.encoder.options.content()})
     del origin["clouds"]
     return LayersResult(
@@ -144,6 +140,193 @@ def layers(
     )
 
 
+# -- the quantities -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CloudMoments:
+    """Per text: spread S(X) = tr Σ(X), and squared norm of the mean ‖μ(X)‖²."""
+
+    spread: Array
+    mean_square: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Concentration ratio S(X)/‖μ(X)‖²; infinite or NaN for a zero mean."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.spread / self.mean_square
+
+
+def cloud_moments(rows: NDArray[Any], offsets: Index) -> CloudMoments:
+    """Spread and squared mean of every text; a single token has spread 0 exactly.
+
+    >>> cloud_moments(np.array([[1.0, 0.0], [3.0, 0.0], [5.0, 5.0]]), np.array([0, 2, 3]))
+    CloudMoments(spread=array([1., 0.]), mean_square=array([ 4., 50.]))
+    """
+    rows, lengths = rows.astype(np.float64), np.diff(offsets)
+    means = np.add.reduceat(rows, offsets[:-1]) / lengths[:, None]
+    rows -= np.repeat(means, lengths, axis=0)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return CloudMoments(np.add.reduceat(squares, offsets[:-1]) / lengths, np.einsum("ij,ij->i", means, means))
+
+
+@dataclass(frozen=True)
+class CloudNumbers:
+    """Per text: moments; mean of the full n × n cosine matrix, ‖Σ xᵢ/‖xᵢ‖‖²/n² (NaN where a token is the zero vector);
+    ‖x₁‖ over the median ‖xᵢ‖ of the other tokens; and moments and cosine of these others. NaN where there are none.
+    """
+
+    moments: CloudMoments
+    others: CloudMoments
+    cosine: Array
+    others_cosine: Array
+    first_norm: Array
+
+
+def cloud_numbers(rows: NDArray[Any], offsets: Index, *, directions: bool = True) -> CloudNumbers:
+    """All that is asked of the clouds of one state, text by text, so that each stays in the cache meanwhile.
+
+    Without `directions`, the moments alone.
+
+    >>> found = cloud_numbers(np.array([[6.0, 0.0], [2.0, 0.0], [4.0, 0.0], [1.0, 1.0]]), np.array([0, 3, 4]))
+    >>> found.first_norm.tolist(), found.cosine.round(12).tolist(), found.others.ratio.round(6).tolist()
+    ([2.0, nan], [1.0, 1.0], [0.111111, nan])
+    """
+    numbers = np.full((7, len(offsets) - 1), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for text, (start, stop) in enumerate(pairwise(offsets.tolist())):
+            X = rows[start:stop].astype(np.float64)
+            squares = np.einsum("ij,ij->i", X, X)
+            if directions:
+                numbers[4:, text] = _directions(X, np.sqrt(squares))
+            numbers[:4, text] = _moments(X, float(squares.sum()))
+    return CloudNumbers(CloudMoments(*numbers[:2]), CloudMoments(*numbers[2:4]), *numbers[4:])
+
+
+def _directions(X: Array, norms: Array) -> tuple[float, float, float]:
+    """Mean cosine of the tokens, that of all but the first, and the length of the first beside theirs."""
+    n, units = len(X), 1 / norms
+    total = units @ X
+    if n == 1:
+        return float(total @ total), np.nan, np.nan
+    others = total - units[0] * X[0]
+    middle = float(np.median(norms[1:]))
+    times = float(norms[0]) / middle if middle > 0 else np.nan
+    return float(total @ total) / n**2, float(others @ others) / (n - 1) ** 2, times
+
+
+def _moments(X: Array, squares: float) -> tuple[float, float, float, float]:
+    """Spread and squared mean of the tokens, and of all but the first; `squares` is the sum of all ‖xᵢ‖²."""
+    n = len(X)
+    mean = np.full(n, 1 / n) @ X
+    length = float(mean @ mean)
+    if n == 1:
+        return 0.0, length, np.nan, np.nan
+    total = squares - n * length
+    if not total > _CANCELLED * squares:
+        total = float(np.vdot(X - mean, X - mean))
+    apart = (X[0] - mean) / (n - 1)  # the others' mean is beyond that of all, on the other side
+    rest = total - (n - 1) * n * float(apart @ apart)
+    if not rest > _CANCELLED * total:
+        centred = X[1:] - (mean - apart)
+        rest = float(np.vdot(centred, centred)) if n > 2 else 0.0
+    others = float((mean - apart) @ (mean - apart))
+    return total / n, length, rest / (n - 1), others if others > 0 else np.nan
+
+
+def centred_attention(A: NDArray[Any], n: int) -> NDArray[Any]:
+    """PA of every head (heads × n × n) from padded weights: only the first n rows and columns count."""
+    A = A[:, :n, :n]
+    return np.asarray(A - np.full((1, n), 1 / n, dtype=A.dtype) @ A)  # the mean as a product: several times as fast
+
+
+def squared_norms(M: NDArray[Any]) -> Array:
+    """‖M‖_F² of every matrix of a stack."""
+    flat = M.reshape(len(M), -1)
+    return np.asarray((flat[:, None, :] @ flat[:, :, None])[:, 0, 0], dtype=np.float64)
+
+
+def contraction(norms: Array, squares: Array, n: int) -> Array:
+    """λ_h = ‖W_V W_O‖₂² · ‖PA‖_F²/(n − 1) of every head; 0 for one token.
+
+    What a head does to the spread of tokens whose centred vectors have no preferred direction among the tokens;
+    below 1 it concentrates.
+
+    >>> contraction(np.array([2.0]), np.array([0.5]), 3), contraction(np.array([2.0]), np.array([0.0]), 1)
+    (array([1.]), array([0.]))
+    """
+    return np.zeros_like(squares) if n == 1 else norms**2 * squares / (n - 1)
+
+
+@dataclass(frozen=True)
+class LayerSums:
+    """What the quantities of a layer are made of, per text and layer (texts × layers, λ and σₐ × heads).
+
+    `spread` and `mean_square` by letter: H, U, B (the output of W_O), Z, Y, X. `norms` and `value_norms` (layers ×
+    heads) are ‖W_V W_O‖₂ and ‖W_V‖₂. `linear` (layers): is Z = B, with no norm between? `precision`: of the numbers
+    that the model computes with, 1.2e-7 in float32.
+    """
+
+    spread: Mapping[str, Array]
+    mean_square: Mapping[str, Array]
+    contraction: Array
+    sigma: Array
+    norms: Array
+    value_norms: Array
+    linear: NDArray[np.bool_]
+    precision: float
+
+    def quantities(self) -> dict[str, Array]:
+        """r, C, spreads, both slacks of theorem 1, and the growth of the high-frequency part with its bounds.
+
+        C and the growths are ratios of spreads, and NaN where one of them is not beyond rounding.
+        """
+        S, sigma = self.spread, np.nan_to_num(self.sigma)
+        seen = {letter: np.where(self._varies(letter), S[letter], np.nan) for letter in S}
+        stretch = (sigma * np.nan_to_num(self.norms)).sum(axis=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reached = seen["X"] / self.mean_square["X"]
+            before = seen["Y"] / self.mean_square["Y"]
+            heads = np.isfinite(self.sigma).sum(axis=2)
+            published = sigma.max(axis=2) * heads * np.nan_to_num(self.value_norms).max(axis=1)
+            return {
+                "r": S["H"] / self.mean_square["Y"],
+                "C": reached / before,
+                "spread_input": S["H"],
+                "spread_attention_input": S["U"],
+                "spread_branch": S["Z"],
+                "slack": self._slack(np.sqrt(np.nan_to_num(self.contraction)).sum(axis=2)),
+                "slack_proven": self._slack(stretch),
+                "high_frequency": np.log(seen["X"] / seen["H"]) / 2,
+                "high_frequency_branch": np.log(seen["B"] / seen["U"]) / 2,
+                "high_frequency_bound": _finite_log(stretch),
+                "high_frequency_published": _finite_log(published),
+            }
+
+    def _slack(self, stretch: Array) -> Array:
+        """How far S(Y) stays below (√S(H) + stretch·√S(U))², and so the ratio of X below its bound.
+
+        The ratio of X is C·S(Y)/‖μ(Y)‖² and the bound C·(√S(H) + stretch·√S(U))²/‖μ(Y)‖²: C and ‖μ(Y)‖² cancel. What
+        rounding can add to the deviations is granted. NaN for one token, where all tokens are one but for rounding, and
+        where Z is not linear in U.
+        """
+        S = self.spread
+        slack = (np.sqrt(S["H"]) + stretch * np.sqrt(S["U"]) + self._rounding("Y")) ** 2 / S["Y"]
+        return np.where(self.linear & self._varies("Y"), slack, np.nan)
+
+    def _varies(self, letter: str) -> NDArray[np.bool_]:
+        """Do the tokens of a text differ by more than rounding?"""
+        return np.asarray(np.sqrt(self.spread[letter]) > self._rounding(letter))
+
+    def _rounding(self, letter: str) -> Array:
+        """What rounding can add to √S: a few last bits of vectors of the size of the tokens."""
+        return np.asarray(4 * self.precision * np.sqrt(self.spread[letter] + self.mean_square[letter]))
+
+
+def _finite_log(values: Array) -> Array:
+    return np.log(np.where(values > 0, values, np.nan))
+
+
 # -- collecting the numbers of every text and layer while the batches go by ----------------------------------------
 
 
@@ -160,9 +343,9 @@ class LayerTally:
         self.lengths, self.truncated = (np.zeros(texts, dtype=np.int64) for _ in range(2))
         self.ids = ids
         self.clouds = clouds
-        self.ratio, self.cosine, self.first = (np.empty((texts, len(self.states))) for _ in range(3))
-        self.others, self.others_cosine = (np.empty((texts, len(self.states))) for _ in range(2))
-        self.others_r, self.others_C = (np.empty((texts, depth)) for _ in range(2))
+        by_state = [name for name, quantity in QUANTITIES.items() if quantity.over == "states"]
+        self.of_states = {name: np.empty((texts, len(self.states))) for name in by_state}
+        self.without_first = {name: np.empty((texts, depth)) for name in ("r_without_first", "C_without_first")}
         self.sums = LayerSums(
             spread={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
             mean_square={letter: np.empty((texts, depth)) for letter in "HUBZYX"},
@@ -176,18 +359,8 @@ class LayerTally:
 
     def values(self) -> dict[str, Array]:
         """All quantities by name."""
-        return {
-            "concentration_ratio": self.ratio,
-            "cosine": self.cosine,
-            "first_norm": self.first,
-            "concentration_without_first": self.others,
-            "cosine_without_first": self.others_cosine,
-            "r_without_first": self.others_r,
-            "C_without_first": self.others_C,
-            "lambda": self.sums.contraction,
-            "sigma_a": self.sums.sigma,
-            **self.sums.quantities(),
-        }
+        of_heads = {"lambda": self.sums.contraction, "sigma_a": self.sums.sigma}
+        return {**self.of_states, **self.without_first, **of_heads, **self.sums.quantities()}
 
 
 class BatchTally:
@@ -230,11 +403,15 @@ class BatchTally:
         at, offsets = self._batch.positions, _offsets(self._batch.pooled)
         numbers = numbers or cloud_numbers(rows, offsets)
         self._check_mean(numbers.moments, f"state {state}")
-        self._tally.ratio[at, state] = numbers.moments.ratio
-        self._tally.cosine[at, state] = numbers.cosine
-        self._tally.first[at, state] = numbers.first_norm
-        self._tally.others[at, state] = numbers.others.ratio
-        self._tally.others_cosine[at, state] = numbers.others_cosine
+        measured = {
+            "concentration_ratio": numbers.moments.ratio,
+            "cosine": numbers.cosine,
+            "first_norm": numbers.first_norm,
+            "concentration_without_first": numbers.others.ratio,
+            "cosine_without_first": numbers.others_cosine,
+        }
+        for name, values in measured.items():
+            self._tally.of_states[name][at, state] = values
         if self._tally.clouds is not None:
             self._tally.clouds.add(state, rows, np.diff(offsets), at)
 
@@ -253,9 +430,9 @@ class BatchTally:
         middle = known[id(layer.Y)]
         self._check_mean(middle.moments, f"Y of layer {layer.number}")
         with np.errstate(divide="ignore", invalid="ignore"):
-            self._tally.others_r[at] = before.others.spread / middle.others.mean_square
+            self._tally.without_first["r_without_first"][at] = before.others.spread / middle.others.mean_square
             change = after.others.ratio / middle.others.ratio
-            self._tally.others_C[at] = np.where(np.isfinite(change), change, np.nan)
+            self._tally.without_first["C_without_first"][at] = np.where(np.isfinite(change), change, np.nan)
 
     def _add_attention(self, layer: LayerCapture) -> None:
         norms, sums, weights = layer.site.projections.norms, self._tally.sums, weights_to_numpy(layer.A)
@@ -275,7 +452,7 @@ class BatchTally:
             )
 
 
-def _offsets(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _offsets(mask: NDArray[np.bool_]) -> Index:
     return np.concatenate([[0], np.cumsum(mask.sum(axis=1))]).astype(np.int64)
 
 
@@ -290,36 +467,29 @@ def _by_head(norms: Sequence[Array], heads: int) -> Array:
 class _Part(NamedTuple):
     """Some texts in one state: their positions, where each begins, and their rows or the file that holds them."""
 
-    positions: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    positions: Index
+    offsets: Index
     rows: NDArray[Any] | Path
 
 
 class StateClouds:
     """The clouds of at most `count` of the texts in every state, as they come batch by batch.
 
-    They are kept in memory up to `memory` bytes; what comes later lies in files, which are gone when the context ends.
+    They are kept in memory up to `memory` bytes; what comes later lies in files of the folder.
     """
 
-    def __init__(self, ids: Sequence[str], count: int, *, seed: int, memory: int = _MOST_IN_MEMORY) -> None:
+    def __init__(
+        self, ids: Sequence[str], count: int, folder: str, *, seed: int, memory: int = _MOST_IN_MEMORY
+    ) -> None:
         self._ids = ids
         self._chosen = np.zeros(len(ids), dtype=bool)
         self._chosen[np.random.default_rng(seed).permutation(len(ids))[:count]] = True
-        self._folder = TemporaryDirectory(prefix="poolscope-layers-")
+        self._folder = Path(folder)
         self._parts: dict[int, list[_Part]] = {}
-        self._kind: tuple[np.dtype[Any], int] = np.dtype(np.float64), 0  # type and dimension of the rows
         self._free = memory
         self._lock = Lock()
 
-    def __enter__(self) -> StateClouds:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._folder.cleanup()
-
-    def add(self, state: int, rows: NDArray[Any], lengths: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+    def add(self, state: int, rows: NDArray[Any], lengths: Index, positions: Index) -> None:
         """The clouds of some texts in one state, end to end; those that were not drawn are left aside."""
         drawn = self._chosen[positions]
         if not drawn.any():
@@ -332,11 +502,10 @@ class StateClouds:
 
     def _put(self, name: str, rows: NDArray[Any]) -> NDArray[Any] | Path:
         """A copy of the rows, since they may be the model's own numbers; in a file where memory is full."""
-        self._kind = rows.dtype, rows.shape[1]
         self._free -= rows.nbytes
         if self._free >= 0:
             return rows.copy()
-        rows.tofile(path := Path(self._folder.name) / name)
+        np.save(path := self._folder / f"{name}.npy", rows)
         return path
 
     def socm(self, states: Sequence[str], traces: Array, sinks: NDArray[np.bool_]) -> tuple[StateSocm, ...]:
@@ -351,54 +520,56 @@ class StateClouds:
                 by_state.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
         return tuple(by_state)
 
-    def _clouds(self, state: int) -> tuple[TokenClouds, NDArray[np.int64]]:
+    def _clouds(self, state: int) -> tuple[TokenClouds, Index]:
         """The clouds of a state, and the positions of their texts; in the order of the plan, whichever came first."""
         parts = sorted(self._parts[state], key=lambda part: int(part.positions[0]))
-        in_memory = [part for part in parts if isinstance(part.rows, np.ndarray)]
-        if len(in_memory) == len(parts):  # one matrix is looked at faster than many
-            parts = [_joined(in_memory)]
+        if not any(isinstance(part.rows, Path) for part in parts):  # one matrix is looked at faster than many
+            parts = [_joined(parts)]
         clouds = [
-            TokenClouds.from_matrix(self._rows(part), part.offsets, ids=[self._ids[k] for k in part.positions])
+            TokenClouds.from_matrix(_opened(part.rows), part.offsets, ids=[self._ids[k] for k in part.positions])
             for part in parts
         ]
         return TokenClouds.concatenate(clouds), np.concatenate([part.positions for part in parts])
 
-    def _rows(self, part: _Part) -> NDArray[Any]:
-        if not isinstance(part.rows, Path):
-            return part.rows
-        dtype, dimension = self._kind
-        return np.memmap(part.rows, dtype=dtype, mode="r").reshape(-1, dimension)
+
+def _opened(rows: NDArray[Any] | Path) -> NDArray[Any]:
+    return np.load(rows, mmap_mode="r") if isinstance(rows, Path) else rows
 
 
 def _joined(parts: Sequence[_Part]) -> _Part:
-    """Parts in memory as one."""
     before = np.cumsum([0, *(part.offsets[-1] for part in parts)])
     offsets = [part.offsets[:-1] + start for part, start in zip(parts, before[:-1], strict=True)]
-    rows = np.concatenate([np.asarray(part.rows) for part in parts])
+    rows = np.concatenate([_opened(part.rows) for part in parts])
     return _Part(np.concatenate([part.positions for part in parts]), np.concatenate([*offsets, before[-1:]]), rows)
 
 
 def _measure(clouds: TokenClouds, state: str, traces: Array, *, sink: bool) -> StateSocm:
     others = without_first(clouds) if sink else None
-    selection, formula = AllPairs(clouds), SocmFormula()
-    tally = tallied(selection, selection.distances(eps=0.0), TallyOptions(formula, top=1, keep=True))
+    selection = AllPairs(clouds)
+    tally = tallied(selection, selection.distances(eps=0.0), TallyOptions(SocmFormula(), top=1, keep=True))
     pairs, _ = tally.columns(selection)
     assert pairs is not None  # all were kept
     trace_sum = traces[pairs.i] + traces[pairs.j]
+    mean, mean_distance, covariance_distance = (tally.totals / selection.count).tolist()
     share, violations = _theorem_2(pairs.covariance_distance, trace_sum / 4)
-    relative = SocmFormula(scale="trace").covariance_distance(4 * pairs.covariance_distance, trace_sum)
     return StateSocm(
         state=state,
         pairs=selection.count,
-        estimate=Estimate(tally.total / selection.count, tally.interval(selection, pairs, positive=True)),
-        mean_distance=tally.total_mean_distance / selection.count,
-        covariance_distance=tally.total_covariance_distance / selection.count,
+        estimate=Estimate(mean, tally.interval(selection, pairs, positive=True)),
+        mean_distance=mean_distance,
+        covariance_distance=covariance_distance,
         above_trace=float((traces > 2).mean()),
-        covariance_distance_over_trace=float(relative.mean()),
+        covariance_distance_over_trace=float(over_trace(pairs.covariance_distance, trace_sum).mean()),
         largest_share=share,
         violations=violations,
         without_first=None if others is None else _without(others),
     )
+
+
+def without_first(clouds: TokenClouds) -> TokenClouds | None:
+    """The clouds without their first tokens; texts of one token are left out. None for fewer than two others."""
+    longer = [cloud[1:] for cloud in clouds if len(cloud) > 1]
+    return TokenClouds.from_arrays(longer) if len(longer) > 1 else None
 
 
 def _without(clouds: TokenClouds) -> tuple[float, float, float, float]:

@@ -1,13 +1,12 @@
-"""What the anatomy of the layers returns: every quantity per text and layer, its mean with an interval, the checks.
-
-Its figures draw one model, or several in the same panels.
+"""What the anatomy of the layers returns: every quantity per text and layer, its mean with an interval, the checks, and
+the states with sinks. Its figures draw one model, or several in the same panels.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +16,9 @@ from numpy.typing import NDArray
 
 from poolscope.charts import COLOURS, GREY, short_name, style, translucent
 from poolscope.errors import InputError, require
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Means:
     mean: Array
     low: Array
     high: Array
-    texts: NDArray[np.int64]
+    texts: Index
     level: float
 
 
@@ -156,8 +154,8 @@ class LayersResult(Result):
     post_norm: tuple[bool, ...]
     socm: tuple[StateSocm, ...] | None = field(repr=False)
     ids: tuple[str, ...] = bulk(required=True)
-    lengths: NDArray[np.int64] = bulk(required=True)
-    truncated: NDArray[np.int64] = bulk(required=True)
+    lengths: Index = bulk(required=True)
+    truncated: Index = bulk(required=True)
     values: Mapping[str, Array] = bulk(required=True)
     provenance: Mapping[str, Any] = origin()
 
@@ -306,6 +304,66 @@ def _lists(values: Array) -> pa.Array:
     return pa.array([None if np.isnan(row).all() else row.tolist() for row in flat], pa.list_(pa.float64()))
 
 
+# -- states in which the first token is many times as long as the others, and decides every mean ----------------------
+
+# From this many times the median length of the others on, the first token is called a sink.
+SINK_TIMES = 5.0
+# What is told of a sink, by symbol: quantities of its state and of the layer that gave it, with the first token and
+# without it, and numbers of pairs.
+_OF_STATES = {
+    "S/‖μ‖²": ("concentration_ratio", "concentration_without_first"),
+    "cosine": ("cosine", "cosine_without_first"),
+}
+_OF_LAYERS = {"r": ("r", "r_without_first"), "C": ("C", "C_without_first")}
+_OF_PAIRS = ("SOCM", "d_μ", "d_Σ", "texts with tr Σ > 2")
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A state whose first token is a sink: `times` is the median over texts of its length beside the others.
+
+    `texts` is the share of texts in which it is one. `numbers` has, by symbol, each number with that token and without
+    it: the mean S/‖μ‖² (which is tr Σ at unit mean), the mean cosine of the tokens, r and C of the layer that gave the
+    state (not of state 0 and of a final norm), and, where pairs were measured, the mean SOCM, d_μ and d_Σ and the share
+    of texts with tr Σ > 2. λ and σₐ are of attention, which sees the first token always.
+    """
+
+    state: str
+    times: float
+    texts: float
+    numbers: Mapping[str, tuple[float, float]]
+
+
+def sinks(result: LayersResult) -> list[Sink]:
+    """The states in which the first token is a sink in most texts."""
+    times = result["first_norm"]
+    return [_sink(result, k, times[np.isfinite(times[:, k]), k]) for k in np.flatnonzero(sink_states(times)).tolist()]
+
+
+def _sink(result: LayersResult, state: int, times: Array) -> Sink:
+    def means(quantities: Mapping[str, tuple[str, str]], place: int) -> dict[str, tuple[float, float]]:
+        return {
+            symbol: (float(result.means(whole).mean[place]), float(result.means(rest).mean[place]))
+            for symbol, (whole, rest) in quantities.items()
+        }
+
+    numbers = means(_OF_STATES, state)
+    if 1 <= state <= result.layers:
+        numbers |= means(_OF_LAYERS, state - 1)
+    pairs = None if result.socm is None else result.socm[state]
+    if pairs is not None and pairs.without_first is not None:
+        whole = (pairs.mean, pairs.mean_distance, pairs.covariance_distance, pairs.above_trace)
+        numbers |= dict(zip(_OF_PAIRS, zip(whole, pairs.without_first, strict=True), strict=True))
+    return Sink(result.states[state], float(np.median(times)), float((times >= SINK_TIMES).mean()), numbers)
+
+
+def sink_states(times: Array) -> NDArray[np.bool_]:
+    """In which states (columns) is the first token a sink in most texts (rows)?"""
+    defined = np.isfinite(times)
+    high = (np.where(defined, times, 0.0) >= SINK_TIMES).sum(axis=0)
+    return np.asarray((defined.sum(axis=0) > 0) & (2 * high > defined.sum(axis=0)))
+
+
 # -- figures ----------------------------------------------------------------------------------------------------------
 
 _WIDTH, _HEIGHT = 480, 330  # of one panel, in pixels
@@ -325,59 +383,54 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: its title, its vertical axis, how to get the curves of a result, and a line to compare with."""
+    """One panel: its title, its vertical axis, the quantities that it shows, and a line to compare with."""
 
     title: str
     axis: str
-    curves: Callable[[LayersResult], list[Curve]]
+    shown: tuple[str, ...]
     reference: float | None = None
     log: bool = False
 
+    def curves(self, result: LayersResult) -> list[Curve]:
+        """The curves of those quantities that were measured."""
+        return [curve for name in self.shown if (curve := _curve(result, name)) is not None]
 
-def _measured(name: str, *, dash: str = "solid", label: str = "") -> Callable[[LayersResult], list[Curve]]:
-    """The curve of a quantity: by state from 0, by layer from 1."""
 
-    def curves(result: LayersResult) -> list[Curve]:
+# Dash and label of quantities that share a panel.
+_LOOKS = {
+    "high_frequency": ("solid", "layer"),
+    "high_frequency_branch": ("dash", "attention branch"),
+    "high_frequency_bound": ("dot", "bound of the branch"),
+    "high_frequency_published": ("dashdot", "published bound"),
+}
+
+
+def _curve(result: LayersResult, name: str) -> Curve | None:
+    """A quantity by state from 0, by layer from 1; None where it was not measured."""
+    if name != "socm":
         means = result.means(name)
-        first = 0 if len(means.mean) == len(result.states) else 1
-        places = np.arange(first, first + len(means.mean))
-        return [Curve(places, means.mean, means.low, means.high, dash, label)]
-
-    return curves
-
-
-def _socm(result: LayersResult) -> list[Curve]:
-    if result.socm is None:
-        return []
-    mean, low, high = np.array([(s.mean, s.low, s.high) for s in result.socm], dtype=np.float64).T  # no interval: NaN
-    return [Curve(np.arange(len(result.socm)), mean, low, high)]
-
-
-def _frequency(result: LayersResult) -> list[Curve]:
-    return [
-        *_measured("high_frequency", label="layer")(result),
-        *_measured("high_frequency_branch", dash="dash", label="attention branch")(result),
-        *_measured("high_frequency_bound", dash="dot", label="bound of the branch")(result),
-        *_measured("high_frequency_published", dash="dashdot", label="published bound")(result),
-    ]
+        mean, low, high = means.mean, means.low, means.high
+    elif result.socm is not None:
+        rows = [(state.mean, state.low, state.high) for state in result.socm]
+        mean, low, high = np.array(rows, dtype=np.float64).T  # no interval: NaN
+    else:
+        return None
+    first = 0 if len(mean) == len(result.states) else 1
+    return Curve(np.arange(first, first + len(mean)), mean, low, high, *_LOOKS.get(name, ()))
 
 
 PANELS = {
-    "lambda": Panel("What attention does to the spread", "λ, mean over heads", _measured("lambda"), reference=1.0),
-    "r": Panel("Spread left in the residual", "r = S(H)/‖μ(Y)‖²", _measured("r"), log=True),
-    "C": Panel("What norms and feed-forward do", "C", _measured("C"), reference=1.0),
-    "concentration_ratio": Panel(
-        "Concentration of the clouds", "S(X)/‖μ(X)‖²", _measured("concentration_ratio"), log=True
-    ),
-    "cosine": Panel("Tokens of a text among each other", "within-text cosine", _measured("cosine")),
-    "socm": Panel("Second-order collapse", "SOCM, mean over pairs", _socm),
-    "sigma_a": Panel(
-        "Largest singular value of PA", "σ<sub>a</sub>, mean over heads", _measured("sigma_a"), reference=1.0
-    ),
+    "lambda": Panel("What attention does to the spread", "λ, mean over heads", ("lambda",), reference=1.0),
+    "r": Panel("Spread left in the residual", "r = S(H)/‖μ(Y)‖²", ("r",), log=True),
+    "C": Panel("What norms and feed-forward do", "C", ("C",), reference=1.0),
+    "concentration_ratio": Panel("Concentration of the clouds", "S(X)/‖μ(X)‖²", ("concentration_ratio",), log=True),
+    "cosine": Panel("Tokens of a text among each other", "within-text cosine", ("cosine",)),
+    "socm": Panel("Second-order collapse", "SOCM, mean over pairs", ("socm",)),
+    "sigma_a": Panel("Largest singular value of PA", "σ<sub>a</sub>, mean over heads", ("sigma_a",), reference=1.0),
     "high_frequency": Panel(
         "Deviations: layer (—), branch (– –), bound (···), published (–·)",
         "log of the ratio of norms",
-        _frequency,
+        tuple(_LOOKS),
         reference=0.0,
     ),
 }

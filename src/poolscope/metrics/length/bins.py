@@ -1,11 +1,12 @@
 """Texts by length: bins of fixed width, of equal numbers, or with given edges; those with too few texts are merged.
 
-Of labelled texts, how well a logistic regression on the vectors tells the labels in each bin, and how sure it is.
+What every part of a report on length has: its table and its panels. And the simplest part: of labelled texts, how well
+a logistic regression on the vectors tells the labels in each bin, and how sure it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
@@ -14,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poolscope.errors import InputError, shorten, whole_number
+from poolscope.charts import COLOURS, GREY, error_bars, style
+from poolscope.errors import InputError, require, shorten, whole_number
 from poolscope.numbers import Index
 from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
 from poolscope.numbers.learning import predict_unseen
@@ -31,6 +33,9 @@ _MOST_GIVEN = 10_000
 _WIDTHS = (1, 2, 4, 5, 10)  # times 50, 500, 5000, …
 FOLDS = 5
 _MOST_ITERATIONS = 2000
+_PANEL_WIDTH, _PANEL_HEIGHT, _COLUMNS = 460, 340, 3
+TOKENS = "tokens"
+_DASHES = {"solid": "—", "dash": "– –", "dot": "···"}
 
 
 @dataclass(frozen=True)
@@ -156,6 +161,43 @@ def _label(low: float, high: float) -> str:
     return f"{low:g}–{high:g}"
 
 
+# -- what every part of a report has: a table, and panels ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: places, estimates, its name in the legend, and its colour (a number of the palette) and dash."""
+
+    name: str
+    x: Sequence[Any]
+    values: Sequence[Estimate]
+    colour: int = 0
+    dash: str = "solid"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel; `log` doubles the horizontal axis from tick to tick, `limit` marks where the model's own limit is."""
+
+    title: str
+    across: str
+    up: str
+    series: Sequence[Series]
+    log: bool = False
+    limit: float | None = None
+    reference: float | None = None
+
+
+def row_panels(
+    rows: Sequence[Any], places: Sequence[Any], across: str, shown: Mapping[str, tuple[str, str]]
+) -> list[Panel]:
+    """A panel for each of some estimates of every row: its name in the row, the title, and the words at its axis."""
+    return [
+        Panel(title, across, up, [Series("measured", places, [getattr(row, name) for row in rows])])
+        for name, (title, up) in shown.items()
+    ]
+
+
 def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
     """Records of one kind (of bins, places, lengths) as rows of a table: the same columns in all, `label` as `bin`."""
     rows = []
@@ -168,7 +210,7 @@ def table_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, repr=False)
 class LengthPart(Result):
-    """What a report on length holds: it is drawn by the panels that `figure.py` has for it.
+    """What a report on length holds: a table, and panels that stand alone or on the sheet of the report.
 
     `table_of` names the field whose records are the rows of its table.
     """
@@ -179,11 +221,112 @@ class LengthPart(Result):
         """One row a bin, place or length."""
         return table_rows(getattr(self, self.table_of))
 
+    def figure_title(self) -> str:
+        """The title of its figure."""
+        return ""
+
+    def panels(self) -> list[Panel]:
+        """What its figure shows, panel by panel."""
+        return []
+
     def figure(self) -> Any:
         """All panels of this part, with intervals; grey is chance."""
-        from poolscope.metrics.length.figure import length_figure
+        panels = self.panels()
+        if not panels:
+            raise InputError("received a result without anything to draw; measure at least one part of it.")
+        columns = min(_COLUMNS, len(panels))
+        rows = -(-len(panels) // columns)
+        figure = require("plotly.subplots", "report").make_subplots(
+            rows,
+            columns,
+            subplot_titles=[_heading(panel) for panel in panels],
+            horizontal_spacing=0.24 / columns,
+            vertical_spacing=0.38 / (rows + 1),
+        )
+        for number, panel in enumerate(panels):
+            row, column = divmod(number, columns)
+            _draw(figure, panel, row + 1, column + 1)
+        width, height = max(_PANEL_WIDTH * columns, 620), _PANEL_HEIGHT * rows + 110
+        return style(figure, title=self.figure_title(), width=width, height=height)
 
-        return length_figure(self)
+
+def _heading(panel: Panel) -> str:
+    """The title of a panel; where it holds several curves, their names below it in their colours."""
+    if len(panel.series) == 1:
+        return panel.title
+    names = (
+        f'<span style="color:{_colour(series)}">{_DASHES[series.dash]} {series.name}</span>' for series in panel.series
+    )
+    return f"{panel.title}<br><sup>{' · '.join(names)}</sup>"
+
+
+def _colour(series: Series) -> str:
+    return COLOURS[series.colour % len(COLOURS)]
+
+
+def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
+    for series in panel.series:
+        floor = _floor_trace(series)
+        if floor is not None:
+            figure.add_trace(floor, row, column)
+        figure.add_trace(_trace(series), row, column)
+    if panel.reference is not None:
+        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
+    places: list[Any] = [x for series in panel.series for x in series.x]
+    axis: dict[str, Any] = {"categoryorder": "array", "categoryarray": list(dict.fromkeys(map(str, places)))}
+    across = panel.across
+    if panel.log:
+        places = sorted({float(x) for x in places})
+        axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
+        if panel.limit is not None and places[-1] > panel.limit:
+            figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)
+            across = f"{across} (dotted: the limit, {panel.limit:g})"
+    figure.update_xaxes(title_text=across, title_standoff=4, row=row, col=column, **axis)
+    figure.update_yaxes(title_text=panel.up, title_standoff=8, row=row, col=column)
+
+
+def _trace(series: Series) -> Any:
+    go = require("plotly.graph_objects", "report")
+    values = [float("nan") if value.value is None else value.value for value in series.values]
+    nothing = (float("nan"), float("nan"))
+    around = [value.interval for value in series.values]
+    ends = [nothing if interval is None else (interval.low, interval.high) for interval in around]
+    return go.Scatter(
+        x=list(series.x),
+        y=np.array(values),
+        error_y=error_bars(series.values) | {"thickness": 1.5, "width": 4},
+        mode="lines+markers",
+        name=series.name,
+        showlegend=False,
+        line={"color": _colour(series), "width": 2.5, "dash": series.dash},
+        marker={"size": 7},
+        customdata=np.array(ends),
+        hovertemplate="%{x}: %{y:.4g}<br>95 %: %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra>"
+        + series.name
+        + "</extra>",
+    )
+
+
+def _floor_trace(series: Series) -> Any:
+    """The range that chance gives, as a grey band; None where nothing was shuffled."""
+    go = require("plotly.graph_objects", "report")
+    shown = [(x, value) for x, value in zip(series.x, series.values, strict=True) if value.floor is not None]
+    if not shown:
+        return None
+    places = [x for x, _ in shown]
+    return go.Scatter(
+        x=[*places, *places[::-1]],
+        y=[*(value.floor_high for _, value in shown), *(value.floor_low for _, value in shown[::-1])],
+        mode="lines",
+        fill="toself",
+        fillcolor="rgba(102, 102, 102, 0.25)",
+        line={"width": 1, "color": "rgba(102, 102, 102, 0.5)"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+# -- labels -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -214,6 +357,13 @@ class LengthLabels(LengthPart):
     converged: bool
     notes: tuple[str, ...]
 
+    def figure_title(self) -> str:
+        return f"{self.labels} labels · {self.texts:,} texts"
+
+    def panels(self) -> list[Panel]:
+        shown = {"accuracy": ("Are labels told?", "accuracy"), "entropy": ("How sure?", "entropy in bits")}
+        return row_panels(self.bins, [row.label for row in self.bins], TOKENS, shown)
+
     def seen(self) -> tuple[str, ...]:
         """How many labels are told, and what length changes."""
         floor = "" if self.accuracy.floor is None else f" (always the most frequent: {self.accuracy.floor:.0%})"
@@ -232,39 +382,36 @@ def labels_by_length(
     *,
     bins: int | Sequence[float] | None = None,
     min_texts: int = MIN_TEXTS,
-    folds: int = FOLDS,
     seed: int = 0,
 ) -> LengthLabels:
     """Accuracy and entropy of a logistic regression by length bin.
 
-    vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on the other folds, drawn label by label;
-    texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
+    vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on four of five folds, drawn label by
+    label; texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
     """
     units = unit_rows(vectors, "vectors")
     counted = as_lengths(lengths, len(units), "lengths")
     if len(labels) != len(units):
         raise InputError(f"labels: received {len(labels)} for {len(units)} vectors; one a vector is needed.")
-    if folds < 2:
-        raise InputError(f"folds: received {folds}; at least 2 are needed to predict texts that the fit did not see.")
     missing = np.array([is_missing(label) for label in labels])
     names, numbers, counts = np.unique(
         ["" if none else str(label) for label, none in zip(labels, missing, strict=True)],
         return_inverse=True,
         return_counts=True,
     )
-    kept = (counts[numbers] >= folds) & ~missing
+    kept = (counts[numbers] >= FOLDS) & ~missing
     frequent = len(np.unique(numbers[kept]))
     if frequent < 2:
         raise InputError(
-            f"labels: received {len(names)} different ones, of which {frequent} have {folds} texts or more; at "
-            f"least two are needed. Use coarser labels, more texts or fewer folds."
+            f"labels: received {len(names)} different ones, of which {frequent} have {FOLDS} texts or more; at "
+            f"least two are needed. Use coarser labels, or more texts."
         )
     units, counted, numbers = units[kept], counted[kept], numbers[kept]
     kinds, numbers = np.unique(numbers, return_inverse=True)  # numbered anew: what was left out has no number
     # Numbers of size 1, so that the regularisation is the same for every d; two labels share one vector of weights.
     scaled = units * np.sqrt(units.shape[1])
     strength = 0.5 if len(kinds) == 2 else 1.0
-    predicted = predict_unseen(scaled, numbers, folds=folds, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
+    predicted = predict_unseen(scaled, numbers, folds=FOLDS, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
     right = (predicted.labels == numbers).astype(np.float64)
     entropy = -(predicted.shares * np.log2(np.maximum(predicted.shares, 1e-300))).sum(axis=1)
     by_bin = length_bins(counted, bins, min_texts=min_texts)
@@ -279,7 +426,7 @@ def labels_by_length(
     single, last = len(by_bin) == 1, by_bin.of == len(by_bin) - 1
     notes = [*by_bin.notes()]
     if rare := int((~kept & ~missing).sum()):
-        notes.append(f"{rare:,} texts have a label with fewer than {folds} texts and were left out.")
+        notes.append(f"{rare:,} texts have a label with fewer than {FOLDS} texts and were left out.")
     if missing.any():
         notes.append(f"{missing.sum():,} texts have no label and were left out.")
     if not predicted.converged:
@@ -288,7 +435,7 @@ def labels_by_length(
         texts=len(units),
         labels=len(kinds),
         dropped=int((~kept).sum()),
-        folds=folds,
+        folds=FOLDS,
         accuracy=mean_estimate(right),
         bins=tuple(rows),
         difference=Estimate(None) if single else difference_of_means(right[last], right[by_bin.of == 0]),

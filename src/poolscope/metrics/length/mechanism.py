@@ -21,8 +21,8 @@ from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.layers.anatomy import centred_attention, cloud_moments, squared_norms
-from poolscope.metrics.length.bins import LengthPart
+from poolscope.metrics.layers.measure import centred_attention, cloud_moments, squared_norms
+from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series, row_panels
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
@@ -258,15 +258,30 @@ class LengthMechanism(LengthPart):
     words_slope: Estimate
     notes: tuple[str, ...]
 
-    def seen(self) -> tuple[str, ...]:
-        """What was measured, in words."""
-        return self.sentences()
+    def figure_title(self) -> str:
+        return "What the last layer does, by length"
+
+    def panels(self) -> list[Panel]:
+        """A panel for everything that the model shows; σₐ stands beside its bound."""
+        labels = [row.label for row in self.bins]
+        shown = {
+            "sigma_a": ("Largest singular value of PA", "σ<sub>a</sub>, last layer"),
+            "frobenius": ("What attention leaves", "‖PA‖²/(n − 1), last layer"),
+            "high_frequency": ("Deviations of the tokens", "‖PX‖²/n"),
+            "words": ("Plain averages of input words", "mean pairwise cosine"),
+        }
+        sigma, *others, words = row_panels(self.bins, labels, TOKENS, shown)
+        bound = Series("published bound", labels, [row.bound for row in self.bins], 1, "dash")
+        sigma = replace(sigma, series=[*sigma.series, bound])
+        words = replace(words, series=[replace(words.series[0], name="input words")])
+        panels = [sigma, *others, words]
+        return [panel for panel in panels if any(value.value is not None for value in panel.series[0].values)]
 
     def derived(self) -> dict[str, Any]:
         """What was measured, in words."""
-        return {"sentences": list(self.sentences())}
+        return {"sentences": list(self.seen())}
 
-    def sentences(self) -> tuple[str, ...]:
+    def seen(self) -> tuple[str, ...]:
         """What was measured, in words."""
         words = []
         if self.words_slope.value is not None and self.model_slope.value is not None:

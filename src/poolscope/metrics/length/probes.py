@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from poolscope.charts import short_name
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import LengthPart
+from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series
 from poolscope.numbers.cosines import PairCosine, pair_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval
 from poolscope.numbers.ranking import unit_rows
@@ -113,7 +114,26 @@ class LengthNulls(LengthPart):
             return None
         return (null.value - start) / (full - start)
 
-    def sentences(self) -> tuple[str, ...]:
+    def figure_title(self) -> str:
+        return f"Null models · {short_name(self.model)} · the same {self.documents} documents"
+
+    def panels(self) -> list[Panel]:
+        tokens, up = [row.tokens for row in self.averaging], "mean pairwise cosine"
+        series = [
+            Series("whole documents", tokens, [row.full for row in self.averaging]),
+            Series("averages of chunks", tokens, [row.averaged for row in self.averaging], 1, "dash"),
+        ]
+        if placed := [row.placed for row in self.averaging if row.placed is not None]:
+            series.append(Series("averages, chunks in place", tokens, placed, 2, "dot"))
+        panels = [Panel("Is it only averaging?", TOKENS, up, series, log=True, limit=self.limit)]
+        if self.positions:
+            places = [row.offset + self.chunk for row in self.positions]
+            moved = Series(f"{self.chunk} tokens, moved", places, [row.cosine for row in self.positions], 3)
+            across = "position of the last token"
+            panels.append(Panel("Is it the position?", across, up, [moved], log=True, limit=self.limit))
+        return panels
+
+    def seen(self) -> tuple[str, ...]:
         """What the null models say, with their numbers."""
         first, last = self.averaging[0], self.last
         words = [
@@ -140,10 +160,6 @@ class LengthNulls(LengthPart):
                 f"moved by {most.offset} positions{' (beyond the limit)' if most.beyond else ''}."
             )
         return (*words, *self.notes)
-
-    def seen(self) -> tuple[str, ...]:
-        """What the null models say."""
-        return self.sentences()
 
     def derived(self) -> dict[str, Any]:
         """What averaging explains."""
@@ -237,7 +253,6 @@ class _Run:
 
     @property
     def tokens(self) -> int:
-        """The tokens that were encoded for this run."""
         return self.inputs.encoded - self._encoded_before
 
     def averaging(self, totals: Sequence[int]) -> tuple[AveragingRow, ...]:
@@ -347,6 +362,16 @@ class LengthProbe(LengthPart):
     encoded_tokens: int
 
     table_of = "steps"
+
+    def figure_title(self) -> str:
+        return "Probes: only the length changes"
+
+    def panels(self) -> list[Panel]:
+        tokens = [row.tokens for row in self.steps]
+        series = [Series("measured", tokens, [row.cosine for row in self.steps])]
+        if averaged := [row.averaged for row in self.steps if row.averaged is not None]:
+            series.append(Series("averages of the parts", tokens, averaged, 1, "dash"))
+        return [Panel(self.meaning, TOKENS, "mean pairwise cosine", series, log=True)]
 
     def sentence(self) -> str:
         """The probe in words."""

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, length_bins
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, Panel, length_bins, row_panels
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
     PairCosine,
-    Units,
     cosine_deviation,
     effective_rank,
     group_sums,
@@ -82,7 +81,7 @@ class LengthProfile(LengthPart):
     cosine_deviation: float
     doublings: float
     slope: Estimate
-    assignment: NDArray[np.int64] | None = bulk()
+    assignment: Index | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
     field_words: ClassVar[Mapping[str, str]] = {
@@ -90,6 +89,19 @@ class LengthProfile(LengthPart):
         "doublings": "doublings from short to long texts",
         "slope": "change of the cosine per doubling",
     }
+
+    def figure_title(self) -> str:
+        return f"Length profile · {self.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled"
+
+    def panels(self) -> list[Panel]:
+        shown = {
+            "cosine": ("Do texts look alike?", "mean pairwise cosine"),
+            "distance": ("How far from the centre?", "mean distance from the centre"),
+            "norm": ("How long are the vectors?", "norm before normalisation"),
+            "effective_rank": ("How many directions?", "effective rank (equal numbers of texts)"),
+            "same_bin_neighbours": ("Neighbours of the same length", "share of nearest neighbours in the bin"),
+        }
+        return row_panels(self.bins, [row.label for row in self.bins], self.unit, shown)
 
     def seen(self) -> tuple[str, ...]:
         """Whether the cosine goes with the length."""
@@ -186,11 +198,10 @@ def length_profile(
     by_bin = length_bins(counts, bins, min_texts=min_texts)
     if len(table) > MOST_TEXTS:
         return _of_many(table, counts, by_bin, unit=unit, settings=settings)
-    units = unit_rows(table, "vectors")
     random = np.random.default_rng(seed)
     logs = np.log2(np.maximum(counts, 1))
-    shuffled = np.stack([by_bin.of[random.permutation(len(units))] for _ in range(shuffles)])
-    measured = BinMeasures(units, np.linalg.norm(table.astype(np.float64), axis=1), by_bin, shuffled)
+    measured = BinMeasures(table, by_bin, shuffles=shuffles, random=random)
+    units, norms = measured.units, measured.norms
     sizes = by_bin.counts.astype(np.float64)
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
     slope = bin_slope(measured.cosines, logs, by_bin.of)
@@ -201,7 +212,7 @@ def length_profile(
         texts=len(units),
         dimension=units.shape[1],
         unit=unit,
-        notes=(*by_bin.notes(), *measured.notes()),
+        notes=(*by_bin.notes(), *normalised_note(float(np.ptp(norms)), float(norms.mean()))),
         mean_cosine=pair_cosine(units).value,
         cosine_deviation=cosine_deviation(units),
         doublings=float(high - low),
@@ -233,27 +244,26 @@ def profile_origin(settings: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
+def normalised_note(spread: float, size: float) -> tuple[str, ...]:
+    """What a reader must know of vectors whose lengths hardly spread around one size."""
+    if spread > 1e-3 * size:
+        return ()
+    return (f"All vectors have the length {size:.4g}: they were normalised, so norms say nothing.",)
+
+
 class BinMeasures:
     """All vectors with their bins, and the bins after every shuffle (shuffles × N)."""
 
-    def __init__(self, units: Units, norms: Array, bins: LengthBins, shuffled: NDArray[np.int64]) -> None:
-        self.units = units
-        self.norms = norms
+    def __init__(self, vectors: NDArray[Any], bins: LengthBins, *, shuffles: int, random: np.random.Generator) -> None:
         self.bins = bins
-        self.shuffled = shuffled
+        self.units = units = unit_rows(vectors, "vectors")
+        self.norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        self.shuffled = shuffled = np.stack([bins.of[random.permutation(len(units))] for _ in range(shuffles)])
         self.cosines = grouped_cosines(units, bins.of, len(bins))
         # Sums of what differs from the mean keep their digits where all vectors point much the same way.
         centre = units.mean(axis=0)
         sums = group_sums(units - centre, shuffled, len(bins)) + bins.counts[:, None] * centre.astype(np.float64)
         self.shuffled_cosines = mean_cosines(sums, bins.counts.astype(np.float64))
-
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know of these vectors."""
-        if np.ptp(self.norms) <= 1e-3 * self.norms.mean():
-            return (
-                f"All vectors have the length {self.norms.mean():.4g}: they were normalised, so norms say nothing.",
-            )
-        return ()
 
     def rows(self, places: Array, *, neighbours: int, random: np.random.Generator) -> tuple[BinProfile, ...]:
         """Every statistic of every bin."""
@@ -288,7 +298,7 @@ class BinMeasures:
         sums = group_sums(values[:, None], self.shuffled, len(self.bins), dtype=np.float64)[:, :, 0]
         return np.asarray(sums / np.maximum(self.bins.counts, 1))
 
-    def _neighbour_chance(self, nearest: NDArray[np.int64]) -> Array:
+    def _neighbour_chance(self, nearest: Index) -> Array:
         """Share of neighbours in the same bin after every shuffle: who is near whom stays, the bins are dealt anew."""
         shares = np.empty((len(self.shuffled), len(self.bins)))
         for row, of in enumerate(self.shuffled):
@@ -312,7 +322,7 @@ class BinMeasures:
         return ranks
 
 
-def neighbour_shares(nearest: NDArray[np.int64], of: NDArray[np.int64], bins: int) -> list[Estimate]:
+def neighbour_shares(nearest: Index, of: Index, bins: int) -> list[Estimate]:
     """Share of the k nearest neighbours of a bin's texts that are in that bin; `nearest` (N × k + 1), best first.
 
     The interval leaves out one text at a time: itself, and from the neighbours of the others, whose next nearest takes

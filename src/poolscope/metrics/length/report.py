@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from poolscope.charts import short_name
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import as_progress, check_texts, resolve_prompt
 from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, labels_by_length
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, Panel, labels_by_length
 from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
 from poolscope.metrics.length.probes import (
     LengthNulls,
@@ -56,6 +57,17 @@ class LengthReport(LengthPart):
         parts = ("mechanism", "nulls", "probes", "shift", "retrieval", "position", "labels")
         return f"LengthReport({', '.join([repr(self.profile), *(name for name in parts if getattr(self, name))])})"
 
+    def figure_title(self) -> str:
+        model = [] if self.model is None else [short_name(self.model["name"])]
+        named = " · ".join(["Length", *model, f"{self.profile.texts:,} texts"])
+        return f"{named} · bars: 95 % intervals · grey: chance"
+
+    def panels(self) -> list[Panel]:
+        """Those of everything that was measured, on one sheet."""
+        causes = [self.profile, self.mechanism, self.nulls, *self.probes, self.shift]
+        parts: list[LengthPart | None] = [*causes, self.retrieval, self.position, self.labels]
+        return [panel for part in parts if part is not None for panel in part.panels()]
+
     def headline(self) -> dict[str, Any]:
         """That of the profile."""
         return self.profile.headline()
@@ -66,7 +78,7 @@ class LengthReport(LengthPart):
 
     def seen(self) -> tuple[str, ...]:
         """The profile in words, then what each further part adds."""
-        parts: list[str] = [] if self.nulls is None else list(self.nulls.sentences()[:2])
+        parts: list[str] = [] if self.nulls is None else list(self.nulls.seen()[:2])
         parts += [] if self.shift is None else [self.shift.sentence()]
         for part in (self.retrieval, self.position, self.labels):
             parts += [] if part is None else part.seen()

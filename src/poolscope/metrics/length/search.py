@@ -7,7 +7,7 @@ relevant segment is moved within a long document, and its rank watched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.inputs import Array, Ids, TokenInputs
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, length_bins, table_rows
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel, Series, length_bins, row_panels, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
     bootstrap_interval,
@@ -83,6 +83,22 @@ class LengthRetrieval(LengthPart):
     hit_gap: Estimate
     notes: tuple[str, ...]
     unjudged: str = ""
+
+    def figure_title(self) -> str:
+        return f"Who wins · {self.queries:,} queries, {self.documents:,} documents"
+
+    def panels(self) -> list[Panel]:
+        labels, across = [row.label for row in self.bins], "tokens of the document"
+        quality = [
+            Series(name, labels, [getattr(row, part) for row in self.bins], colour)
+            for colour, (part, name) in enumerate((("hit", "hit rate"), ("ndcg", "nDCG"), ("mrr", "MRR")))
+        ]
+        shares = [Series("observed / expected", labels, [row.ratio for row in self.bins])]
+        share = f"share of the first {self.k} / expected"
+        return [
+            Panel("Which answers are found?", across, f"quality at {self.k}", quality),
+            Panel("Which documents crowd the top?", across, share, shares, reference=1.0),
+        ]
 
     def seen(self) -> tuple[str, ...]:
         """Who crowds the first places, and whose answers are found."""
@@ -211,9 +227,8 @@ class _Tally:
         gain = (above - inside < self.k) - drawn
         changes = self._by_query(~member, gain)
         interval = paired_interval(changes)
-        if (
-            interval is not None
-        ):  # a share of queries: where hardly one changes, the interval reaches beyond all of them
+        if interval is not None:
+            # A share of queries: where hardly one changes, the interval reaches beyond all of them.
             interval = replace(interval, low=max(interval.low, -1.0), high=min(interval.high, 1.0))
         return Estimate(float(changes.mean()), interval) if len(changes) else Estimate(None)
 
@@ -310,6 +325,17 @@ class PositionProbe(LengthPart):
 
     table_of = "places"
 
+    def figure_title(self) -> str:
+        return f"A segment of {self.segment} tokens within {self.tokens} · {self.queries} queries"
+
+    def panels(self) -> list[Panel]:
+        shown = {
+            "similarity": ("Is the answer still near?", "cosine with the query"),
+            "rank": ("Is it still found?", f"mean rank of {self.among:.0f}"),
+        }
+        places = [row.position for row in self.places]
+        return row_panels(self.places, places, "place of the segment (0: start, 1: end)", shown)
+
     def seen(self) -> tuple[str, ...]:
         """What becomes of an answer on its way from the start of a document to its end."""
         first, last = self.places[0], self.places[-1]
@@ -350,9 +376,9 @@ def position_probe(
     documents = inputs.content(pairs.documents.texts)
     longest = max(map(len, documents), default=0) if longest is None else longest
     total, size = _sizes(inputs, segment, longest)
-    long = [(q, d) for q, (d, *_) in _relevant(pairs).items() if len(documents[d]) >= size]
-    fill = _Filler(pairs, documents, total)
-    usable = [(q, d) for q, d in long if fill.suffices(q)]
+    relevant, tokens = _relevant(pairs), sum(map(len, documents))
+    long = [(q, d) for q, (d, *_) in relevant.items() if len(documents[d]) >= size]
+    usable = [(q, d) for q, d in long if tokens - sum(len(documents[k]) for k in relevant[q]) >= total]
     if len(usable) < MIN_QUERIES:
         raise InputError(
             f"pairs: received {len(pairs)}, of which {len(long)} have a document of {size} tokens or more, and "
@@ -363,9 +389,9 @@ def position_probe(
     random = np.random.default_rng(seed)
     if len(usable) > queries:
         usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
-    filled = [fill(q, random) for q, _ in usable]
+    filled = [_filler(documents, relevant[q], total, random) for q, _ in usable]
     fillers = [filler for filler, _ in filled]
-    foreign = np.array([[fill.foreign(q, held) for _, held in filled] for q, _ in usable])
+    foreign = np.array([[used.isdisjoint(relevant[q]) for _, used in filled] for q, _ in usable])
     asking = TokenInputs(query_encoder or encoder)
     questions = asking.content([pairs.queries[q] for q, _ in usable])
     questions = [row[: (asking.limit or len(row)) - asking.added] for row in questions]
@@ -385,9 +411,9 @@ def position_probe(
         rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
         rows.append(segment_row(place, similarity, rank, base))
-    tokens = len(encoded) * (total + inputs.added) + sum(map(len, questions))
+    cost = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
-    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), tokens)
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost)
 
 
 def _sizes(inputs: TokenInputs, segment: int | None, longest: int) -> tuple[int, int]:
@@ -406,45 +432,30 @@ def _sizes(inputs: TokenInputs, segment: int | None, longest: int) -> tuple[int,
     return total, size
 
 
-def _relevant(pairs: Pairs) -> dict[int, list[int]]:
-    """The documents of every query in their order; with labels, those that are relevant (label above 0)."""
-    documents: dict[int, list[int]] = {}
+def _relevant(pairs: Pairs) -> dict[int, dict[int, None]]:
+    """The documents of every query, each once, in their order; with labels, those that are relevant (label above 0)."""
+    documents: dict[int, dict[int, None]] = {}
     for row, (query, document) in enumerate(pairs.index.tolist()):
         if pairs.labels is None or pairs.labels[row] > 0:
-            documents.setdefault(query, []).append(document)
+            documents.setdefault(query, {})[document] = None
     return documents
 
 
-class _Filler:
-    """Text around a segment: so many tokens of documents that are not relevant to its query, in random order."""
-
-    def __init__(self, pairs: Pairs, documents: Sequence[Ids], size: int) -> None:
-        self._documents = documents
-        self._size = size
-        self._relevant = {query: set(documents) for query, documents in _relevant(pairs).items()}
-        self._tokens = sum(map(len, documents))
-
-    def suffices(self, query: int) -> bool:
-        """Have the documents that are not relevant to the query tokens enough together?"""
-        return self._tokens - sum(len(self._documents[k]) for k in self._relevant[query]) >= self._size
-
-    def __call__(self, query: int, random: np.random.Generator) -> tuple[Ids, set[int]]:
-        """The filler for a query for which there is enough, and the documents it is made of."""
-        parts: list[Ids] = []
-        used: set[int] = set()
-        held = 0
-        for other in random.permutation(len(self._documents)).tolist():
-            if held >= self._size:
-                break
-            if other not in self._relevant[query]:
-                parts.append(self._documents[other])
-                used.add(other)
-                held += len(self._documents[other])
-        return np.concatenate(parts)[: self._size], used
-
-    def foreign(self, query: int, used: set[int]) -> bool:
-        """Is nothing in a filler relevant to the query?"""
-        return self._relevant[query].isdisjoint(used)
+def _filler(
+    documents: Sequence[Ids], relevant: Collection[int], size: int, random: np.random.Generator
+) -> tuple[Ids, set[int]]:
+    """So many tokens of documents that are not relevant, in random order, and the documents they come from."""
+    parts: list[Ids] = []
+    used: set[int] = set()
+    held = 0
+    for other in random.permutation(len(documents)).tolist():
+        if held >= size:
+            break
+        if other not in relevant:
+            parts.append(documents[other])
+            used.add(other)
+            held += len(documents[other])
+    return np.concatenate(parts)[:size], used
 
 
 def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:

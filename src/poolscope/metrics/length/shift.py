@@ -17,13 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.chunks.splitting import BLANK_LINE, SENTENCE, find_units
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import LengthPart
+from poolscope.metrics.length.bins import LengthPart, Panel, row_panels
+from poolscope.numbers import Array
 from poolscope.numbers.cosines import pair_cosine
 from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import bulk
-
-Array = NDArray[np.float64]
 
 # Texts whose sentences are encoded, the fewest that a regression on two numbers is made of, and sentences a made text.
 TEXTS, MIN_TEXTS, TOGETHER = 120, 20, 4
@@ -131,6 +130,15 @@ class SemanticShift(LengthPart):
     def seen(self) -> tuple[str, ...]:
         """What the regression and the experiment say."""
         return (self.sentence(), *self.sentences_made())
+
+    def figure_title(self) -> str:
+        return f"Texts of {self.sentences} sentences: only the change of subject differs"
+
+    def panels(self) -> list[Panel]:
+        shift = ("How much does the subject change?", "shift L·D")
+        shown = {"shift": shift, "cosine": ("Are they alike?", "mean cosine")}
+        labels, across = [row.label for row in self.made], f"{self.sentences} sentences of"
+        return row_panels(self.made, labels, across, shown) if labels else []
 
     def figure(self) -> Any:
         """Shift and likeness of the texts that were made; an error where none were."""

@@ -28,6 +28,7 @@ from poolscope.metrics.length.profile import (
     LengthProfile,
     length_profile,
     line_slopes,
+    normalised_note,
     profile_origin,
 )
 from poolscope.numbers import Array, Index
@@ -167,7 +168,9 @@ def profile_finish(
     bins = histogram_bins(sums.lengths, sums.edges, min_texts=min_texts)
     table = _Table(sums, bins)
     random = np.random.default_rng(seed)
-    drawn = _drawn(sums.draw, bins, shuffles=shuffles, random=random)
+    of = np.minimum(np.searchsorted(bins.edges, sums.draw.lengths, side="right") - 1, len(bins) - 1)
+    held = replace(bins, of=of, counts=np.bincount(of, minlength=len(bins)))
+    drawn = BinMeasures(sums.draw.vectors, held, shuffles=shuffles, random=random)
     measured = drawn.rows(table.places, neighbours=min(neighbours, len(sums.draw) - 2), random=random)
     cosines, norms = table.chance(drawn, shuffles, random)
     rows = tuple(_row(row, table, number, cosines, norms) for number, row in enumerate(measured))
@@ -196,25 +199,12 @@ def _row(drawn: BinProfile, table: _Table, number: int, cosines: Array, norms: A
     )
 
 
-def _drawn(draw: VectorDraw, bins: LengthBins, *, shuffles: int, random: np.random.Generator) -> BinMeasures:
-    of = np.minimum(np.searchsorted(bins.edges, draw.lengths, side="right") - 1, len(bins) - 1)
-    held = replace(bins, of=of, counts=np.bincount(of, minlength=len(bins)))
-    shuffled = np.stack([of[random.permutation(len(of))] for _ in range(shuffles)])
-    norms = np.linalg.norm(draw.vectors.astype(np.float64), axis=1)
-    return BinMeasures(unit_rows(draw.vectors, "vectors"), norms, held, shuffled)
-
-
 def _notes(sums: ProfileSums) -> tuple[str, ...]:
-    drawn = (
+    return (
         f"Cosines, norms and the slope are of all {sums.texts:,} texts. Distances, effective ranks and the deviation "
-        f"of the cosine are of {len(sums.draw):,} drawn ones, and neighbours are looked for among these."
+        f"of the cosine are of {len(sums.draw):,} drawn ones, and neighbours are looked for among these.",
+        *normalised_note(sums.largest_norm - sums.smallest_norm, sums.largest_norm),
     )
-    if sums.largest_norm - sums.smallest_norm <= 1e-3 * sums.largest_norm:
-        return (
-            drawn,
-            f"All vectors have the length {sums.largest_norm:.4g}: they were normalised, so norms say nothing.",
-        )
-    return (drawn,)
 
 
 class _Table:
@@ -237,7 +227,6 @@ class _Table:
         return float(mean_cosines(self._totals.sum(axis=0)[None], self.sizes.sum(keepdims=True))[0])
 
     def cosine(self, number: int) -> Estimate:
-        """The mean cosine of a bin."""
         value = float(self._heights[number])
         if not np.isfinite(value):
             return Estimate(None)
@@ -246,7 +235,6 @@ class _Table:
         return Estimate(value, grouped_interval(value, without, self.counts[number]))
 
     def norm(self, number: int) -> Estimate:
-        """The mean length of the vectors of a bin."""
         total, size = self._norms[number].sum(), self.sizes[number]
         without = (total - self._norms[number]) / np.maximum(size - self.counts[number], 1)
         return Estimate(float(total / size), grouped_interval(float(total / size), without, self.counts[number]))
@@ -287,7 +275,6 @@ class _Table:
 
 
 def _places(lengths: Index, edges: tuple[float, ...] | None) -> Index:
-    """The bin of every length."""
     if edges is None:
         return lengths // int(_WIDTH)
     if lengths.min() < edges[0] or lengths.max() > edges[-1]:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.pair import token_contributions
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
 from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import over_trace, token_contributions
 from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
@@ -34,6 +34,7 @@ EACH = 3
 DIFFERENT = 0.5
 # Tokens of each text that are named as those where two clouds differ.
 _NAMED, _TELLING = 4, 0.005
+Names = Callable[[Sequence[int]], Sequence[str]]  # of ids of tokens
 
 
 @dataclass(frozen=True)
@@ -168,17 +169,13 @@ class Confusion(Result):
         order = np.argsort(self.floors - self.bounded, kind="stable")
         return few_a_text(self.pairs, order, most=whole_number(most, "worst"), each=each)
 
-    def worst(
-        self, k: int = 10, *, names: Callable[[Sequence[int]], Sequence[str]] | None = None
-    ) -> list[ConfusedPair]:
+    def worst(self, k: int = 10, *, names: Names | None = None) -> list[ConfusedPair]:
         """The k pairs that differ most, with their texts and the tokens where they do; `names` names ids of tokens."""
         if self.clouds is None:
             raise InputError("worst: a result that was read from a file has no clouds. Measure again.")
         return [self._described(int(row), self.clouds, names) for row in self.ranked(k)]
 
-    def _described(
-        self, row: int, clouds: TokenClouds, names: Callable[[Sequence[int]], Sequence[str]] | None
-    ) -> ConfusedPair:
+    def _described(self, row: int, clouds: TokenClouds, names: Names | None) -> ConfusedPair:
         i, j = self.pairs[row].tolist()
         adds = token_contributions(clouds[i], clouds[j])
         total = float(adds[0].sum() + adds[1].sum())
@@ -212,9 +209,7 @@ class Confusion(Result):
         )
 
 
-def _token_names(
-    clouds: TokenClouds, text: int, names: Callable[[Sequence[int]], Sequence[str]] | None
-) -> Sequence[str]:
+def _token_names(clouds: TokenClouds, text: int, names: Names | None) -> Sequence[str]:
     """The names of the tokens of a text, or their places counted from 1."""
     ids = None if names is None else clouds.token_ids(text)
     if names is None or ids is None:
@@ -289,17 +284,14 @@ def confusion(
     drawn = draw_pairs(alike, most, seed)
     if not len(drawn):
         empty, none = np.zeros(0), np.zeros(0, np.int64)
-        settings = {"false_hits": false_hits, "most": most, "seed": seed}
+        nothing: dict[str, Any] = dict.fromkeys(("cosine", "bounded", "floors", "hidden"), empty)
         return Confusion(
             **_of_scores(scores),
             count=0,
             share=Estimate(None),
-            provenance=provenance(settings=settings),
+            provenance=provenance(settings={"false_hits": false_hits, "most": most, "seed": seed}),
             columns=PairColumns(none, none, empty, empty, empty),
-            cosine=empty,
-            bounded=empty,
-            floors=empty,
-            hidden=empty,
+            **nothing,
         )
     result = socm(clouds, pairs=texts[drawn])
     cosine = np.einsum("nd,nd->n", vectors[drawn[:, 0]], vectors[drawn[:, 1]])
@@ -324,18 +316,13 @@ def confusion_of(
 
     `scores` gave the cut-off; None where queries confuse the pairs. `count`: of so many these were drawn.
     """
-    pairs = result.pairs
-    if pairs is None:
-        raise RuntimeError("pairs that were named are kept")
+    pairs = result.listed()
     texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
     places = places.reshape(2, -1)
     floors = sampling_floors(clouds, texts, seed=seed)[places].mean(axis=0)
     traces = text_moments(clouds, texts).traces[places].sum(axis=0)
     hidden = hidden_share(pairs.mean_distance, pairs.covariance_distance, floors)
-    bounded, own = (
-        np.divide(4 * part, traces, out=np.zeros_like(traces), where=traces > 0)
-        for part in (pairs.covariance_distance, floors)
-    )
+    bounded, own = (over_trace(part, traces) for part in (pairs.covariance_distance, floors))
     interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
     named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}
     return Confusion(
@@ -358,17 +345,15 @@ def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
     return named | {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
 
 
-def draw_pairs(pairs: Index, most: int | None, seed: int) -> Index:
+def draw_pairs(pairs: Index, most: int, seed: int) -> Index:
     """At most so many of the pairs, in their order."""
-    if most is None or len(pairs) <= most:
+    if len(pairs) <= most:
         return pairs
     return pairs[np.sort(np.random.default_rng(seed).choice(len(pairs), most, replace=False))]
 
 
-def confusable_pairs(
-    vectors: ArrayLike, cut_off: float, *, groups: ArrayLike | None = None, most: int | None = None, seed: int = 0
-) -> Index:
-    """The pairs (m × 2) of different groups whose cosine reaches the cut-off; of more than `most` a draw.
+def confusable_pairs(vectors: ArrayLike, cut_off: float, *, groups: ArrayLike | None = None) -> Index:
+    """The pairs (m × 2) of different groups whose cosine reaches the cut-off.
 
     >>> confusable_pairs([[1.0, 0.0], [1.0, 0.1], [1.0, 0.2], [0.0, 1.0]], 0.9, groups=["a", "a", "b", "b"]).tolist()
     [[0, 2], [1, 2]]
@@ -378,7 +363,7 @@ def confusable_pairs(
     if groups is not None:
         members = np.asarray(groups)
         alike &= members[:, None] != members
-    return draw_pairs(np.argwhere(alike), most, seed)
+    return np.argwhere(alike)
 
 
 def sampling_floors(clouds: TokenClouds, texts: Index, *, seed: int = 0) -> Array:
@@ -390,10 +375,7 @@ def sampling_floors(clouds: TokenClouds, texts: Index, *, seed: int = 0) -> Arra
     whole = [clouds[int(k)] for k in texts]
     drawn = [TokenClouds.from_arrays([X[random.integers(len(X), size=len(X))] for X in whole]) for _ in range(2)]
     pairs = np.stack([np.arange(len(whole))] * 2, axis=1)
-    result = socm(drawn[0], drawn[1], pairs=pairs).pairs
-    if result is None:
-        raise RuntimeError("pairs that were named are kept")
-    return result.covariance_distance
+    return socm(drawn[0], drawn[1], pairs=pairs).listed().covariance_distance
 
 
 def hidden_share(mean_distance: Array, covariance_distance: Array, floor: Array) -> Array:

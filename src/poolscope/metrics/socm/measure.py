@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.files import atomic_path
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck
-from poolscope.metrics.socm.score import SocmFormula
 from poolscope.metrics.socm.selection import (
     AllPairs,
     ListedPairs,
@@ -29,6 +29,7 @@ from poolscope.metrics.socm.selection import (
     sampled,
     tallied,
 )
+from poolscope.numbers import Array
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
@@ -41,7 +42,6 @@ from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_facto
 from poolscope.results import provenance, with_provenance
 from poolscope.surface import as_array
 
-Array = NDArray[np.float64]
 Corpus = tuple[TokenClouds, TextMoments]
 InParts = Callable[[PairSelection, TallyOptions], PairTally]
 
@@ -207,14 +207,15 @@ def measured_pairs(
             tally = in_parts(selection, wanted)
     kept, overlap = tally.columns(selection)
     count = selection.count
+    mean, mean_distance, covariance_distance = (tally.totals / count).tolist()
     return SocmResult(
         kind=selection.kind,
         count=count,
-        estimate=Estimate(tally.total / count, tally.interval(selection, kept, positive=not formula.eps)),
+        estimate=Estimate(mean, tally.interval(selection, kept, positive=not formula.eps)),
         corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
         regression=_regression(kept, overlap, corpora) if kept is not None and drawn else None,
-        mean_distance=tally.total_mean_distance / count,
-        covariance_distance=tally.total_covariance_distance / count,
+        mean_distance=mean_distance,
+        covariance_distance=covariance_distance,
         trace_check=trace_check,
         provenance=origin,
         pairs=kept,
@@ -270,7 +271,6 @@ def _select(corpora: _Corpora, pairs: Any, neighbours: int | None, seed: int) ->
 
 
 def _trace_check(selection: PairSelection, corpora: _Corpora) -> TraceCheck:
-    """Of the texts that were compared."""
     if isinstance(selection, ListedPairs):
         sides = [np.unique(selection.pairs)] if corpora.left is corpora.right else map(np.unique, selection.pairs.T)
         parts = [(clouds, texts) for clouds, texts in zip(corpora.distinct, sides, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
@@ -82,18 +82,21 @@ class PairColumns:
     covariance_distance: Array = field(metadata=key("d_sigma"))
     socm: Array
 
+    @classmethod
+    def of(cls, pairs: Sequence[WorstPair]) -> PairColumns:
+        """The columns of some pairs."""
+        return cls(*(np.array([getattr(pair, part.name) for pair in pairs]) for part in fields(cls)))
+
     def __len__(self) -> int:
         return len(self.i)
 
     def to_table(self) -> pa.Table:
         """One row a pair: i, j, d_mu, d_sigma, socm."""
-        columns = [self.i, self.j, self.mean_distance, self.covariance_distance, self.socm]
-        return pa.table(columns, schema=PAIR_SCHEMA)
+        return pa.table(list(vars(self).values()), schema=PAIR_SCHEMA)
 
     def take(self, rows: Any) -> PairColumns:
         """The pairs of these rows."""
-        distances = (self.mean_distance[rows], self.covariance_distance[rows])
-        return PairColumns(self.i[rows], self.j[rows], *distances, self.socm[rows])
+        return PairColumns(*(column[rows] for column in vars(self).values()))
 
     def ranked(self, k: int) -> PairColumns:
         """The k pairs of highest SOCM, highest first; a pair that was drawn twice stands once."""
@@ -309,8 +312,7 @@ class SocmResult(Result):
         """The columns of the k worst pairs (None: of all that were kept), without ids and texts."""
         if self.pairs is not None:
             return self.pairs if k is None else self.pairs.ranked(k)
-        columns = (np.array([getattr(pair, part.name) for pair in self.top[:k]]) for part in fields(PairColumns))
-        return PairColumns(*columns)
+        return PairColumns.of(self.top[:k])
 
     def to_table(self) -> pa.Table:
         """All pairs as an Arrow table with columns i, j, d_mu, d_sigma, socm, and the provenance as metadata."""
@@ -383,10 +385,8 @@ class WorstPairs(Result):
 
     def figure(self) -> Any:
         """d_μ against d_Σ of the pairs: high and left is what averaging hides."""
-        sides = [
-            np.array([getattr(pair, name) for pair in self.pairs]) for name in ("mean_distance", "covariance_distance")
-        ]
-        return _plane({f"the {len(self.pairs):,} worst": (sides[0], sides[1])})
+        columns = PairColumns.of(self.pairs)
+        return _plane({f"the {len(self.pairs):,} worst": (columns.mean_distance, columns.covariance_distance)})
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import numpy as np
 
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
+from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import Largest, LogHistogram, PairColumns, WorstPairs
-from poolscope.metrics.socm.score import SocmFormula
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
@@ -199,15 +199,16 @@ class TallyOptions:
 
 @dataclass(eq=False)
 class PairTally:
-    """Sums, sums by text, and either the values themselves (`kept`, in pieces) or their histogram and the worst."""
+    """Sums, sums by text, and either the values themselves (`kept`, in pieces) or their histogram and the worst.
+
+    `totals` are those of SOCM, d_μ and d_Σ.
+    """
 
     largest: Largest
     sums: tuple[Array, Array]
     distribution: LogHistogram | None = None
     kept: list[tuple[Index, Array]] = field(default_factory=list)
-    total: float = 0.0
-    total_mean_distance: float = 0.0
-    total_covariance_distance: float = 0.0
+    totals: Array = field(default_factory=lambda: np.zeros(3))
 
     @classmethod
     def of(cls, selection: PairSelection, wanted: TallyOptions) -> PairTally:
@@ -220,14 +221,12 @@ class PairTally:
 
     def add(self, numbers: Index, columns: PairColumns, overlap: Array) -> None:
         """Take in some pairs."""
-        self.total += float(columns.socm.sum())
-        self.total_mean_distance += float(columns.mean_distance.sum())
-        self.total_covariance_distance += float(columns.covariance_distance.sum())
+        distances = (columns.mean_distance, columns.covariance_distance)
+        self.totals += [values.sum() for values in (columns.socm, *distances)]
         left, right = self.sums[0], self.sums[1] if len(self.sums[1]) else self.sums[0]
         if len(left):
             left += np.bincount(columns.i, columns.socm, minlength=len(left))
             right += np.bincount(columns.j, columns.socm, minlength=len(right))
-        distances = (columns.mean_distance, columns.covariance_distance)
         if self.distribution is None:
             self.kept.append((numbers, np.stack([*distances, columns.socm, overlap])))
         else:
@@ -243,9 +242,7 @@ class PairTally:
             self.distribution.counts[:] += other.distribution.counts
         if other.largest.columns:
             self.largest.add(other.largest.values, *other.largest.columns)
-        self.total += other.total
-        self.total_mean_distance += other.total_mean_distance
-        self.total_covariance_distance += other.total_covariance_distance
+        self.totals += other.totals
         return self
 
     def columns(self, selection: PairSelection) -> tuple[PairColumns | None, Array]:
@@ -271,7 +268,7 @@ class PairTally:
             sums, each = list(self.sums), [len(selection.right), len(selection.left)]
         else:
             sums, each = [self.sums[0]], [len(selection.left) - 1]
-        return jackknife_interval(sums, each, self.total, selection.count, positive=positive)
+        return jackknife_interval(sums, each, float(self.totals[0]), selection.count, positive=positive)
 
 
 def tallied(
@@ -282,17 +279,21 @@ def tallied(
     progress: Callable[[int], None] | None = None,
 ) -> PairTally:
     """The tally of some pieces of a selection; each is handed to `write` too."""
-    tally, formula = PairTally.of(selection, wanted), wanted.formula
+    tally = PairTally.of(selection, wanted)
     for numbers, distances in pieces:
-        covariance_distance = formula.covariance_distance(distances.bures, distances.trace_sum)
-        score = formula.score(distances.mean_distance, covariance_distance)
-        columns = PairColumns(distances.i, distances.j, distances.mean_distance, covariance_distance, score)
+        columns = _scored(distances, wanted.formula)
         tally.add(numbers, columns, distances.overlap)
         if write is not None:
             write(columns)
         if progress is not None:
             progress(len(distances))
     return tally
+
+
+def _scored(piece: Distances, formula: SocmFormula) -> PairColumns:
+    covariance_distance = formula.covariance_distance(piece.bures, piece.trace_sum)
+    score = formula.score(piece.mean_distance, covariance_distance)
+    return PairColumns(piece.i, piece.j, piece.mean_distance, covariance_distance, score)
 
 
 # -- the worst pairs, without computing all of them -------------------------------------------------------------------
@@ -435,7 +436,7 @@ class WorstSearch:
         if not looked_at or len(self._left) < 4 * looked_at:
             return not looked_at
         few = self._left.select(np.linspace(0, len(self._left) - 1, looked_at, dtype=np.int64))
-        highest = max(float(self._scores(piece).max()) for piece in all_pairs(few))
+        highest = max(float(_scored(piece, self._formula).socm.max()) for piece in all_pairs(few))
         bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=self._pruning.rank)])
         return bool((bounds >= highest).mean() <= self._pruning.worthwhile)
 
@@ -458,13 +459,9 @@ class WorstSearch:
 
     def _evaluate(self, pieces: Iterable[Distances]) -> None:
         for piece in pieces:
-            covariance_distance = self._formula.covariance_distance(piece.bures, piece.trace_sum)
-            self.largest.add(self._scores(piece), piece.i, piece.j, piece.mean_distance, covariance_distance)
+            *columns, scores = vars(_scored(piece, self._formula)).values()
+            self.largest.add(scores, *columns)
             self.evaluated += len(piece)
-
-    def _scores(self, piece: Distances) -> Array:
-        covariance_distance = self._formula.covariance_distance(piece.bures, piece.trace_sum)
-        return self._formula.score(piece.mean_distance, covariance_distance)
 
     def _bounds(self, piece: Distances) -> Array:
         # Raised by the rounding of the bound and of the value that it is compared with.

@@ -11,9 +11,8 @@ import numpy as np
 
 from poolscope.capture.norms import norm_layout
 from poolscope.encoders.base import TokenEncoder
-from poolscope.metrics.tokens.figure import norm_variance_figure, shares_figure, variation_figure
 from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.metrics.tokens.result import TokenStatistics
+from poolscope.metrics.tokens.result import TokenStatistics, norm_variance_figure, shares_figure, variation_figure
 from poolscope.research.correlate.model_records import NORM_PAPER
 from poolscope.research.reproduce.experiment import Reproduction, ReproductionFolder, Request, attempt
 from poolscope.research.reproduce.socm_paper import TEXTS as SOCM_TEXTS

@@ -1,23 +1,160 @@
-"""Two texts side by side: their clouds in one plane, and the tokens that make them differ."""
+"""One pair of clouds: the SOCM formula and its distances (Hara et al. 2026, arXiv 2604.27398), both clouds in one
+plane, and the tokens that make them differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from poolscope.charts import COLOURS, style, translucent
+from poolscope.charts import COLOURS, curve, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
-from poolscope.metrics.socm.score import SocmPair, socm_pair
 from poolscope.numbers import Array
-from poolscope.numbers.bures.distances import same_dimension
+from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.results import Result, bulk, key, origin, provenance
+from poolscope.surface import check_fields
 
+SCALES = ("paper", "trace")
 _SYMBOLS = ("circle", "diamond")
+
+
+@dataclass(frozen=True)
+class SocmFormula:
+    """SOCM = (1 − d_μ)^a · d_Σ^b.
+
+    scale: "paper" is d_Σ = BW²/4, which stays below 1 only while tr Σ ≤ 2; "trace" is d_Σ = BW²/(tr Σ₁ + tr Σ₂), in
+    [0, 1] always. eps > 0 reproduces the published code (1e-9), which adds it to the diagonal before each square root
+    and so lowers d_Σ by about (d − rank)·√eps/2.
+    """
+
+    scale: str = "paper"
+    a: float = 1.0
+    b: float = 1.0
+    eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.scale not in SCALES:
+            raise InputError(f"scale: received '{self.scale}'; allowed are {', '.join(SCALES)}.")
+        if not (0 < self.a < np.inf and 0 < self.b < np.inf):
+            raise InputError(f"received a = {self.a!r}, b = {self.b!r}; allowed are positive numbers. Pass such ones.")
+        if not 0 <= self.eps < 1:
+            raise InputError(f"eps: received {self.eps}; allowed is 0 (exact) or a small number such as 1e-9.")
+        if self.eps and self.b != 1:
+            raise InputError("eps can make d_Σ slightly negative, so it goes with b = 1 only; leave out one of them.")
+
+    def covariance_distance(self, bures: Array, trace_sum: Array) -> Array:
+        """d_Σ from BW² and tr Σ₁ + tr Σ₂; 0 for two clouds without spread."""
+        if self.scale == "paper":
+            return bures / 4
+        return np.divide(bures, trace_sum, out=np.zeros_like(bures), where=trace_sum > 0)
+
+    def score(self, mean_distance: Array, covariance_distance: Array) -> Array:
+        """SOCM from d_μ and d_Σ."""
+        if self.a == 1 and self.b == 1:
+            return (1 - mean_distance) * covariance_distance
+        return np.asarray((1 - mean_distance) ** self.a * covariance_distance**self.b)
+
+    def upper_bound(self, mean_distance: Array, trace_sum: Array) -> Array:
+        """A bound that needs no cross product: BW² ≤ tr Σ₁ + tr Σ₂."""
+        return self.score(mean_distance, self.covariance_distance(trace_sum, trace_sum))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, repr=False)
+class SocmPair(Result):
+    """The distances of one pair of clouds: d_μ, d_Σ on the scale of the formula, SOCM, and BW² as it is."""
+
+    mean_distance: float = field(metadata=key("d_mu"))
+    covariance_distance: float = field(metadata=key("d_sigma"))
+    socm: float
+    bures: float
+    provenance: Mapping[str, Any] = origin()
+
+    def seen(self) -> tuple[str, ...]:
+        """The distances in words."""
+        return (
+            f"The means are {self.mean_distance:.2f} apart (d_μ) and the token clouds {self.covariance_distance:.2f} "
+            f"(d_Σ); SOCM is high where the means agree while the clouds differ, and is {self.socm:.2f} here.",
+        )
+
+    @property
+    def squared_wasserstein(self) -> float:
+        """W₂² = ‖μ₁ − μ₂‖² + BW²: squared 2-Wasserstein distance of the Gaussians of the unit-mean clouds."""
+        return 4 * self.mean_distance + self.bures
+
+
+def socm_pair(
+    X: Any,
+    Y: Any,
+    *,
+    x_weights: ArrayLike | None = None,
+    y_weights: ArrayLike | None = None,
+    formula: SocmFormula | None = None,
+) -> SocmPair:
+    """d_μ, d_Σ and SOCM of two token clouds X (n₁ × d) and Y (n₂ × d), exact, in float64.
+
+    High SOCM means that the means agree while the clouds differ, so that mean pooling hides the difference. One-token
+    clouds have zero covariance. A zero mean vector is an error.
+
+    Parameters
+    ----------
+    X, Y : matrix
+        One row a token, of numpy, torch or lists.
+    x_weights, y_weights : array, optional
+        Weights of the tokens, with which mean and covariance are taken; all alike if left out.
+    formula : SocmFormula, optional
+        Scale and exponents.
+
+    Returns
+    -------
+    SocmPair
+        The distances and the score.
+
+    Examples
+    --------
+    >>> round(socm_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]]).socm, 12)     # d_mu = 0, BW² = (2 − 1)²
+    0.25
+
+    """
+    formula = formula or SocmFormula()
+    if formula.eps:
+        raise InputError("eps applies to corpora: use socm(clouds, pairs=…, eps=…); one pair is always exact.")
+    same_dimension(X, Y)
+    (u, F), (v, G) = unit_mean_factor(X, x_weights), unit_mean_factor(Y, y_weights)
+    trace_sum = np.array(float((F * F).sum() + (G * G).sum()))
+    bures = np.maximum(trace_sum - 2 * nuclear_norm(F, G), 0.0)
+    mean_distance = np.array(float((u - v) @ (u - v)) / 4)
+    covariance_distance = formula.covariance_distance(bures, trace_sum)
+    socm = formula.score(mean_distance, covariance_distance)
+    distances = (float(mean_distance), float(covariance_distance))
+    return SocmPair(*distances, float(socm), float(bures), provenance=provenance(settings=formula.to_dict()))
+
+
+def trace_scores(mean_distance: Array, covariance_distance: Array, trace_sum: Array) -> Array:
+    """SOCM on the scale "trace" of pairs whose d_μ and d_Σ (scale "paper") and sums of traces are known.
+
+    >>> trace_scores(np.array([0.0]), np.array([0.25]), np.array([5.0])).tolist()
+    [0.2]
+    """
+    return SocmFormula(scale="trace").score(mean_distance, over_trace(covariance_distance, trace_sum))
+
+
+def over_trace(covariance_distance: Array, trace_sum: Array) -> Array:
+    """d_Σ on the scale "trace", in [0, 1], from that on the scale "paper"; 0 for two clouds without spread."""
+    return SocmFormula(scale="trace").covariance_distance(4 * covariance_distance, trace_sum)
+
+
+# -- both clouds in one plane --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -223,13 +360,12 @@ def pair_figure(
     `names` label the two clouds (shortened); `tokens` are shown when the pointer is on a point. Both axes have one
     scale, and the origin is that of the embedding space: the angle between the two means is what the cosine sees.
     """
-    go = require("plotly.graph_objects", "report")
-    figure = go.Figure()
+    figure = require("plotly.graph_objects", "report").Figure()
     for k, cloud in enumerate((pair.left, pair.right)):
         shown = None if tokens is None else [shortened(token) for token in tokens[k]]
-        figure.add_traces(_cloud(go, cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), shown))
+        figure.add_traces(_cloud(cloud, COLOURS[k], _SYMBOLS[k], shortened(names[k]), shown))
     for k, cloud in enumerate((pair.left, pair.right)):
-        figure.add_trace(_arrow(go, cloud, COLOURS[k]))
+        figure.add_trace(_arrow(cloud, COLOURS[k]))
     distances = pair.distances
     title = (
         f"<b>SOCM {distances.socm:.3f}</b>   d<sub>μ</sub> {distances.mean_distance:.3f}   "
@@ -246,57 +382,40 @@ def pair_figure(
     return figure
 
 
-def _cloud(go: Any, cloud: FlatCloud, colour: str, symbol: str, name: str, tokens: Sequence[str] | None) -> list[Any]:
-    traces = []
+def _cloud(cloud: FlatCloud, colour: str, symbol: str, name: str, tokens: Sequence[str] | None) -> list[Any]:
+    """Two ellipses, and the tokens over them."""
+    look: dict[str, Any] = {"mode": "lines", "fill": "toself", "fillcolor": translucent(colour, 0.07)}
+    look |= {"hoverinfo": "skip", "showlegend": False, "legendgroup": name}
+    ellipses = []
     for deviations, width in ((2.0, 1.0), (1.0, 2.0)):
-        outline = cloud.ellipse(deviations)
-        traces.append(
-            go.Scatter(
-                x=outline[:, 0],
-                y=outline[:, 1],
-                mode="lines",
-                line={"color": colour, "width": width},
-                fill="toself",
-                fillcolor=translucent(colour, 0.07),
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=name,
-            )
-        )
-    shown = {"text": list(tokens), "hovertemplate": "%{text}<extra></extra>"} if tokens is not None else {}
-    traces.append(
-        go.Scatter(
-            x=cloud.points[:, 0],
-            y=cloud.points[:, 1],
-            mode="markers",
-            name=name,
-            legendgroup=name,
-            marker={
-                "color": colour,
-                "size": 8,
-                "symbol": symbol,
-                "opacity": 0.75,
-                "line": {"color": "white", "width": 1},
-            },
-            **shown,
-        )
+        x, y = cloud.ellipse(deviations).T
+        ellipses.append(curve(x, y, name, colour, width=width, **look))
+    edge = {"color": "white", "width": 1}
+    points = require("plotly.graph_objects", "report").Scatter(
+        x=cloud.points[:, 0],
+        y=cloud.points[:, 1],
+        mode="markers",
+        name=name,
+        legendgroup=name,
+        marker={"color": colour, "size": 8, "symbol": symbol, "opacity": 0.75, "line": edge},
+        text=tokens,
+        hovertemplate=None if tokens is None else "%{text}<extra></extra>",
     )
-    return traces
+    return [*ellipses, points]
 
 
-def _arrow(go: Any, cloud: FlatCloud, colour: str) -> Any:
+def _arrow(cloud: FlatCloud, colour: str) -> Any:
     """From the origin to the mean, with a cross at the mean."""
-    return go.Scatter(
-        x=[0, cloud.mean[0]],
-        y=[0, cloud.mean[1]],
+    edges = {"color": "white", "width": np.array([0, 2])}
+    return curve(
+        [0, cloud.mean[0]],
+        [0, cloud.mean[1]],
+        "mean",
+        colour,
+        dash="dot",
+        width=1.5,
         mode="lines+markers",
-        line={"color": colour, "width": 1.5, "dash": "dot"},
-        marker={
-            "symbol": ["circle", "x"],
-            "size": [1, 15],
-            "color": colour,
-            "line": {"color": "white", "width": np.array([0, 2])},
-        },
+        marker={"symbol": ["circle", "x"], "size": [1, 15], "color": colour, "line": edges},
         hovertemplate="mean<extra></extra>",
         showlegend=False,
     )
@@ -310,4 +429,4 @@ def shortened(text: str, width: int = 90) -> str:
     """
     line = " ".join(text.split())
     line = line if len(line) <= width else line[: width - 1] + "…"
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escape(line, quote=False)
