@@ -157,10 +157,7 @@ def finish_replacing(folder: Path) -> None:
 def current_file(folder: Path, name: str) -> Path:
     """Where a file of a folder is, also while its replacement is decided and not finished."""
     decided = folder / _REPLACING / name
-    with suppress(OSError, ValueError):  # of a name that no file can have, which is for the reader to say
-        if decided.is_file():
-            return decided
-    return folder / name
+    return decided if is_file(decided) else folder / name
 
 
 def as_path(value: Any, kind: type[PoolscopeError] = InputError) -> Path:
@@ -183,16 +180,12 @@ def files_below(folder: Path, ending: str) -> Iterator[Path]:
 
 def is_file(path: Path) -> bool:
     """Whether it is a plain file; a name that the system refuses, such as one too long, is none."""
-    with suppress(OSError, ValueError):
-        return path.is_file()
-    return False
+    return os.path.isfile(path)  # noqa: PTH113 - that of a path raises over such a name
 
 
 def is_folder(path: Path) -> bool:
     """Whether it is a folder; a name that the system refuses is none."""
-    with suppress(OSError, ValueError):
-        return path.is_dir()
-    return False
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def private_folder(folder: Path) -> Path:

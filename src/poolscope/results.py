@@ -121,10 +121,8 @@ class Result:
         """What is seen in words, a small drawing of the figure and the first rows of the table, for notebooks."""
         parts = [self._opening(), self._drawing()]
         with suppress(InputError):  # too many rows to keep: the headline stands alone
-            if (type(self).rows, type(self).to_table) != (
-                Result.rows,
-                Result.to_table,
-            ):  # else the only row is the headline
+            own = (type(self).rows, type(self).to_table)
+            if own != (Result.rows, Result.to_table):  # else the only row is the headline
                 parts.append(table_view(self.to_table(), self.shown_rows, self.column_words))
         return "".join(parts)
 
@@ -405,8 +403,6 @@ def restored(kind: Any, value: Any) -> Any:
     Estimate(value=0.5, interval=None, floor=None, floor_low=None, floor_high=None)
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Annotated:
-        return restored(inner[0], value)
     if origin in (typing.Union, types.UnionType):
         return _restored_choice(inner, value)
     if kind in (bool, int, float, str):

@@ -20,17 +20,17 @@ from poolscope.auditing.compare import COMPARISON
 from poolscope.auditing.result import FILES, JSON
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.file import has_digests
-from poolscope.clouds.vectors import open_vectors
+from poolscope.clouds.vectors import Vectors, open_vectors
 from poolscope.digests import KEY, check_seal, digest_of_arrays, digest_of_file
-from poolscope.errors import InputError, PoolscopeError, StoreError, reading
+from poolscope.errors import InputError, PoolscopeError, StoreError, reading, shorten
 from poolscope.files import current_file, refuse_special, text_of
 from poolscope.metrics.tokens.moments import load_state, read_header
 from poolscope.repairs.vectors import open_arrays
 from poolscope.results import Result
 from poolscope.stores.remote import is_remote
-from poolscope.stores.store import LABELS, MANIFEST, Store, fetched
+from poolscope.stores.store import LABELS, MANIFEST, Store, checked_shard, fetched
 from poolscope.texts import Texts
-from poolscope.texts.records import ReadReport, shorten
+from poolscope.texts.records import ReadReport
 from poolscope.texts.sources import exists
 
 State = Literal["ok", "damaged", "missing", "unchecked"]
@@ -165,14 +165,12 @@ def _of_file(path: Path, name: str) -> CheckedFile:
 
 
 def _check_clouds(path: Path) -> tuple[State, str]:
-    if path.parent.name.startswith("moments-"):
-        count = len(open_vectors(path))
-        return ("ok", f"vectors of {count:,} texts") if has_digests(path) else _without()
-    clouds = TokenClouds.open(path)
-    clouds.check()
-    if not clouds.has_digests:
-        return _without(clouds.provenance.get("poolscope"))
-    return "ok", f"{len(clouds):,} texts, {clouds.lengths.sum():,} tokens"
+    held = checked_shard(path)
+    if isinstance(held, Vectors):
+        return ("ok", f"vectors of {len(held):,} texts") if has_digests(path) else _without()
+    if not held.has_digests:
+        return _without(held.provenance.get("poolscope"))
+    return "ok", f"{len(held):,} texts, {held.lengths.sum():,} tokens"
 
 
 def _check_state(path: Path) -> tuple[State, str]:
@@ -265,10 +263,9 @@ def _of_store(folder: Path, name: str) -> Iterator[CheckedFile]:
     ends = list(accumulate(store.manifest.shard_sizes))
     for layer in store.manifest.keys:
         for shard, size in enumerate(store.manifest.shard_sizes):
-            tokens, condensed = store.shard_path(layer, shard), store.vectors_path(layer, shard)
-            keeps_tokens = store.manifest.keep == "tokens"
-            for path in [tokens] if keeps_tokens else [condensed, *([tokens] if tokens.exists() else [])]:
-                expected = size if keeps_tokens or path == condensed else None
+            own, drawn = store.file_of(layer, shard), store.shard_path(layer, shard)
+            for path in dict.fromkeys([own, drawn] if drawn.exists() else [own]):
+                expected = size if path == own else None
                 checked = _of_shard(path, f"{name}{path.parent.name}/{path.name}", expected, store)
                 whole &= checked.state in ("ok", "unchecked")
                 yield checked

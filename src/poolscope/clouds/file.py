@@ -27,10 +27,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from poolscope.digests import PIECE, digest_of, digest_of_numbers, pieces_of
-from poolscope.errors import InputError, StoreError, reading
+from poolscope.errors import InputError, StoreError, reading, shorten
 from poolscope.files import refuse_special
 from poolscope.texts.records import ArrowStrings as ArrowStrings
-from poolscope.texts.records import shorten
 from poolscope.texts.tables import is_table
 
 _LOG = logging.getLogger(__name__)

@@ -44,9 +44,8 @@ from poolscope.clouds.file import (
     read_provenance,
     write_provenance,
 )
-from poolscope.errors import InputError, reading
+from poolscope.errors import InputError, reading, shorten
 from poolscope.files import as_path, atomic_path
-from poolscope.texts.records import shorten
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 

@@ -153,9 +153,7 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
 def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
     with reading(file.name, "Write it again.", kind=InputError, is_not="a Parquet file"):
         refuse_special(file)
-        with pq.ParquetFile(file) as content:
-            schema = content.schema_arrow
-        table = pa.Table.from_batches(parquet_batches(file, _ROWS), schema)
+        table = pa.Table.from_batches(parquet_batches(file, _ROWS), pq.read_schema(file))
         table.validate(full=True)
     lists = [field.name for field in table.schema if _is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}

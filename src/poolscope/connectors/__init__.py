@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,18 @@ from typing import Any
 import numpy as np
 
 from poolscope.clouds.vectors import Vectors
-from poolscope.connectors import chroma, postgres, qdrant
+from poolscope.connectors import chroma, files, postgres, qdrant
 from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields
 from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
-from poolscope.connectors.files import (
-    is_arrow_source,
-    is_faiss,
-    is_lance,
-    is_numpy,
-    open_arrow,
-    open_faiss,
-    open_lance,
-    open_numpy,
-    table_connector,
-)
 from poolscope.errors import InputError
 from poolscope.extensions import add_row, load_extensions
 from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
+
+
+def _begins(*starts: str) -> Callable[[str], bool]:
+    return lambda name: name.startswith(starts)
+
 
 # The first kind that accepts a name opens it.
 CONNECTORS: dict[str, ConnectorKind] = {
@@ -41,29 +35,32 @@ CONNECTORS: dict[str, ConnectorKind] = {
         ConnectorKind(
             "qdrant",
             "qdrant(s)://host:port/collection or qdrant:folder/collection",
-            qdrant.accepts,
+            _begins(*qdrant.SCHEMES, qdrant.PREFIX),
             qdrant.open_qdrant,
             extra="qdrant",
         ),
         ConnectorKind(
             "chroma",
             "chroma:folder/collection or chroma(s)://host:port/collection",
-            chroma.accepts,
+            _begins(*chroma.SCHEMES, chroma.PREFIX),
             chroma.open_chroma,
             extra="chroma",
         ),
         ConnectorKind(
             "pgvector",
             "postgresql://user@host/base?table=NAME",
-            postgres.accepts,
+            _begins(*postgres.SCHEMES),
             postgres.open_postgres,
             extra="pgvector",
         ),
-        ConnectorKind("faiss", "faiss:file", is_faiss, open_faiss, extra="faiss"),
-        ConnectorKind("lancedb", "lancedb:folder/table", is_lance, open_lance, extra="lancedb"),
-        ConnectorKind("numpy", "a .npy or .npz file", is_numpy, open_numpy),
+        ConnectorKind("faiss", "faiss:file", _begins(files.FAISS), files.open_faiss, extra="faiss"),
+        ConnectorKind("lancedb", "lancedb:folder/table", files.is_lance, files.open_lance, extra="lancedb"),
+        ConnectorKind("numpy", "a .npy or .npz file", files.is_numpy, files.open_numpy),
         ConnectorKind(
-            "arrow", "a .parquet, .arrow or .feather file or a folder of .parquet files", is_arrow_source, open_arrow
+            "arrow",
+            "a .parquet, .arrow or .feather file or a folder of .parquet files",
+            files.is_arrow_source,
+            files.open_arrow,
         ),
     )
 }
@@ -186,7 +183,7 @@ def as_collection(source: Any, **options: Any) -> Collection:
         )
     elif _is_frame(source):
         names = ("vector_column", "column", "id_column", "group")
-        held = gather(table_connector(source, Fields(*(options.get(name) for name in names))), **drawn)
+        held = gather(files.table_connector(source, Fields(*(options.get(name) for name in names))), **drawn)
     else:
         matrix = source.detach().cpu().float().numpy() if _is_tensor(source) else source
         held = array_collection(matrix, **drawn)

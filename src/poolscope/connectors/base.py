@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
-import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, PoolscopeError, panics_raised
 from poolscope.texts.reading import GROUP_COLUMNS, WELL_KNOWN
+from poolscope.texts.records import is_missing
 
 Distance = Literal["cosine", "dot", "l2"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -254,7 +254,7 @@ def column(rows: Iterable[Mapping[str, Any]], name: str | None) -> list[str | No
 
 def string_or_none(value: Any) -> str | None:
     """A value of a field as a string; None where there is none."""
-    return None if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)
+    return None if is_missing(value) else str(value)
 
 
 def in_batches(total: int, size: int) -> Iterator[slice]:

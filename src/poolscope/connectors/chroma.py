@@ -40,11 +40,6 @@ _LOOK = 20
 _HEADER = b"SQLite format 3\0"
 
 
-def accepts(name: str) -> bool:
-    """Is it an address of Chroma?"""
-    return name.startswith((*SCHEMES, PREFIX))
-
-
 def open_chroma(name: str, fields: Fields) -> ChromaConnector:
     """The collection that the address names; the only one where it names none."""
     chromadb, shown = require("chromadb", "chroma"), safe_name(name)
@@ -100,12 +95,10 @@ class ChromaConnector:
         rows = [row or {} for row in first["metadatas"] or ()]
         has_documents = any(first["documents"] or ())
         wanted = Fields(None, None if has_documents else fields.text, None, fields.group)
-        self._fields = metadata_fields(rows, wanted, name)
-        if has_documents and fields.text in (None, DOCUMENT):
-            self._fields = Fields(None, DOCUMENT, None, self._fields.group)
-        elif fields.text is not None:
-            self._fields = Fields(None, fields.text, None, self._fields.group)
-        self._own_text = self._fields.text == DOCUMENT and has_documents
+        told = metadata_fields(rows, wanted, name)
+        text = fields.text or (DOCUMENT if has_documents else told.text)
+        self._fields = Fields(None, text, None, told.group)
+        self._own_text = text == DOCUMENT and has_documents
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         current = hnsw.get("ef_search")
         self.search = Search(self._find, "HNSW", setting="ef_search", current=current)

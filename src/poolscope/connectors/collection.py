@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from poolscope.connectors.base import (
     Distance,
     Search,
     asking,
+    in_batches,
     string_or_none,
 )
 from poolscope.errors import InputError, whole_number
@@ -167,21 +168,28 @@ def array_collection(
             raise InputError(
                 f"{source}: received {len(values):,} {name} for {len(table):,} vectors; one a vector is needed."
             )
-    names = [str(k) for k in range(len(table))] if ids is None else [str(name) for name in ids]
-    connector = _InMemory(source, distance, tuple(notes), Batch(names, table, texts, groups))
+    connector = InMemory(source, table, texts, ids, groups, distance, tuple(notes))
     return gather(connector, limit=limit, seed=seed)
 
 
 @dataclass(frozen=True)
-class _InMemory:
-    name: str
-    distance: Distance | None
-    notes: Sequence[str]
-    batch: Batch
+class InMemory:
+    """Rows that are in memory already; without ids they are numbered."""
 
-    def batches(self, size: int) -> Sequence[Batch]:
-        """One, of everything: it is in memory already."""
-        return [self.batch]
+    name: str
+    vectors: NDArray[Any]
+    texts: Sequence[Any] | None = None
+    ids: Sequence[Any] | None = None
+    groups: Sequence[Any] | None = None
+    distance: Distance | None = None
+    notes: Sequence[str] = ()
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """In the order of the rows, and many at a time: nothing has to be fetched."""
+        for part in in_batches(len(self.vectors), max(size, MOST_ROWS)):
+            ids, texts, groups = (None if each is None else each[part] for each in (self.ids, self.texts, self.groups))
+            names = range(part.start, part.stop) if ids is None else ids
+            yield Batch([str(name) for name in names], self.vectors[part], texts, groups)
 
 
 def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> Collection:

@@ -51,11 +51,6 @@ _CURRENT = {"hnsw": 40, "ivfflat": 1}
 _REMEDY = "Check host, port, user, data base and password (PGPASSWORD)."
 
 
-def accepts(name: str) -> bool:
-    """Is it an address of Postgres?"""
-    return name.startswith(SCHEMES)
-
-
 def open_postgres(name: str, fields: Fields) -> PostgresConnector:
     """The table that the address names."""
     psycopg = require("psycopg", "pgvector")

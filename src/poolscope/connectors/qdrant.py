@@ -50,11 +50,6 @@ _REMEDY = "Check the address, that the server runs, and the key (QDRANT_API_KEY)
 _LOOK = 20  # rows that are looked at for the names of their fields
 
 
-def accepts(name: str) -> bool:
-    """Is it an address of Qdrant?"""
-    return name.startswith((*SCHEMES, PREFIX))
-
-
 def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
     """The collection that the address names."""
     place, _, collection = name.partition("?")[0].rpartition("/")

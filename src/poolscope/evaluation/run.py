@@ -21,7 +21,7 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.encoders.capabilities import is_encoder, longest_of, options_of, takes_tokens, with_options
 from poolscope.encoders.pooling import TextPooling, own_pooling
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, shorten
 from poolscope.evaluation.reading import split_half_task
 from poolscope.evaluation.scores import LEAST_GAIN, Difference, Evaluation, compare_scores
 from poolscope.evaluation.tasks import Side, Task, halve
@@ -29,7 +29,6 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.pooling import MeanPooling, Pooling, RestPooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
-from poolscope.texts.records import shorten
 
 Vectors = NDArray[np.float32]
 Array = NDArray[np.float64]

@@ -221,11 +221,13 @@ class Store:
         """Where the vectors of one shard and layer are, in a store that keeps these."""
         return current_file(self.folder, f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow")
 
+    def file_of(self, layer: int, shard: int) -> Path:
+        """Where all texts of one shard and layer are: their clouds or, in a store that keeps these, their vectors."""
+        return (self.shard_path if self.manifest.keep == "tokens" else self.vectors_path)(layer, shard)
+
     def files_of(self, shard: int, ids: Sequence[str]) -> dict[Path, Sequence[str]]:
         """The files of a shard of these texts, each with the ids that it holds."""
-        if self.manifest.keep == "tokens":
-            return {self.shard_path(layer, shard): ids for layer in self.manifest.keys}
-        files = {self.vectors_path(layer, shard): ids for layer in self.manifest.keys}
+        files = {self.file_of(layer, shard): ids for layer in self.manifest.keys}
         drawn = [ids[k] for k in self.sampled(ids)]
         return files | ({self.shard_path(layer, shard): drawn for layer in self.manifest.keys} if drawn else {})
 
@@ -257,8 +259,11 @@ class Store:
 
     def is_there(self, shard: int) -> bool:
         """Whether a shard was written: its files appear whole, so that their names are enough."""
-        path = self.shard_path if self.manifest.keep == "tokens" else self.vectors_path
-        return all(self.holds(path(layer, shard)) for layer in self.manifest.keys)
+        return all(self.holds(self.file_of(layer, shard)) for layer in self.manifest.keys)
+
+    def is_filled(self) -> bool:
+        """Whether every shard was written."""
+        return all(map(self.is_there, range(len(self.manifest.shard_sizes))))
 
     def clouds(self, layer: int | None = None, *, allow_partial: bool = False) -> TokenClouds:
         """The clouds of one layer, memory-mapped; None: the layer that the model pools, or the only one.
@@ -438,13 +443,18 @@ def _layer_name(layer: int) -> str:
     return str(layer) if layer >= 0 else f"last{layer + 1 or ''}"
 
 
+def checked_shard(path: Path) -> TokenClouds | Vectors:
+    """The clouds or the vectors of a file of a store, with all its digests compared."""
+    if path.parent.name.startswith("moments-"):
+        return open_vectors(path)
+    clouds = TokenClouds.open(path)
+    clouds.check()
+    return clouds
+
+
 def _holds(path: Path, ids: Sequence[str]) -> bool:
     try:
-        if path.parent.name.startswith("moments-"):
-            return list(open_vectors(path).ids) == list(ids)
-        clouds = TokenClouds.open(path)
-        clouds.check()
-        return list(clouds.ids) == list(ids)
+        return list(checked_shard(path).ids) == list(ids)
     except (PoolscopeError, pa.ArrowException, ValueError, FileNotFoundError):
         return False
 

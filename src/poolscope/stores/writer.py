@@ -181,7 +181,7 @@ def finish_store(store: Store) -> Store:
 
 
 def _marked(store: Store) -> Store:
-    if not all(store.is_there(shard) for shard in range(len(store.manifest.shard_sizes))):
+    if not store.is_filled():
         return store
     with folder_lock(store.folder, wait=_WAIT), writing(store.folder, kept="All texts are stored. "):
         _remove_claims(store.folder)
@@ -463,8 +463,7 @@ def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_sha
                 + "\nChoose another place, or remove it: an object store is not replaced in one step."
             )
         store = Store(remote.mirror, stored, remote=remote)
-        there = all(store.is_there(shard) for shard in range(len(stored.shard_sizes)))
-        return replace(store, reused=len(store)) if stored.complete and there else store
+        return replace(store, reused=len(store)) if stored.complete and store.is_filled() else store
     shutil.rmtree(remote.mirror, ignore_errors=True)  # of a store that was there before
     remote.mirror.mkdir(parents=True)
     if texts.labels is not None:
@@ -477,7 +476,7 @@ def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_sha
 
 def finish_remote(store: Store, remote: Remote) -> Store:
     """The store, marked as complete if every shard is there."""
-    if not all(store.is_there(shard) for shard in range(len(store.manifest.shard_sizes))):
+    if not store.is_filled():
         return store
     finished = replace(store.manifest, complete=True)
     finished.write(store.folder)

@@ -19,7 +19,7 @@ import sysconfig
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,7 @@ _SKIPPED_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-package
 _MIN_WORDS = 5
 _SUMMARY_WORDS = range(4, 41)
 _MIN_BODY_WORDS = 20
+_NO_PLACE = (OSError, RuntimeError)  # for the cache: the disk refuses, or there is no home folder
 _GATHERING = 1  # raise it when the same files give other texts: it is part of the cache key
 
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -69,12 +70,12 @@ def docstrings(*, packages: Sequence[str] | None = None) -> Texts:
     """
     roots = _roots(packages)
     sources = sorted(source for root in roots for source in _sources(root))
-    path = _cache_path(_key(roots, sources))
-    texts = _load(path)
+    key = _key(roots, sources)
+    texts = _load(key)
     if texts is None:
         with _without_collector():
             texts = _unique(_gather(sources))
-        _store(path, texts)
+        _store(key, texts)
     names = {root.package for root in roots}
     if not texts:
         raise InputError(
@@ -213,37 +214,27 @@ def _key(roots: Iterable[_Root], sources: Iterable[_Source]) -> str:
     return sha.hexdigest()[:32]
 
 
-def _cache_path(key: str) -> Path | None:
-    try:
-        return user_cache_folder() / f"docstrings-{key}.parquet"
-    except RuntimeError:  # no home folder
-        return None
+def _cache_path(key: str) -> Path:
+    return user_cache_folder() / f"docstrings-{key}.parquet"
 
 
-def _load(path: Path | None) -> dict[str, str] | None:
+def _load(key: str) -> dict[str, str] | None:
     """The cached texts, or None if they are not there or not exactly what was written."""
-    if path is None:
-        return None
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        table = pq.read_table(_cache_path(key), page_checksum_verification=True)
         texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
         intact = table.schema.metadata[b"digest"].decode() == _digest(texts)
-    except (OSError, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError):
+    except (*_NO_PLACE, pa.ArrowException, ValueError, TypeError, KeyError, AttributeError):
         return None
     return texts if intact else None
 
 
-def _store(path: Path | None, texts: dict[str, str]) -> None:
+def _store(key: str, texts: dict[str, str]) -> None:
     """Keep the texts for the next time. Without a place to write they are simply gathered again."""
-    if path is None:
-        return
     schema = pa.schema([("id", pa.string()), ("text", pa.string())], metadata={"digest": _digest(texts)})
     table = pa.table([list(texts), list(texts.values())], schema=schema)
-    try:
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-    except OSError:
-        return
+    with suppress(*_NO_PLACE), atomic_path(_cache_path(key)) as temporary:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def _digest(texts: dict[str, str]) -> str:

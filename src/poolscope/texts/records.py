@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError
-from poolscope.errors import shorten as shorten
+from poolscope.errors import InputError, shorten
 
 BUILTIN, MANUALS = "builtin:docstrings", "builtin:manuals"
 LONG = 1_000_000
@@ -299,34 +298,24 @@ class Pairs:
         return share(rows, source=self.queries.source, labelled=self.labels is not None, report=report)
 
 
-class _Distinct:
-    """Texts in the order of their first appearance, each once, under the id it came with first."""
-
-    def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._positions: dict[str, int] = {}
-
-    def add(self, text: str, id_: str) -> int:
-        position = self._positions.setdefault(text, len(self._positions))
-        if position == len(self._ids):
-            self._ids.append(id_)
-        return position
-
-    def texts(self, source: str) -> Texts:
-        count = len(self._ids)
-        return Texts(tuple(self._ids), tuple(self._positions), None, source, ReadReport(read=count, kept=count))
-
-
 def share(rows: Iterable[PairRow], *, source: str, labelled: bool = False, report: ReadReport | None = None) -> Pairs:
-    """Pairs in which equal queries, and equal documents, are one text."""
-    queries, documents = _Distinct(), _Distinct()
+    """Pairs in which equal queries, and equal documents, are one text, under the id that it came with first."""
+    queries: dict[str, tuple[int, str]] = {}  # of each text: its position, its id
+    documents: dict[str, tuple[int, str]] = {}
     index, labels = [], []
     for row in rows:
-        index.append((queries.add(row.query, row.query_id), documents.add(row.document, row.document_id)))
+        query, _ = queries.setdefault(row.query, (len(queries), row.query_id))
+        document, _ = documents.setdefault(row.document, (len(documents), row.document_id))
+        index.append((query, document))
         labels.append(row.label)
+
+    def texts(side: dict[str, tuple[int, str]]) -> Texts:
+        ids = tuple(id_ for _, id_ in side.values())
+        return Texts(ids, tuple(side), None, source, ReadReport(read=len(ids), kept=len(ids)))
+
     return Pairs(
-        queries=queries.texts(source),
-        documents=documents.texts(source),
+        queries=texts(queries),
+        documents=texts(documents),
         index=np.array(index, dtype=np.int64).reshape(-1, 2),
         labels=np.array(labels, dtype=np.float64) if labelled else None,
         report=report,

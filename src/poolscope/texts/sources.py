@@ -9,11 +9,11 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from poolscope.errors import InputError, not_permitted, require
+from poolscope.errors import InputError, not_permitted, require, shorten
 from poolscope.texts.plain import kind_of_file
-from poolscope.texts.records import Texts, is_missing, shorten
+from poolscope.texts.records import Texts, is_missing
 from poolscope.texts.tables import (
     Table,
     csv_table,
@@ -133,14 +133,6 @@ def _open_file(path: Path, encoding: str | None) -> Table:
 # -- the hub ----------------------------------------------------------------------------------------------------------
 
 
-class HubName(NamedTuple):
-    """What `NAME[/CONFIG][:SPLIT]` says; a config needs the full name, ORGANISATION/NAME/CONFIG."""
-
-    name: str
-    config: str | None
-    split: str | None
-
-
 def looks_like_hub(source: str) -> bool:
     """Whether a string that is no existing path asks for a data set of the hub.
 
@@ -156,13 +148,13 @@ def looks_like_hub(source: str) -> bool:
     return bare is not None and not Path(source).suffix and not Path(bare["owner"]).exists()
 
 
-def parse(source: str) -> HubName:
-    """The parts of a hub name.
+def parse(source: str) -> tuple[str, str | None, str | None]:
+    """What `NAME[/CONFIG][:SPLIT]` says; a config needs the full name, ORGANISATION/NAME/CONFIG.
 
     >>> parse("hub:mteb/banking77:test[:100]")
-    HubName(name='mteb/banking77', config=None, split='test[:100]')
+    ('mteb/banking77', None, 'test[:100]')
     >>> parse("nyu-mll/glue/cola:validation")
-    HubName(name='nyu-mll/glue', config='cola', split='validation')
+    ('nyu-mll/glue', 'cola', 'validation')
     """
     match = _NAME.fullmatch(source.removeprefix(STREAM).removeprefix(PREFIX))
     if match is None:
@@ -170,7 +162,7 @@ def parse(source: str) -> HubName:
             f"received the data set name {source!r}; allowed is hub:ORGANISATION/NAME with /CONFIG and :SPLIT "
             "after it where needed. Write it like hub:nyu-mll/glue/cola:validation."
         )
-    return HubName(match["name"], match["config"], match["split"])
+    return match["name"], match["config"], match["split"]
 
 
 def hub_table(source: str) -> Table:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolscope.errors import InputError, reading
+from poolscope.errors import InputError, reading, shorten
 from poolscope.files import refuse_special
 from poolscope.texts.plain import (
     Room,
@@ -27,7 +27,7 @@ from poolscope.texts.plain import (
     readable,
     refuse_packed_arrow,
 )
-from poolscope.texts.records import is_missing, shorten
+from poolscope.texts.records import is_missing
 
 Kind = Literal["missing", "integer", "number", "other", "text"]
 _KINDS: tuple[Kind, ...] = ("missing", "integer", "number", "other", "text")  # a later one outweighs
@@ -226,22 +226,15 @@ def _kind_of_string(value: str | None) -> Kind:
 
 def parquet_table(path: Path) -> Table:
     """A Parquet file; only the columns asked for are read, a batch of rows at a time."""
-    with _open_parquet(path) as file:
-        schema = file.schema_arrow
+    with _intact(path.name):
+        refuse_special(path)
+        schema = pq.read_schema(path)
 
     def batches(names: Sequence[str]) -> Iterator[Any]:
         with _intact(path.name):
             yield from map(checked_batch, parquet_batches(path, _BATCH, names))
 
     return _table(path.name, schema, batches)
-
-
-@contextmanager
-def _open_parquet(path: Path) -> Iterator[Any]:
-    with _intact(path.name):
-        refuse_special(path)
-        with pq.ParquetFile(path) as file:
-            yield file
 
 
 def ipc_table(path: Path) -> Table:
