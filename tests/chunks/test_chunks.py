@@ -217,7 +217,7 @@ TEXTS = st.lists(st.sampled_from([*PARTS, "q" * 70, " " * 70]), min_size=1, max_
 
 
 @given(text=TEXTS.filter(lambda text: not shows_nothing(text)), tokens=st.integers(12, 62), overlap=st.integers(0, 5))
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nothing_is_lost_and_everything_fits(roberta, text, tokens, overlap):
     chunks = chunk_texts(roberta, [text], tokens=tokens, overlap=overlap)
     found = roberta.tokenize([chunk.text for chunk in chunks], None).lengths

@@ -27,7 +27,7 @@ def echo(batch):
     return {0: np.stack([batch.ids[batch.keep], positions[batch.keep]], axis=1).astype(np.float64)}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=LENGTHS, budget=st.integers(1, 200), workers=st.integers(1, 3), padding=st.booleans())
 def test_every_token_comes_back_to_its_place(lengths, budget, workers, padding):
     plan = BatchPlan(tokens_of(lengths), budget, pad_id=7, padding=padding)
@@ -37,7 +37,7 @@ def test_every_token_comes_back_to_its_place(lengths, budget, workers, padding):
     assert plan.offsets.tolist() == [0, *np.cumsum(lengths)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=LENGTHS, budget=st.integers(1, 200), padding=st.booleans())
 def test_batches_stay_within_the_budget(lengths, budget, padding):
     plan = BatchPlan(tokens_of(lengths), budget, pad_id=-5, padding=padding)
@@ -57,7 +57,7 @@ def test_equal_lengths_keep_their_order_and_long_texts_come_first():
     assert [group.tolist() for group in plan.groups()] == [[1, 3], [0, 2], [4]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=7), budget=st.integers(1, 200))
 def test_no_other_cut_pads_less(lengths, budget):
     ordered = sorted(lengths, reverse=True)

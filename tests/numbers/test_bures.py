@@ -430,7 +430,7 @@ def test_degenerate_text_is_named():
 # -- invariances, as properties -------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 9), m=st.integers(1, 9), d=st.integers(1, 8))
 def test_bures_is_a_symmetric_distance_free_of_rotation_order_and_repetition(seed, n, m, d):
     random = np.random.default_rng(seed)

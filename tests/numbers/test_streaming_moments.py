@@ -89,7 +89,7 @@ def test_the_size_of_the_blocks_changes_nothing(elements):
     np.testing.assert_allclose(found_directions.total, directions.total, rtol=1e-13, atol=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), cuts=st.lists(st.integers(1, 199), max_size=6), shuffled=st.booleans())
 def test_pieces_in_any_order_give_the_same(seed, cuts, shuffled):
     rows, keys = data(200, seed=seed)

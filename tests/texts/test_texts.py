@@ -77,7 +77,7 @@ def test_every_table_format_reads_the_same(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=8))
 @example(rows=["line\r\nends\rinside\n", "\0", ';,\t"'])
 def test_tables_keep_every_character(tmp_path: Path, suffix: str, rows: list[str]) -> None:
@@ -90,7 +90,7 @@ def test_tables_keep_every_character(tmp_path: Path, suffix: str, rows: list[str
             read_texts(path)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     # Without characters that show nothing, and without NUL, of which the wide encodings are full.
     rows=st.lists(

@@ -95,7 +95,7 @@ def test_trace_scale_is_free_of_the_assumption():
     assert alone.covariance_distance == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 8), m=st.integers(1, 8), d=st.integers(2, 8))
 def test_invariances(seed, n, m, d):
     random = np.random.default_rng(seed)
@@ -114,7 +114,7 @@ def test_invariances(seed, n, m, d):
 UNIT = st.floats(0, 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(d_mu=UNIT, more_mu=UNIT, d_sigma=UNIT, more_sigma=UNIT, a=st.floats(0.2, 3), b=st.floats(0.2, 3))
 def test_formula_is_monotone_with_the_stated_extremes(d_mu, more_mu, d_sigma, more_sigma, a, b):
     score = SocmFormula(a=a, b=b).score

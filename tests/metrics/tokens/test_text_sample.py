@@ -28,7 +28,7 @@ def smallest(marks: list[int], *, texts: int, tokens: int) -> list[tuple[int, in
     return result
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(marks=st.lists(st.integers(0, 40), max_size=60), cut=st.integers(0, 60), seed=st.integers(0, 5))
 def test_parts_in_any_order_merge_to_the_smallest_marks_of_all(marks, cut, seed):
     shuffled = [marks[k] for k in np.random.default_rng(seed).permutation(len(marks))]
