@@ -90,17 +90,9 @@ class Standing:
 
 def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list[Standing]:
     """Every number of the answers that thresholds judge, and whose thresholds follow each other."""
-    rows = [_standing(each, gauge, thresholds) for each in answers for gauge in _gauges(each)]
+    known = [each for each in answers if each.key in QUESTIONS]
+    rows = [_standing(each, gauge, thresholds) for each in known for gauge in QUESTIONS[each.key].scales]
     return [row for row in rows if row is not None]
-
-
-def _gauges(answer: Answer) -> Sequence[Gauge]:
-    """Those of its question that have a threshold."""
-    question = QUESTIONS.get(answer.key)
-    if question is None:
-        return ()
-    known = {threshold.name for threshold in question.thresholds}
-    return [gauge for gauge in question.scales if {gauge.watch, gauge.repair} & known]
 
 
 def _standing(answer: Answer, gauge: Gauge, thresholds: Mapping[str, float]) -> Standing | None:
@@ -368,7 +360,6 @@ def _answers_table(comparison: Comparison) -> ReportTable:
 
 
 def _answers(comparison: Comparison, key: str) -> dict[str, Answer]:
-    """The answers to one question by the names of their audits."""
     return {name: audit[key] for name, audit in comparison.records.items() if key in audit}
 
 
