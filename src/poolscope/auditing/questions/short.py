@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import Pieces, cut_pieces, query_pieces
+from poolscope.auditing.subject import Subject
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
-from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.question import Thresholds
-    from poolscope.auditing.subject import Subject
-
-THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold(
-        "short_watch",
-        1.25,
-        "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on every "
-        "result page.",
-    ),
-    Threshold("short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."),
-)
 
 _K = 10
 # Fewer queries than this in a fifth tell nothing of how often its documents are found.
@@ -185,14 +170,11 @@ def _harm(result: LengthRetrieval, side: str) -> str:
     if _harm_unknown(result, side) or cost.value is None:
         asking = result.queries - _fifths(result)[side].queries
         return f"; whether the others are found less often for it cannot be told from {asking} queries for them"
-    measured = f"{cost.value:+.1%} {_percent(cost.interval)} of their queries find them once it is left out"
+    ends = "" if cost.interval is None else f"[{cost.interval.low:+.1%}, {cost.interval.high:+.1%}]"
+    measured = f"{cost.value:+.1%} {ends} of their queries find them once it is left out"
     if _others_lose(result, side):
         return f", and the others are found less often for it ({measured})"
     return f"; that the others are found less often for it is not shown ({measured})"
-
-
-def _percent(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{interval.low:+.1%}, {interval.high:+.1%}]"
 
 
 def _others_lose(result: LengthRetrieval, side: str) -> bool:
@@ -236,7 +218,17 @@ QUESTION = Question(
     answer=answer,
     seconds=0.5,
     judge=judge,
-    thresholds=THRESHOLDS,
+    thresholds=[
+        Threshold(
+            "short_watch",
+            1.25,
+            "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on "
+            "every result page.",
+        ),
+        Threshold(
+            "short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."
+        ),
+    ],
     numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True)],
     tables={
         "retrieval_by_length": TableView(
