@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -184,11 +184,10 @@ def _cell(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def _headline(comparison: Comparison, first: str, second: str) -> str:
     rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
-    levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
-    told = [_asks(levels[name]) for name in (second, first)]
+    told = [_asks(rows[name].values()) for name in (second, first)]
     same = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
     sentence = f"{second} against {first}: {told[0]}, {same}."
-    both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
+    both = [key for key in rows[first] if key in rows[second] and key in QUESTIONS]
     own = [key for key in both if not QUESTIONS[key].from_answers]
     changed: dict[str, list[str]] = {"Better": [], "Worse": [], _WITHIN: []}
     for key in own:
@@ -202,9 +201,9 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     for word, here, there in (("No longer answered", first, second), ("Answered now", second, first)):
         titles = [
-            f"{QUESTIONS[key].title} ({levels[here][key]})"
+            f"{QUESTIONS[key].title} ({rows[here][key]['level']})"
             for key in own
-            if levels[there][key] == "unchecked" != levels[here][key]
+            if rows[there][key]["level"] == "unchecked" != rows[here][key]["level"]
         ]
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     compared = [row for row in comparison.differences if row.second == second]
@@ -226,9 +225,10 @@ def _within_chance(comparison: Comparison, before: Mapping[str, Any], after: Map
     return False in told and True not in told
 
 
-def _asks(levels: Mapping[str, str]) -> str:
+def _asks(answers: Iterable[Mapping[str, Any]]) -> str:
     """How many answers ask for something; the decision, which is made of them, does not count."""
-    own = [level for key, level in levels.items() if key not in QUESTIONS or not QUESTIONS[key].from_answers]
+    from_answers = {key for key, question in QUESTIONS.items() if question.from_answers}
+    own = [row["level"] for row in answers if row["key"] not in from_answers]
     return f"{own.count('repair')} to repair and {own.count('watch')} to watch"
 
 

@@ -26,7 +26,6 @@ from poolscope.auditing.searches import (
     query_task,
 )
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
 from poolscope.encoders.base import ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import can_encode, vocabulary_of
@@ -112,15 +111,10 @@ class Subject:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64] | None:
-        """The length of each text in `length_unit`; None where there are vectors only, without texts."""
+        """The length of each text: its tokens; of vectors its words, None where there are no texts either."""
         if self.collection is None:
             return self.clouds.lengths
         return None if self.texts is None else np.array([len(text.split()) for text in self.texts])
-
-    @property
-    def length_unit(self) -> str:
-        """What lengths count: tokens, or words where tokens are not known."""
-        return "tokens" if self.collection is None else WORDS
 
     @cached_property
     def first_equal(self) -> NDArray[np.int64]:

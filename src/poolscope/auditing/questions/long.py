@@ -12,6 +12,7 @@ import pyarrow as pa
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
 from poolscope.auditing.subject import Subject
+from poolscope.clouds.vectors import WORDS
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
@@ -122,7 +123,7 @@ def answer(subject: Subject) -> Answer:
         profile = subject.whole.profile
     else:
         bins = None if np.quantile(lengths, 0.9) >= LONG else QUANTILE_BINS
-        vectors, unit = subject.raw_vectors[distinct], subject.length_unit
+        vectors, unit = subject.raw_vectors[distinct], "tokens" if subject.collection is None else WORDS
         profile = length_profile(vectors, lengths, bins=bins, seed=subject.seed, unit=unit)
     if profile.slope.value is None:
         return Answer.unchecked(
