@@ -19,8 +19,8 @@ from poolscope.report import (
     corpus_map,
     render_page,
 )
-from poolscope.report.overview import MOST_POINTS, projected
 from poolscope.report.page import _asset
+from poolscope.report.sections import MOST_POINTS, projected
 from poolscope.verdicts import Verdict
 from report_visits import DESKTOP, PHONE, Visit, texts
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from poolscope.auditing.question import QUESTIONS, Answer, Number
+from poolscope.auditing.question import QUESTIONS
 from poolscope.auditing.result import FILES, Audit, audit_folder, coloured
 from poolscope.charts import short_name
 from poolscope.digests import digests_of_files, sealed
@@ -184,11 +184,10 @@ def _cell(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def _headline(comparison: Comparison, first: str, second: str) -> str:
     rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
-    levels = {name: {key: row["level"] for key, row in rows[name].items()} for name in rows}
-    told = [_asks(levels[name]) for name in (second, first)]
+    told = [_asks(rows[name].values()) for name in (second, first)]
     same = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
     sentence = f"{second} against {first}: {told[0]}, {same}."
-    both = [key for key in levels[first] if key in levels[second] and key in QUESTIONS]
+    both = [key for key in rows[first] if key in rows[second] and key in QUESTIONS]
     own = [key for key in both if not QUESTIONS[key].from_answers]
     changed: dict[str, list[str]] = {"Better": [], "Worse": [], _WITHIN: []}
     for key in own:
@@ -202,9 +201,9 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     for word, here, there in (("No longer answered", first, second), ("Answered now", second, first)):
         titles = [
-            f"{QUESTIONS[key].title} ({levels[here][key]})"
+            f"{QUESTIONS[key].title} ({rows[here][key]['level']})"
             for key in own
-            if levels[there][key] == "unchecked" != levels[here][key]
+            if rows[there][key]["level"] == "unchecked" != rows[here][key]["level"]
         ]
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     compared = [row for row in comparison.differences if row.second == second]
@@ -226,24 +225,22 @@ def _within_chance(comparison: Comparison, before: Mapping[str, Any], after: Map
     return False in told and True not in told
 
 
-def _asks(levels: Mapping[str, str]) -> str:
+def _asks(answers: Iterable[Mapping[str, Any]]) -> str:
     """How many answers ask for something; the decision, which is made of them, does not count."""
-    own = [level for key, level in levels.items() if key not in QUESTIONS or not QUESTIONS[key].from_answers]
+    from_answers = {key for key, question in QUESTIONS.items() if question.from_answers}
+    own = [row["level"] for row in answers if row["key"] not in from_answers]
     return f"{own.count('repair')} to repair and {own.count('watch')} to watch"
 
 
 def _answer_rows(records: Mapping[str, Audit]) -> list[dict[str, Any]]:
-    """One row a question and audit that was asked it."""
-    rows = {
-        name: {row["key"]: _answer_row(name, audit[row["key"]], row) for row in audit.rows()}
+    """One row a question and audit that was asked it, those of one question together."""
+    rows = [
+        {"audit": name, "number_name": answer.number_name, "basis": answer.verdict.basis, **row}
         for name, audit in records.items()
-    }
-    keys = dict.fromkeys(key for known in rows.values() for key in known)
-    return [known[key] for key in keys for known in rows.values() if key in known]
-
-
-def _answer_row(audit: str, answer: Answer, row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"audit": audit, "number_name": answer.number_name, "basis": answer.verdict.basis, **row}
+        for answer, row in zip(audit.answers, audit.rows(), strict=True)
+    ]
+    keys = list(dict.fromkeys(row["key"] for row in rows))
+    return sorted(rows, key=lambda row: keys.index(row["key"]))
 
 
 def _check_corpora(records: Mapping[str, Audit]) -> None:
@@ -272,36 +269,26 @@ def _check_corpora(records: Mapping[str, Audit]) -> None:
 def differences(first: tuple[str, Audit], second: tuple[str, Audit]) -> list[DifferenceRow]:
     """Second minus first for every number that questions compare and both audits have; each audit with its name."""
     (name, audit), (other_name, other) = first, second
-    return [
-        row
-        for question in QUESTIONS.values()
-        for number in question.numbers
-        if number.compared and (row := _difference(number, name, audit, other_name, other)) is not None
-    ]
-
-
-def _difference(number: Number, name: str, first: Audit, other: str, second: Audit) -> DifferenceRow | None:
-    values = [audit.numbers.get(number.name) for audit in (first, second)]
-    known = [value for value in values if isinstance(value, int | float)]
-    if len(known) < 2:
-        return None
-    paired = None if number.pair is None else number.pair(first, second)
-    interval, how = paired if paired is not None else _independent(first, second, number.name)
-    return DifferenceRow(number.name, name, other, known[0], known[1], known[1] - known[0], interval, how)
+    rows = []
+    for number in (each for question in QUESTIONS.values() for each in question.numbers if each.compared):
+        before, after = audit.numbers.get(number.name), other.numbers.get(number.name)
+        if not isinstance(before, int | float) or not isinstance(after, int | float):
+            continue
+        paired = None if number.pair is None else number.pair(audit, other)
+        interval, how = paired if paired is not None else _independent(audit, other, number.name)
+        rows.append(DifferenceRow(number.name, name, other_name, before, after, after - before, interval, how))
+    return rows
 
 
 def _independent(first: Audit, second: Audit, name: str) -> tuple[Interval | None, str]:
     """From the two intervals, as if the audits had nothing in common: too wide rather than too narrow."""
-    known = [audit.numbers.get(f"{name}_interval") for audit in (first, second)]
-    intervals = [interval for interval in known if interval is not None]
-    if len(intervals) < 2:
+    before, after = (audit.numbers.get(f"{name}_interval") for audit in (first, second))
+    if before is None or after is None:
         return None, "no interval: a number without one"
-    values = [audit.numbers[name] for audit in (first, second)]
-    below = [value - interval.low for value, interval in zip(values, intervals, strict=True)]
-    above = [interval.high - value for value, interval in zip(values, intervals, strict=True)]
+    left, right = (audit.numbers[name] for audit in (first, second))
     # The difference is least where the second is low and the first high: each arm has its own reach.
-    low = values[1] - values[0] - float(np.hypot(below[1], above[0]))
-    high = values[1] - values[0] + float(np.hypot(above[1], below[0]))
+    low = right - left - float(np.hypot(right - after.low, before.high - left))
+    high = right - left + float(np.hypot(after.high - right, left - before.low))
     return Interval(low, high, 0.95, "the population of texts", NOT_PAIRED), NOT_PAIRED
 
 
@@ -336,36 +323,31 @@ def audit_names(models: Sequence[str], folders: Sequence[str | None]) -> list[st
     short = [short_name(model) or model for model in models]
     alike = len(set(short)) < len(set(models))
     names = list(models) if alike else short
-    for part in (_last_part, str):
+    last_parts = [None if folder is None else Path(folder).resolve().name for folder in folders]
+    for parts in (last_parts, folders):
         named = [
-            f"{name} · {part(folder)}" if folder is not None and names.count(name) > 1 else name
-            for name, folder in zip(names, folders, strict=True)
+            f"{name} · {part}" if part is not None and names.count(name) > 1 else name
+            for name, part in zip(names, parts, strict=True)
         ]
         if len(set(named)) == len(named):
             return named
     return [f"{name} ({number})" if names.count(name) > 1 else name for number, name in enumerate(names, 1)]
 
 
-def _last_part(folder: str) -> str:
-    return Path(folder).resolve().name
-
-
 def differing_facts(audits: Sequence[Audit], folders: Sequence[str | None]) -> dict[str, list[Any]]:
     """The model, the folder and the time of each audit, and of its settings those that are not the same in all."""
-    known = [_settings(audit) for audit in audits]
-    names = list(dict.fromkeys(name for settings in known for name in settings))
     facts: dict[str, list[Any]] = {
         "model": [audit.model["name"] for audit in audits],
         "folder": list(folders),
         "created": [audit.provenance.get("created") for audit in audits],
     }
-    facts |= {name: [settings.get(name) for settings in known] for name in names}
-    kept = ("model", "folder", "created")
-    return {
-        name: values
-        for name, values in facts.items()
-        if (name in kept and any(value is not None for value in values)) or any(value != values[0] for value in values)
-    }
+    facts = {name: values for name, values in facts.items() if any(value is not None for value in values)}
+    known = [_settings(audit) for audit in audits]
+    for name in dict.fromkeys(name for settings in known for name in settings):
+        values = [settings.get(name) for settings in known]
+        if any(value != values[0] for value in values):
+            facts[name] = values
+    return facts
 
 
 def _settings(audit: Audit) -> dict[str, Any]:
@@ -373,14 +355,14 @@ def _settings(audit: Audit) -> dict[str, Any]:
     model, provenance = plain(audit.model), plain(audit.provenance)
     clouds = provenance.get("clouds") or [{}]
     parts = {
-        "": {name: value for name, value in model.items() if name != "name"},
+        "": model,
         "encoded with ": clouds[0].get("options") or {},
-        "setting ": {**provenance.get("settings", {})},
+        "setting ": provenance.get("settings", {}),
         "threshold ": audit.thresholds,
     }
-    flat = {f"{prefix}{name}": value for prefix, part in parts.items() for name, value in part.items()}
-    flat.pop("setting thresholds_changed", None)  # the thresholds say it
-    return {name: _short(value) for name, value in flat.items()}
+    flat = {f"{prefix}{name}": _short(value) for prefix, part in parts.items() for name, value in part.items()}
+    told_elsewhere = ("name", "setting thresholds_changed")
+    return {name: value for name, value in flat.items() if name not in told_elsewhere}
 
 
 def _short(value: Any) -> Any:

@@ -90,17 +90,9 @@ class Standing:
 
 def standings(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list[Standing]:
     """Every number of the answers that thresholds judge, and whose thresholds follow each other."""
-    rows = [_standing(each, gauge, thresholds) for each in answers for gauge in _gauges(each)]
+    known = [each for each in answers if each.key in QUESTIONS]
+    rows = [_standing(each, gauge, thresholds) for each in known for gauge in QUESTIONS[each.key].scales]
     return [row for row in rows if row is not None]
-
-
-def _gauges(answer: Answer) -> Sequence[Gauge]:
-    """Those of its question that have a threshold."""
-    question = QUESTIONS.get(answer.key)
-    if question is None:
-        return ()
-    known = {threshold.name for threshold in question.thresholds}
-    return [gauge for gauge in question.scales if {gauge.watch, gauge.repair} & known]
 
 
 def _standing(answer: Answer, gauge: Gauge, thresholds: Mapping[str, float]) -> Standing | None:
@@ -201,6 +193,8 @@ def overview(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list
     standing = standings(answers, thresholds)
     for answer in answers:
         own = [each for each in standing if each.key == answer.key]
+        judged = own and QUESTIONS[answer.key].judged_on is not None  # the first is the number of the verdict itself
+        edges = {"watch": own[0].watch, "repair": own[0].repair} if judged else {}
         rows.append(
             OverviewRow(
                 answer.key,
@@ -209,7 +203,7 @@ def overview(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> list
                 answer.verdict.level,
                 note="" if own else _note(answer),
                 gauges=[_gauge(each) for each in own],
-                limits=_limits(answer, own),
+                limits={name: edge for name, edge in edges.items() if edge is not None},
             )
         )
     return rows
@@ -222,15 +216,6 @@ def _note(answer: Answer) -> str:
         return verdict.sentence.removeprefix(NOT_APPLICABLE)
     number = number_text(verdict, answer.number_format or ".3g")
     return f"{answer.number_name}: {number}. It is told and not judged: no threshold is on its scale."
-
-
-def _limits(answer: Answer, own: Sequence[Standing]) -> dict[str, float]:
-    """The thresholds of the number of the verdict itself, where it is judged by some."""
-    question = QUESTIONS.get(answer.key)
-    if question is None or question.judged_on is None or not own:
-        return {}
-    first = own[0]
-    return {name: edge for name, edge in (("watch", first.watch), ("repair", first.repair)) if edge is not None}
 
 
 def _gauge(standing: Standing) -> OverviewGauge:
@@ -368,7 +353,6 @@ def _answers_table(comparison: Comparison) -> ReportTable:
 
 
 def _answers(comparison: Comparison, key: str) -> dict[str, Answer]:
-    """The answers to one question by the names of their audits."""
     return {name: audit[key] for name, audit in comparison.records.items() if key in audit}
 
 

@@ -24,7 +24,7 @@ from poolscope.extensions import load_extensions
 from poolscope.files import text_of
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.report import PairExplorer, ReportColumn, ReportTable
-from poolscope.results import Result, plain, restored
+from poolscope.results import Result, plain, restored, transient
 from poolscope.verdicts import LEVEL_COLOURS, Basis, Verdict, number_text
 
 if TYPE_CHECKING:
@@ -132,20 +132,16 @@ class TableView:
 
     def view(self, columns: Sequence[str]) -> list[ReportColumn]:
         """The columns to show, of those that the table has."""
-        return [self._column(name, columns) for name in self.headings if name in columns]
-
-    def _column(self, name: str, columns: Sequence[str]) -> ReportColumn:
-        ends = ("low", "high") if name == "value" else (f"{name}_low", f"{name}_high")
-        low, high = ends if set(ends) <= set(columns) else (None, None)
-        below = self.below.get(name)
-        return ReportColumn(
-            name,
-            self.headings[name],
-            low=low,
-            high=high,
-            level="level" if name == "level" else None,
-            below=below if below in columns else None,
-        )
+        view = []
+        for name, heading in self.headings.items():
+            if name not in columns:
+                continue
+            ends = ("low", "high") if name == "value" else (f"{name}_low", f"{name}_high")
+            low, high = ends if set(ends) <= set(columns) else (None, None)
+            level = "level" if name == "level" else None
+            below = self.below.get(name) if self.below.get(name) in columns else None
+            view.append(ReportColumn(name, heading, low=low, high=high, level=level, below=below))
+        return view
 
 
 # -- answers ------------------------------------------------------------------------------------------------------
@@ -197,9 +193,7 @@ class Answer(Result):
     page: str = ""
     tables: Mapping[str, pa.Table] = _in_memory()
     draw: Mapping[str, Callable[[], Any]] = _in_memory()
-    explorer: Callable[[], PairExplorer] | None = field(
-        default=None, repr=False, compare=False, metadata={"transient": True}
-    )
+    explorer: Callable[[], PairExplorer] | None = transient()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", _flat(self.numbers))
@@ -421,10 +415,7 @@ class QuestionTable(Mapping[str, Question]):
         return dict(sorted(self._questions.items(), key=lambda item: item[1].from_answers))
 
     def __getitem__(self, key: str) -> Question:
-        known = self._known()
-        if key not in known:
-            raise KeyError(key)
-        return known[key]
+        return self._known()[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known())

@@ -6,8 +6,9 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,7 +86,7 @@ class Audit(Result):
     @property
     def tables(self) -> Mapping[str, pa.Table]:
         """All tables of all answers by name; those of a folder are read when they are asked for."""
-        return _Tables({name: answer.tables for answer in self.answers for name in answer.tables})
+        return _Tables({name: partial(a.tables.__getitem__, name) for a in self.answers for name in a.tables})
 
     def column(self, table: str, name: str) -> Any:
         """A column of a table as an array; None where the audit has no such table."""
@@ -178,7 +179,7 @@ class Audit(Result):
             # Only tables of this audit: an earlier one may have left others in the folder.
             named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
             digests = content.get(FILES)
-            answers = tuple(replace(answer, tables=_Stored(folder, tables, digests)) for answer, tables in named)
+            answers = tuple(replace(each, tables=_stored(folder, tables, digests)) for each, tables in named)
             return replace(audit, answers=answers)
 
     # -- what is shown --------------------------------------------------------------------------------------------
@@ -248,47 +249,39 @@ def audit_folder(path: str | os.PathLike[str]) -> Path:
 
 
 class _Tables(Mapping[str, pa.Table]):
-    """Tables of several answers by name, each asked of its own answer."""
+    """Tables by name, each read when it is asked for."""
 
-    def __init__(self, homes: Mapping[str, Mapping[str, pa.Table]]) -> None:
-        self._homes = homes
-
-    def __getitem__(self, name: str) -> pa.Table:
-        return self._homes[name][name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __len__(self) -> int:
-        return len(self._homes)
-
-
-class _Stored(Mapping[str, pa.Table]):
-    """Tables of a folder by name, each read when it is asked for."""
-
-    def __init__(self, folder: Path, names: Any, digests: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
-        self._digests = digests  # by file; None in an audit of an earlier version
-        self._names = [str(name) for name in names]
-        if wrong := [name for name in self._names if not _TABLE_NAME.fullmatch(name)]:
-            raise StoreError(f"{folder / JSON}: it names the table {wrong[0]!r}, which is no name of one. Audit again.")
+    def __init__(self, readers: Mapping[str, Callable[[], pa.Table]]) -> None:
+        self._readers = readers
 
     def __getitem__(self, name: str) -> pa.Table:
-        path = self._path(name)
-        with reading(path, "Run the audit again."):
-            refuse_special(path, StoreError)
-            data = path.read_bytes()
-            if self._digests is not None and self._digests.get(f"{TABLES}/{path.name}") != digest_of(data):
-                raise ValueError("it is not what was written, since its digest differs")
-            table = pq.read_table(pa.BufferReader(data))
-            table.validate(full=True)
-        return table
+        return self._readers[name]()
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._names if self._path(name).exists())
-
-    def _path(self, name: str) -> Path:
-        return current_file(self._folder, f"{TABLES}/{name}.parquet")
+        return iter(self._readers)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._readers)
+
+
+def _stored(folder: Path, names: Iterable[Any], digests: Mapping[str, str] | None) -> _Tables:
+    """Those of these tables that lie in a folder; `digests` by file, None in an audit of an earlier version."""
+    readers: dict[str, Callable[[], pa.Table]] = {}
+    for name in map(str, names):
+        if not _TABLE_NAME.fullmatch(name):
+            raise StoreError(f"{folder / JSON}: it names the table {name!r}, which is no name of one. Audit again.")
+        if current_file(folder, f"{TABLES}/{name}.parquet").exists():
+            readers[name] = partial(_read, folder, f"{TABLES}/{name}.parquet", digests)
+    return _Tables(readers)
+
+
+def _read(folder: Path, name: str, digests: Mapping[str, str] | None) -> pa.Table:
+    path = current_file(folder, name)
+    with reading(path, "Run the audit again."):
+        refuse_special(path, StoreError)
+        data = path.read_bytes()
+        if digests is not None and digests.get(name) != digest_of(data):
+            raise ValueError("it is not what was written, since its digest differs")
+        table = pq.read_table(pa.BufferReader(data))
+        table.validate(full=True)
+    return table

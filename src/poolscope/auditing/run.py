@@ -187,8 +187,7 @@ def _judged(
     model: Any, texts: Any, queries: Any, groups: Sequence[Any] | None, seed: int
 ) -> tuple[Texts, JudgedQueries]:
     """The texts, read with the ids that the queries name, and the queries about them: before anything is encoded."""
-    only_vectors = is_index(model) or is_vector_source(model)
-    if only_vectors or (texts is None and (isinstance(model, TokenClouds) or is_clouds(model))):
+    if _is_encoded(model, texts):
         raise InputError(
             "queries: received some together with ready clouds or vectors, and no model to encode the queries with. "
             "Name the model and its texts."
@@ -215,13 +214,10 @@ def _group_notes(documents: Sequence[str] | None, column: str | None, *, ids: bo
     return (f"The texts come from {'one document' if count == 1 else f'{count:,} documents'}{how}.",)
 
 
-def ask(
-    subject: Subject, *, seconds: Mapping[str, float] | None = None, watch: Watch | None = None, paced: str = ""
-) -> Audit:
+def ask(subject: Subject, *, seconds: Mapping[str, float], watch: Watch, paced: str) -> Audit:
     """Every question of the table, in order; `paced` is the name under which its time is kept."""
-    watch = watch or Watch()
     answers: list[Answer] = []
-    times = dict(seconds or {})
+    times = dict(seconds)
     questions = [each for each in QUESTIONS.values() if each.applies is None or each.applies(subject)]
     watch.expect([question.key for question in questions], paced, len(subject))
     for question in questions:
@@ -248,13 +244,19 @@ def ask(
 
 def _named(model: Any, texts: Any, reading: Any, options: Any, settings: Any, queries: Any) -> Named:
     """How a call in Python is repeated; of `Texts` nobody knows how they were read."""
-    vectors = is_index(model) or is_vector_source(model)
-    clouds = vectors or (texts is None and (isinstance(model, TokenClouds) or is_clouds(model)))
     name = name_of(model)
-    name = without_secrets(name) if name is not None and vectors else name
+    name = without_secrets(name) if name is not None and (is_index(model) or is_vector_source(model)) else name
     file = "" if queries is None else name_of(queries)
     source = "" if texts is None else name_of(texts)
+    clouds = _is_encoded(model, texts)
     return Named(name, source, reading, options, settings, clouds=clouds, queries=file, python=True)
+
+
+def _is_encoded(model: Any, texts: Any) -> bool:
+    """Are there ready clouds or vectors, and no model that could encode other texts?"""
+    if is_index(model) or is_vector_source(model):
+        return True
+    return texts is None and (isinstance(model, TokenClouds) or is_clouds(model))
 
 
 def _whole(name: str, value: Any) -> int:

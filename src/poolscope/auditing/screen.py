@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer
+from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Answer, Question
 from poolscope.auditing.result import Audit
 from poolscope.files import text_of, user_cache_folder, write_json
 from poolscope.lines import command_lines, paragraphs, short, wrapped
@@ -24,7 +24,6 @@ from poolscope.verdicts import LEVEL_COLOURS, LEVELS, number_text
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from poolscope.auditing.question import Question
     from poolscope.encoders import Progress
 
 
@@ -425,8 +424,6 @@ class Bar(Watch):
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         from rich.text import Text
-
-        from poolscope.verdicts import LEVEL_COLOURS
 
         for answer in self._answers[-max(options.max_height - 3, 1) :]:
             level = Text(f"{answer.verdict.level:<9}", style=LEVEL_COLOURS[answer.verdict.level])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.auditing.commands import Named
@@ -25,10 +26,9 @@ from poolscope.auditing.searches import (
     query_task,
 )
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.vectors import WORDS
 from poolscope.connectors import Collection
 from poolscope.encoders.base import ModelCard, TokenEncoder
-from poolscope.encoders.capabilities import can_encode, has_attention, takes_tokens, vocabulary_of
+from poolscope.encoders.capabilities import can_encode, vocabulary_of
 from poolscope.encoders.pooling import TextPooling
 from poolscope.encoders.reports import PoolingReport, pooling_report
 from poolscope.encoders.tokens import Vocabulary
@@ -42,7 +42,7 @@ from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.texts import JudgedQueries, Texts
+from poolscope.texts import JudgedQueries, ReadReport, Texts
 from poolscope.texts.groups import first_of_equal
 
 Array = NDArray[np.float64]
@@ -97,16 +97,6 @@ class Subject:
         return can_encode(self.encoder)
 
     @property
-    def takes_tokens(self) -> bool:
-        """Can the model be given token ids instead of texts?"""
-        return takes_tokens(self.encoder)
-
-    @property
-    def has_attention(self) -> bool:
-        """Is it a transformer that can be looked into layer by layer?"""
-        return has_attention(self.encoder)
-
-    @property
     def held(self) -> Collection:
         """The collection, for questions that are asked of vectors only."""
         if self.collection is None:
@@ -121,15 +111,10 @@ class Subject:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64] | None:
-        """The length of each text in `length_unit`; None where there are vectors only, without texts."""
+        """The length of each text: its tokens; of vectors its words, None where there are no texts either."""
         if self.collection is None:
             return self.clouds.lengths
         return None if self.texts is None else np.array([len(text.split()) for text in self.texts])
-
-    @property
-    def length_unit(self) -> str:
-        """What lengths count: tokens, or words where tokens are not known."""
-        return "tokens" if self.collection is None else WORDS
 
     @cached_property
     def first_equal(self) -> NDArray[np.int64]:
@@ -167,6 +152,10 @@ class Subject:
     def ids(self) -> list[str]:
         """The names of the texts."""
         return list(self.clouds.ids)
+
+    def text_column(self, positions: Iterable[int]) -> pa.Array:
+        """Some of the texts as a column of a table; null where they are not at hand."""
+        return pa.array([None if self.texts is None else self.texts[k] for k in positions], pa.large_string())
 
     @cached_property
     def moments(self) -> TextMoments:
@@ -249,7 +238,7 @@ class Subject:
             random, kind = np.random.default_rng(self.seed), "random sample of pairs of different texts"
             i, j = random.integers([[len(texts)], [len(texts) - 1]], size=(2, most))
             pairs = np.unique(np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1), axis=0)
-        return replace(measured_pairs(self.clouds, reduced=self._reduced, pairs=texts[pairs]), kind=kind)
+        return self.pairs_of(texts[pairs], kind)
 
     @cached_property
     def neighbours(self) -> SocmResult:
@@ -260,10 +249,7 @@ class Subject:
         nearest, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
         pairs = np.stack([np.repeat(texts, nearest.shape[1]), texts[nearest.ravel()]], axis=1)
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
-        return replace(
-            measured_pairs(self.clouds, reduced=self._reduced, pairs=pairs),
-            kind="each different text with its nearest neighbour",
-        )
+        return self.pairs_of(pairs, "each different text with its nearest neighbour")
 
     @cached_property
     def mistakes(self) -> Mistakes | None:
@@ -319,12 +305,6 @@ class Subject:
             return None  # it is part of the model that was handed in
         return self.named.without(option).command(verb, prompt=self.pooling_report.prompt)
 
-    def naming_reference(self) -> str | None:
-        """Another audit that names the model of these vectors; None where it was named, or no text can be encoded."""
-        if self.collection is None or self.collection.texts is None or self.reference is not None:
-            return None
-        return self.named.command("audit", reference="MODEL")
-
     def more_on_trial(self, trials: Sequence[Trial], least: float) -> Action:
         """Another audit with texts enough on trial to see a gain of `least`; more texts, where these are too few."""
         short = [trial.change for trial in trials if trial.difference is not None and not trial.could_tell(least)]
@@ -349,33 +329,23 @@ class Subject:
         size = f", {needed:,.0f} or so" if np.isfinite(needed) else ""
         return Action("undecided", f"ask with more queries{size}: {count:,} are too few to tell", None, "another audit")
 
-    def rechunk_command(self, **more: Any) -> str | None:
-        """What to run to cut the texts to fit this model and audit them again."""
-        return self.named.rechunk(**more)
-
     def corpus(self) -> dict[str, Any]:
         """What is known of the texts; the digest tells two corpora apart (None where the texts are unknown)."""
-        return {
+        facts: dict[str, Any] = {
             "source": self.source,
             "texts": len(self),
             "tokens": int(self.clouds.lengths.sum()) if self.collection is None else None,
-            "digest": self._digest(),
-            "queries": None if self.queries is None else self._query_facts(self.queries),
+            "digest": None,
+            "queries": None,
             "notes": list(self.notes),
         }
-
-    @staticmethod
-    def _query_facts(queries: JudgedQueries) -> dict[str, Any]:
-        judged = {"queries": len(queries), "judgements": len(queries.relevant), "graded": queries.graded}
-        return {"source": queries.source, **judged, "digest": queries.digest}
-
-    def _digest(self) -> str | None:
-        if self.texts is None:
-            return None
-        from poolscope.texts import ReadReport
-
-        report = ReadReport(read=len(self), kept=len(self))
-        return Texts(tuple(self.ids), tuple(self.texts), None, self.source, report).digest
+        if self.texts is not None:
+            report = ReadReport(read=len(self), kept=len(self))
+            facts["digest"] = Texts(tuple(self.ids), tuple(self.texts), None, self.source, report).digest
+        if (queries := self.queries) is not None:
+            judged = {"queries": len(queries), "judgements": len(queries.relevant), "graded": queries.graded}
+            facts["queries"] = {"source": queries.source, **judged, "digest": queries.digest}
+        return facts
 
 
 def has_vectors_only(subject: Subject) -> bool:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from poolscope.report.overview import CorpusMap, MapColour, OverviewGauge, OverviewRow, corpus_map
 from poolscope.report.page import render_page, save_page
 from poolscope.report.pairs import PairExplorer, pair_explorer
-from poolscope.report.sections import ReportAction, ReportColumn, ReportSection, ReportTable
+from poolscope.report.sections import (
+    CorpusMap,
+    MapColour,
+    OverviewGauge,
+    OverviewRow,
+    ReportAction,
+    ReportColumn,
+    ReportSection,
+    ReportTable,
+    corpus_map,
+)
 
 __all__ = [
     "CorpusMap",

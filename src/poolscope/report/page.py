@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,11 +22,11 @@ from poolscope.charts import COLOURS
 from poolscope.errors import InputError, require
 from poolscope.files import atomic_path
 from poolscope.lines import paragraphs
-from poolscope.report.overview import CorpusMap, OverviewRow
 from poolscope.report.pairs import PairExplorer
 from poolscope.report.sections import (
+    CorpusMap,
+    OverviewRow,
     Section,
-    check_keys,
     figure_data,
     json_block,
     kept_text,
@@ -39,8 +38,6 @@ from poolscope.results import plain
 from poolscope.verdicts import LEVEL_COLOURS, LEVELS, Verdict, worst_level
 
 # -- explanations -----------------------------------------------------------------------------------------------------
-
-_ELSEWHERE = re.compile(r"https?://")
 
 
 @dataclass(frozen=True)
@@ -123,11 +120,10 @@ def _documentation() -> Traversable:
 def _with_addresses(tokens: Sequence[Any], *, page: str, among: Sequence[str]) -> list[Any]:
     """The parts of a paragraph: pictures become data, links lead into the report, and what leads nowhere is text."""
     kept: list[Any] = []
-    reach = partial(_address, page=page, among=among)
     lost = False  # links do not nest: the next end belongs to the last beginning
     for token in tokens:
         if token.type == "link_open":
-            address = reach(str(token.attrs["href"]))
+            address = _address(str(token.attrs["href"]), page=page, among=among)
             lost = address is None
             if address is not None:
                 token.attrSet("href", address)
@@ -138,7 +134,7 @@ def _with_addresses(tokens: Sequence[Any], *, page: str, among: Sequence[str]) -
 
 
 def _address(target: str, *, page: str, among: Sequence[str]) -> str | None:
-    if _ELSEWHERE.match(target):
+    if target.startswith(("http://", "https://")):
         return target
     name, _, heading = target.partition("#")
     if (name or page) not in among:
@@ -188,11 +184,13 @@ def render_page(
     or unchecked are folded. `texts_map` is drawn before the answers. Texts of all kinds are data: they are escaped, and
     shown as text only. A content security policy in the page forbids any request and any foreign code.
     """
-    check_keys(sections)
-    if explorer is not None and explorer.section not in (None, *(section.key for section in sections)):
+    keys = [section.key for section in sections]
+    if twice := [key for key in keys if keys.count(key) > 1]:  # links to them could not be told apart
+        raise InputError(f"key: two sections are named {twice[0]!r}; each needs a key of its own.")
+    if explorer is not None and explorer.section not in (None, *keys):
         raise InputError(
-            f"explorer: received the section {explorer.section!r}; allowed: "
-            f"{', '.join(section.key for section in sections)}, or None for one of its own."
+            f"explorer: received the section {explorer.section!r}; allowed: {', '.join(keys)}, or None for one of its "
+            f"own."
         )
     data: dict[str, Any] = {
         "title": title,

@@ -65,9 +65,11 @@ def pair_explorer(
             f"result: received pairs of {sides} texts, and {len(clouds)} clouds; needed: pairs within one corpus, and "
             f"its clouds. Pass socm(clouds) and the same clouds."
         )
-    chosen = choose_pairs(clouds, result, neighbours, worst=worst, nearest=nearest, random=random, seed=seed)
-    pairs = list(zip(chosen.pairs.i.tolist(), chosen.pairs.j.tolist(), strict=True))
-    words = _Words()
+    chosen, reasons, kinds, thinning = _chosen(
+        clouds, result, neighbours, worst=worst, nearest=nearest, random=random, seed=seed
+    )
+    pairs = list(zip(chosen.i.tolist(), chosen.j.tolist(), strict=True))
+    words: dict[str, int] = {}  # names of tokens, each once: a token is then the place of its name
     texts = {k: _Text(clouds, k, vocabulary, words) for k in np.unique(pairs).tolist()}
     with workers() as pool:
         couples = [[clouds[k] for k in pair] for pair in pairs]
@@ -79,25 +81,25 @@ def pair_explorer(
     ]
     place = {k: position for position, k in enumerate(texts)}
     limit = characters_each(len(texts))
-    places = "int16" if len(words.names) < 2**15 else "int32"
+    places = "int16" if len(words) < 2**15 else "int32"
     data = {
         "pairs": {
             "i": [place[i] for i, _ in pairs],
             "j": [place[j] for _, j in pairs],
-            "d_mu": _digits(chosen.pairs.mean_distance),
-            "d_sigma": _digits(chosen.pairs.covariance_distance),
-            "socm": _digits(chosen.pairs.socm),
-            "reasons": chosen.reasons,
+            "d_mu": _digits(chosen.mean_distance),
+            "d_sigma": _digits(chosen.covariance_distance),
+            "socm": _digits(chosen.socm),
+            "reasons": reasons,
         },
-        "kinds": list(chosen.kinds),
+        "kinds": kinds,
         "texts": [text.shown(limit, places) for text in texts.values()],
         "places": places,
         "details": details,
-        "words": words.names,
+        "words": list(words),
         "figure": figure_data("two clouds", pair_figure(project_pair(*(clouds[k] for k in pairs[0])))),
         "exponents": [result.provenance["settings"][name] for name in ("a", "b")],
     }
-    return PairExplorer(chosen.thinning, section, data)
+    return PairExplorer(thinning, section, data)
 
 
 def drawn_positions(tokens: int) -> NDArray[np.int64]:
@@ -110,30 +112,16 @@ def drawn_positions(tokens: int) -> NDArray[np.int64]:
     return np.arange(count) * tokens // count
 
 
-class _Words:
-    """Names of tokens, each once; a token is then the place of its name."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def place(self, name: str) -> int:
-        return self._places.setdefault(name, len(self._places))
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._places)
-
-
 class _Text:
     """A text of the page: of each token the place of its name (−1: not known) and its span; and all marks in it."""
 
-    def __init__(self, clouds: TokenClouds, index: int, vocabulary: Vocabulary | None, words: _Words) -> None:
+    def __init__(self, clouds: TokenClouds, index: int, vocabulary: Vocabulary | None, words: dict[str, int]) -> None:
         ids, self._length = clouds.token_ids(index), int(clouds.lengths[index])
         names = None if vocabulary is None or ids is None else vocabulary.names(ids)
         self._text = None if clouds.texts is None else clouds.texts[index]
         self._facts = {"id": clouds.ids[index], "truncated": int(clouds.truncated[index])}
         self._named = names is not None
-        self.words = [-1] * self._length if names is None else [words.place(name) for name in names]
+        self.words = [-1] * self._length if names is None else [words.setdefault(name, len(words)) for name in names]
         self.spans: list[tuple[int, int] | None] = [None] * self._length
         if self._text is not None and names is not None:
             self.spans = token_spans(self._text, names)
@@ -202,22 +190,11 @@ def _digits(values: NDArray[np.float64]) -> list[float]:
 
 # What a pair was chosen for; a pair can have been chosen for both of the first two.
 NEIGHBOUR, WORST, RANDOM = 1, 2, 4
+_COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
+_Pairs = dict[tuple[int, int], tuple[tuple[float, ...], int]]  # by their texts: columns, and what they are chosen for
 
 
-@dataclass(frozen=True)
-class ChosenPairs:
-    """The pairs, highest SOCM first; of each what it was chosen for (a sum of NEIGHBOUR, WORST, RANDOM), in words too.
-
-    `kinds` names the three reasons, and `thinning` says in one sentence how many pairs there are of each.
-    """
-
-    pairs: PairColumns
-    reasons: NDArray[np.int64]
-    kinds: tuple[str, str, str]
-    thinning: str
-
-
-def choose_pairs(
+def _chosen(
     clouds: TokenClouds,
     result: SocmResult,
     neighbours: SocmResult | None,
@@ -226,23 +203,30 @@ def choose_pairs(
     nearest: int,
     random: int,
     seed: int,
-) -> ChosenPairs:
-    """The pairs of highest SOCM of `result` and of `neighbours` (computed here if None), and others at random."""
+) -> tuple[PairColumns, NDArray[np.int64], list[str], str]:
+    """The pairs of highest SOCM of `result` and of `neighbours` (computed here if None), and others at random.
+
+    They come with what each was chosen for (a sum of NEIGHBOUR, WORST, RANDOM), highest SOCM first; with these three
+    reasons in words; and with one sentence on how many pairs there are of each.
+    """
     formula = {name: result.provenance["settings"][name] for name in ("scale", "a", "b", "eps")}
     drawn = 4 * (worst + nearest + random)
     near = neighbours or socm(clouds, neighbours=1, **formula)
     others = result if result.pairs is not None else socm(clouds, pairs=drawn, seed=seed, **formula)
     if near.pairs is None or others.pairs is None:
         raise InputError("neighbours: received a result that kept no pairs. Compute it with a larger keep.")
-    choice = _Found()
-    choice.add(near.pairs.ranked(max(nearest, 1)), nearest, NEIGHBOUR)
-    choice.add(result.listed(max(worst, 1)), worst, WORST)
+    chosen: _Pairs = {}
+    _add(chosen, near.pairs.ranked(max(nearest, 1)), nearest, NEIGHBOUR)
+    _add(chosen, result.listed(max(worst, 1)), worst, WORST)
     mixed = np.random.default_rng(seed).permutation(len(others.pairs.i))[:drawn]
-    choice.add(others.pairs.take(mixed), random, RANDOM)
-    pairs, reasons = choice.ordered()
+    _add(chosen, others.pairs.take(mixed), random, RANDOM)
+    ordered = sorted(chosen.values(), key=lambda pair: -pair[0][4])
+    reasons = np.array([reason for _, reason in ordered], dtype=np.int64)
+    table = np.array([row for row, _ in ordered]).reshape(-1, len(_COLUMNS)).T
+    i, j = table[:2].astype(np.int64)
     lists = (f"the {near.count:,} pairs of nearest neighbours", _listed(result))
-    kinds = (f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random")
-    return ChosenPairs(pairs, reasons, kinds, _thinning(reasons, lists, (near.count, result.count)))
+    kinds = [f"highest SOCM among {lists[0]}", f"highest SOCM of {lists[1]}", "drawn at random"]
+    return PairColumns(i, j, *table[2:]), reasons, kinds, _thinning(reasons, lists, (near.count, result.count))
 
 
 def _listed(result: SocmResult) -> str:
@@ -250,35 +234,18 @@ def _listed(result: SocmResult) -> str:
     return words.get(result.kind, "the {:,} " + result.kind).format(result.count)
 
 
-class _Found:
-    """Pairs by the places of their texts, each once, with all reasons for which it was chosen."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[int, int], tuple[float, ...]] = {}
-        self._reasons: dict[tuple[int, int], int] = {}
-
-    def add(self, columns: PairColumns, size: int, reason: int) -> None:
-        """The first `size` pairs; a random one only if it was not chosen for anything else."""
-        added = 0
-        for row in zip(*(getattr(columns, name).tolist() for name in _COLUMNS), strict=True):
-            if added == size:
-                break
-            i, j = key = (min(row[:2]), max(row[:2]))
-            known = self._reasons.get(key, 0)
-            if i == j or known & reason or (reason == RANDOM and known):
-                continue
-            self._values.setdefault(key, row)
-            self._reasons[key] = known | reason
-            added += 1
-
-    def ordered(self) -> tuple[PairColumns, NDArray[np.int64]]:
-        keys = sorted(self._values, key=lambda key: -self._values[key][4])
-        table = np.array([self._values[key] for key in keys]).reshape(-1, len(_COLUMNS)).T
-        i, j = table[:2].astype(np.int64)
-        return PairColumns(i, j, *table[2:]), np.array([self._reasons[key] for key in keys], dtype=np.int64)
-
-
-_COLUMNS = ("i", "j", "mean_distance", "covariance_distance", "socm")
+def _add(chosen: _Pairs, columns: PairColumns, size: int, reason: int) -> None:
+    """Choose the first `size` pairs, each once; a random one only if it was not chosen for anything else."""
+    added = 0
+    for values in zip(*(getattr(columns, name).tolist() for name in _COLUMNS), strict=True):
+        if added == size:
+            break
+        i, j = texts = (min(values[:2]), max(values[:2]))
+        row, known = chosen.get(texts, (values, 0))
+        if i == j or known & reason or (reason == RANDOM and known):
+            continue
+        chosen[texts] = (row, known | reason)
+        added += 1
 
 
 def _thinning(reasons: NDArray[np.int64], lists: tuple[str, str], counts: tuple[int, int]) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.clouds import TokenClouds
+from poolscope.encoders.capabilities import has_attention
 from poolscope.errors import ModelError
 from poolscope.evaluation import Trial
 from poolscope.metrics.layers.measure import layers
@@ -26,11 +29,6 @@ from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, pai
 from poolscope.numbers.items import carriers, pair_carriers
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.result import Audit
-
-Array = NDArray[np.float64]
 
 # Texts behind the floor of SOCM, and behind the curves by layer, which take a pass through the model of their own.
 _FLOOR_TEXTS, _LAYER_TEXTS = 80, 10
@@ -48,8 +46,7 @@ def answer(subject: Subject) -> Answer:
     if few or subject.clouds.lengths.max() == 1:
         why = "there are fewer than three different texts" if few else "every text is a single token"
         return Answer.unchecked("averaging", f"{why}, so that no average is taken or compared")
-    every, near, floor = subject.pairs, subject.neighbours, token_sampling_floor(subject)
-    alike, trial = subject.confusable, cloud_trial(subject)
+    every, near, alike, trial = subject.pairs, subject.neighbours, subject.confusable, cloud_trial(subject)
     verdict = judge(
         alike, subject.thresholds, trial, asked=subject.mistakes is not None, documents=subject.groups is not None
     )
@@ -61,12 +58,7 @@ def answer(subject: Subject) -> Answer:
     return Answer(
         "averaging",
         replace(verdict, evidence=_evidence(subject, every, near, alike, trial)),
-        {
-            **_numbers(subject, every, near, floor),
-            **_confused(alike),
-            **_mistaken(subject.mistakes),
-            **trial.numbers("cloud_reranking"),
-        },
+        {**_numbers(subject, every, near, alike), **trial.numbers("cloud_reranking")},
         Action(
             "repair",
             "put the first hits in order by their clouds, which won on trial",
@@ -95,39 +87,31 @@ def explorer(subject: Subject, alike: Confusion | None = None) -> PairExplorer:
     )
 
 
-def _confused(alike: Confusion | None) -> dict[str, Any]:
-    if alike is None or not alike.enough:
-        return {"hidden_share": None, "confusable_pairs": 0 if alike is None else len(alike)}
-    return {
-        "hidden_share": alike.share,
-        "collapse_rate": alike.collapse_rate(),
-        "d_sigma_bounded": float(alike.bounded.mean()),
-        "d_sigma_bounded_floor": float(alike.floors.mean()),
-        "confusable_pairs": len(alike),
-    }
-
-
-def _mistaken(mistakes: Mistakes | None) -> dict[str, Any]:
-    if mistakes is None:
-        return {}
-    return {"mistakes": len(mistakes), "mistakes_mended": float(mistakes.mended.mean()) if len(mistakes) else None}
-
-
-def _numbers(subject: Subject, every: SocmResult, near: SocmResult, floor: float | None) -> dict[str, Any]:
-    return {
-        "socm": every.mean,
-        "socm_interval": every.interval,
+def _numbers(subject: Subject, every: SocmResult, near: SocmResult, alike: Confusion | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = {
+        "socm": Estimate(every.mean, every.interval),
         "socm_trace": _on_the_trace_scale(subject, every),
         "socm_trace_neighbours": _on_the_trace_scale(subject, near),
         "socm_regression": None if every.regression is None else every.regression.mean,
-        "socm_neighbours": near.mean,
-        "socm_neighbours_interval": near.interval,
-        "socm_floor": floor,
+        "socm_neighbours": Estimate(near.mean, near.interval),
+        "socm_floor": token_sampling_floor(subject),
         "d_mu": every.mean_distance,
         "d_sigma": every.covariance_distance,
         "concentration_ratio": float(subject.moments.traces[subject.distinct].mean()),
         "trace_broken": every.trace_check.share,
+        "hidden_share": None,
     }
+    if alike is not None and alike.enough:
+        numbers |= {
+            "hidden_share": alike.share,
+            "collapse_rate": alike.collapse_rate(),
+            "d_sigma_bounded": float(alike.bounded.mean()),
+            "d_sigma_bounded_floor": float(alike.floors.mean()),
+        }
+    numbers["confusable_pairs"] = 0 if alike is None else len(alike)
+    if (wrong := subject.mistakes) is not None:
+        numbers |= {"mistakes": len(wrong), "mistakes_mended": float(wrong.mended.mean()) if len(wrong) else None}
+    return numbers
 
 
 def judge(
@@ -166,7 +150,7 @@ def _on_the_trace_scale(subject: Subject, result: SocmResult) -> float | None:
 
 def layer_curves(subject: Subject) -> LayersResult | None:
     """Where in the model clouds concentrate, on a few texts; None where there is no transformer to look into."""
-    if subject.texts is None or not subject.has_attention:
+    if subject.texts is None or not has_attention(subject.encoder):
         return None
     drawn = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
     ids, texts = [subject.ids[k] for k in drawn], [subject.texts[k] for k in drawn]
@@ -298,41 +282,27 @@ def _mistake_columns(mistakes: Mistakes, queries: Sequence[str], pairs: NDArray[
 
 # -- beside other audits ------------------------------------------------------------------------------------------
 
-_SAME_PAIRS = "paired over the same pairs (clustered by text)"
 
-
-def _same_pairs(first: Audit, second: Audit) -> tuple[pa.Table, pa.Table] | None:
+def _pair_socm(first: Audit, second: Audit, *, on_traces: bool = False) -> tuple[Interval | None, str] | None:
+    """SOCM over the same pairs, clustered by text; `on_traces`: on the scale that no model breaks."""
     left, right = first.tables.get("pairs"), second.tables.get("pairs")
     if left is None or right is None or not all(left[name].equals(right[name]) for name in ("i", "j")):
         return None
-    return left, right
+    i, j = (left[name].to_numpy() for name in ("i", "j"))
+    scores = [pairs["socm"].to_numpy() for pairs in (left, right)]
+    if on_traces:
+        traces = [audit.column("texts", "concentration_ratio") for audit in (first, second)]
+        if any(side is None for side in traces):
+            return None
+        scores = [
+            trace_scores(pairs["d_mu"].to_numpy(), pairs["d_sigma"].to_numpy(), side[i] + side[j])
+            for pairs, side in zip((left, right), traces, strict=True)
+        ]
+    interval = dyadic_interval(scores[1] - scores[0], i, j, crossed=False)
+    return interval, "paired over the same pairs (clustered by text)"
 
 
-def _clustered(pairs: pa.Table, change: Any) -> tuple[Interval | None, str]:
-    i, j = (pairs[name].to_numpy() for name in ("i", "j"))
-    return dyadic_interval(change, i, j, crossed=False), _SAME_PAIRS
-
-
-def _pair_socm(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
-    """SOCM over the same pairs, clustered by text."""
-    sides = _same_pairs(first, second)
-    if sides is None:
-        return None
-    return _clustered(sides[0], sides[1]["socm"].to_numpy() - sides[0]["socm"].to_numpy())
-
-
-def _pair_trace(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
-    """SOCM on the scale that no model breaks, over the same pairs, clustered by text."""
-    sides = _same_pairs(first, second)
-    traces = [audit.column("texts", "concentration_ratio") for audit in (first, second)]
-    if sides is None or any(side is None for side in traces):
-        return None
-    i, j = (sides[0][name].to_numpy() for name in ("i", "j"))
-    scores = [
-        trace_scores(pairs["d_mu"].to_numpy(), pairs["d_sigma"].to_numpy(), side[i] + side[j])
-        for pairs, side in zip(sides, traces, strict=True)
-    ]
-    return _clustered(sides[0], scores[1] - scores[0])
+_pair_on_traces = partial(_pair_socm, on_traces=True)
 
 
 def _pair_concentration(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
@@ -363,7 +333,7 @@ QUESTION = Question(
     ],
     numbers=[
         Number("socm", "SOCM over pairs", headline=True, pair=_pair_socm),
-        Number("socm_trace", "SOCM on the scale of the traces", headline=True, pair=_pair_trace),
+        Number("socm_trace", "SOCM on the scale of the traces", headline=True, pair=_pair_on_traces),
         Number("socm_neighbours", "SOCM among neighbours", headline=True),
         Number("hidden_share", "share of the difference that averages hide", headline=True),
         Number("collapse_rate", "share of the confusable pairs of which averages miss most"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
+from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST, decided_by
 from poolscope.auditing.subject import Subject
 from poolscope.evaluation import Trial, compare_scores
@@ -15,9 +16,6 @@ from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
 from poolscope.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.result import Audit
 
 
 def answer(subject: Subject) -> Answer:

@@ -85,11 +85,14 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
 
 def _naming_reference(subject: Subject, open_answers: Sequence[Answer], action: Action) -> str | None:
     """For vectors with texts, where the first step is no repair of rows: hold them against the model that made them."""
+    held = subject.collection
+    if held is None or held.texts is None or subject.reference is not None:
+        return None
     if open_answers:
         first = open_answers[0]
         if action.command is not None or (first.verdict.level == "repair" and first.key != "scores"):
             return None
-    return subject.naming_reference()
+    return subject.named.command("audit", reference="MODEL")
 
 
 def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict:
@@ -124,7 +127,6 @@ def certainty(of: Answer, *, asked: bool) -> str:
 
 
 def _step(of: Answer) -> str:
-    """Number, level, kind and step of an open answer."""
     kind, step = ("repair", "look at this answer") if of.action is None else (of.action.kind, of.action.step)
     return f"{of.number}. {of.verdict.level}, {kind}: {step}"
 
@@ -205,7 +207,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
             None,
             "encode all texts with the other model, audit it, and set both side by side with `poolscope compare`",
         )
-    head = _VERBS[action.kind]
+    head, _ = _WORDS[action.kind]
     others = [each for each in open_answers if each is not first]
     if first.verdict.level == "watch":
         things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
@@ -215,30 +217,20 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
-_VERBS = {
-    "configure": "Correct a setting first",
-    "merge": "Clean the texts first",
-    "repair": "Repair first",
-    "re-chunk": "Re-chunk first",
-    "change": "Change the model",
-    "undecided": "Ask again first",
-    "keep": "Keep the model",
-}
-
-
-_STEPS = {
-    "configure": "correct a setting",
-    "merge": "clean the texts",
-    "repair": "try a repair",
-    "re-chunk": "cut the texts anew",
-    "change": "try another model",
-    "undecided": "look closer",
-    "keep": "nothing to change",
+# What to do, by kind: as the first step, and among others.
+_WORDS = {
+    "configure": ("Correct a setting first", "correct a setting"),
+    "merge": ("Clean the texts first", "clean the texts"),
+    "repair": ("Repair first", "try a repair"),
+    "re-chunk": ("Re-chunk first", "cut the texts anew"),
+    "change": ("Change the model", "try another model"),
+    "undecided": ("Ask again first", "look closer"),
+    "keep": ("Keep the model", "nothing to change"),
 }
 
 
 def _number(of: Answer) -> str:
-    return f"question {of.number}" + ("" if of.action is None else f" ({_STEPS[of.action.kind]})")
+    return f"question {of.number}" + ("" if of.action is None else f" ({_WORDS[of.action.kind][1]})")
 
 
 def _also(answers: Sequence[Answer]) -> str:
@@ -247,7 +239,7 @@ def _also(answers: Sequence[Answer]) -> str:
     for each in answers:
         if each.action is not None and each.action.kind == "keep":
             continue
-        step = "look at it" if each.action is None else _STEPS[each.action.kind]
+        step = "look at it" if each.action is None else _WORDS[each.action.kind][1]
         steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
     return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
 
@@ -257,7 +249,6 @@ def _listed(parts: Sequence[str]) -> str:
 
 
 def _numbers(answers: Sequence[Answer]) -> str:
-    """The numbers of answers, in words."""
     names = [str(each.number) for each in answers]
     return f"question {names[0]}" if len(names) == 1 else f"questions {', '.join(names[:-1])} and {names[-1]}"
 

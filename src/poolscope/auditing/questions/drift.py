@@ -187,13 +187,14 @@ def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
     else:
         others = f"{stale.value:.0%} of {count} vectors are not those that {measured.reference} gives today"
         sentence = f"{others}{_since(measured)}."
+    change = measured.change
     evidence = (
         f"Cosine of stored and new vectors: median {np.median(measured.cosines):.4f}, lowest "
         f"{measured.cosines.min():.4f}; below {limits['stale_cosine']:g}: {stale}.",
-        *_causes(measured),
+        *(() if change is None else (f"Chance parts rows so clearly with probability {change.p_value:.3f}.",)),
+        *map(_cause, measured.parts),
+        *((f"Stored as: {whole.form}.",) if whole.form else ()),
     )
-    if whole.form:
-        evidence += (f"Stored as: {whole.form}.",)
     return Verdict(judged.level, sentence, stale.value, stale.interval, None, evidence, judged.basis)
 
 
@@ -209,14 +210,6 @@ def _since(measured: Drift) -> str:
     if cause is not None and cause.explains:
         return f": what wrote them {cause.words}"
     return ""
-
-
-def _causes(measured: Drift) -> tuple[str, ...]:
-    """What explains the vectors, on each side of a change where there is one."""
-    causes = tuple(map(_cause, measured.parts))
-    if measured.change is None:
-        return causes
-    return (f"Chance parts rows so clearly with probability {measured.change.p_value:.3f}.", *causes)
 
 
 def _cause(part: Part) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +20,13 @@ from poolscope.auditing.question import (
     Threshold,
     Thresholds,
 )
+from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
 from poolscope.verdicts import Verdict, most_serious
-
-if TYPE_CHECKING:
-    from poolscope.auditing.result import Audit
 
 # Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
 _LEAST_TEXTS = 30
@@ -38,12 +36,6 @@ _K = 10
 _LEAST_RELEVANT = 10
 # One group among so many, or of so many texts, is worth its name where it holds most of the copies.
 _FEW_GROUPS, _LARGE_GROUP = 4, 10
-_LOOK_AT_MISSED = Action(
-    "undecided",
-    "look at the relevant texts that no query of theirs finds (table never_found)",
-    None,
-    "the work on these texts and queries; what to do shows there",
-)
 
 
 def answer(subject: Subject) -> Answer:
@@ -64,7 +56,14 @@ def answer(subject: Subject) -> Answer:
     equal = _texts_in(counted.twins) / len(subject)
     if subject.whole is not None:  # few of the pairs of equal texts are both among those that were drawn
         equal = max(equal, subject.whole.corpus.repeated.value or 0.0)
-    numbers = {**_numbers(counted), "equal_texts": equal}
+    numbers: dict[str, Any] = {
+        "hub_skewness": counted.skewness,
+        "hub_largest": counted.largest,
+        "antihubs": counted.antihubs,
+        "near_duplicates": counted.duplicate_share,
+        "twin_groups": len(counted.twins),
+        "equal_texts": equal,
+    }
     if len(subject) < _LEAST_TEXTS:
         few = f"{len(subject)} texts are too few to tell hubs from chance ({_LEAST_TEXTS} are needed)"
         return Answer.unchecked("hubs", few, numbers=numbers, tables=tables)
@@ -75,13 +74,16 @@ def answer(subject: Subject) -> Answer:
             f"Of all {whole.texts:,} texts {whole.repeated.value:.2%} equal an earlier one but for case and blanks.",
         )
     missed = None
-    if subject.query_task is not None:
-        lost, relevant = _never_found(subject, subject.query_task), _relevant_texts(subject.query_task)
-        tables["never_found"], numbers["never_found"] = lost, len(lost)
+    if (asking := subject.query_task) is not None:
+        lost, relevant = _never_found(subject, asking), len(np.unique(asking.task.relevant[asking.best, 1]))
         share = share_of(len(lost), relevant, unit="texts")
-        numbers["missed_share"] = share
+        tables["never_found"] = lost
+        numbers |= {"never_found": len(lost), "missed_share": share}
         missed = share if relevant >= _LEAST_RELEVANT else None
-        notes = (*_missed_notes(subject.query_task, lost, counted), *notes)
+        if counted.asked is None:
+            few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs"
+            notes = (f"{few}: those are counted among the texts themselves.", *notes)
+        notes = (_missed_note(asking, len(lost), relevant, share), *notes)
     verdict = judge(counted, limits, equal=equal, missed=missed)
     return Answer(
         "hubs",
@@ -97,8 +99,14 @@ def _action(counted: HubResult, limits: Thresholds, equal: float) -> Action:
     """Duplicates are merged, hubs looked at; where there are neither, it is the missed texts that ask for something."""
     judged, merge = _most_serious(counted, limits, equal)
     if not judged.at_least("watch"):
-        return _LOOK_AT_MISSED
-    return _merge_duplicates(counted) if merge else _look_at_hubs(counted)
+        step = "look at the relevant texts that no query of theirs finds (table never_found)"
+        return Action("undecided", step, None, "the work on these texts and queries; what to do shows there")
+    if merge:
+        step = f"merge the duplicates: {_copies(counted)} (table duplicates)"
+        return Action("merge", step, None, "no encoding; the index shrinks")
+    step = "look at the first hubs: boilerplate chunks come back for everything (table hubs)"
+    cost = f"the work on {len(counted.first())} hub texts; encode those that change"
+    return Action("re-chunk", step, None, cost)
 
 
 def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed: Estimate | None = None) -> Verdict:
@@ -178,7 +186,7 @@ def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
             "id": pa.array([subject.ids[k] for k in positions], pa.string()),
             "best_rank": pa.array(ranking.rank[missed], pa.float64()),
             "query": pa.array([task.task.queries[q] for q in ranking.query[missed]], pa.large_string()),
-            "text": _texts(subject, positions),
+            "text": subject.text_column(positions),
             "instead": pa.array(
                 [subject.ids[task.texts[ranking.top[q, 0]]] for q in ranking.query[missed]], pa.string()
             ),
@@ -186,36 +194,17 @@ def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
     )
 
 
-def _relevant_texts(task: QueryTask) -> int:
-    """How many texts are the answer to a query."""
-    return len(np.unique(task.task.relevant[task.best, 1]))
-
-
-def _missed_notes(task: QueryTask, missed: pa.Table, counted: HubResult) -> tuple[str, ...]:
-    relevant = _relevant_texts(task)
-    share = share_of(len(missed), relevant, unit="texts")
+def _missed_note(task: QueryTask, missed: int, relevant: int, share: Estimate) -> str:
     ends = "" if share.interval is None else f" [{share.interval.low:.1%}, {share.interval.high:.1%}]"
-    verb, those = ("is", "it") if len(missed) == 1 else ("are", "them")
-    missing = (
-        f"{len(missed):,} of {relevant:,} relevant texts, {share.known:.1%}{ends}, {verb} among the first "
+    verb, those = ("is", "it") if missed == 1 else ("are", "them")
+    return (
+        f"{missed:,} of {relevant:,} relevant texts, {share.known:.1%}{ends}, {verb} among the first "
         f"{task.ranking.top.shape[1]} of no query that asks for {those} (table never_found)."
     )
-    few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs: those are counted among the texts themselves."
-    return (missing,) if counted.asked is not None else (missing, few)
 
 
 def _texts_in(groups: Any) -> int:
     return sum(len(group) for group in groups)
-
-
-def _numbers(counted: HubResult) -> dict[str, Any]:
-    return {
-        "hub_skewness": counted.skewness,
-        "hub_largest": counted.largest,
-        "antihubs": counted.antihubs,
-        "near_duplicates": counted.duplicate_share,
-        "twin_groups": len(counted.twins),
-    }
 
 
 def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
@@ -237,11 +226,6 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
     return sentences
 
 
-def _merge_duplicates(counted: HubResult) -> Action:
-    step = f"merge the duplicates: {_copies(counted)} (table duplicates)"
-    return Action("merge", step, None, "no encoding; the index shrinks")
-
-
 def _copies(counted: HubResult) -> str:
     """How many texts are copies: equal ones mostly lie among the near-duplicates, and are not counted twice."""
     equal, near = ({k for group in groups for k in group} for groups in (counted.twins, counted.duplicates))
@@ -257,15 +241,6 @@ def _copies(counted: HubResult) -> str:
     return told
 
 
-def _look_at_hubs(counted: HubResult) -> Action:
-    return Action(
-        "re-chunk",
-        "look at the first hubs: boilerplate chunks come back for everything (table hubs)",
-        None,
-        f"the work on {len(counted.first())} hub texts; encode those that change",
-    )
-
-
 def _hub_table(subject: Subject, counted: HubResult) -> pa.Table:
     """Every text that was looked at, the first hub first."""
     order = np.argsort(-counted.occurrences, kind="stable")
@@ -276,7 +251,7 @@ def _hub_table(subject: Subject, counted: HubResult) -> pa.Table:
             "times_found": counted.occurrences[order],
             "nearest": [subject.ids[k] for k in counted.nearest[order]],
             "nearest_cosine": counted.nearest_cosine[order],
-            "text": _texts(subject, positions),
+            "text": subject.text_column(positions),
         }
     )
 
@@ -290,14 +265,9 @@ def _group_table(subject: Subject, counted: HubResult) -> pa.Table:
             "kind": pa.array([kind for kind, _, _ in rows], pa.string()),
             "group": pa.array([number for _, number, _ in rows], pa.int64()),
             "id": pa.array([subject.ids[k] for k in positions], pa.string()),
-            "text": _texts(subject, positions),
+            "text": subject.text_column(positions),
         }
     )
-
-
-def _texts(subject: Subject, positions: Any) -> pa.Array:
-    texts = subject.texts
-    return pa.array([None if texts is None else texts[k] for k in positions], pa.large_string())
 
 
 # -- beside other audits ------------------------------------------------------------------------------------------

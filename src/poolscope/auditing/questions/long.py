@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
+from poolscope.auditing.subject import Subject
+from poolscope.clouds.vectors import WORDS
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
@@ -20,35 +22,6 @@ from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
 from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import Basis, Level, Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.question import Thresholds
-    from poolscope.auditing.subject import Subject
-
-THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold(
-        "length_watch",
-        0.25,
-        "Rise of the mean cosine from the shortest to the longest tenth, in standard deviations of the cosine: enough "
-        "to move a fixed cut-off visibly.",
-    ),
-    Threshold(
-        "length_repair",
-        1.0,
-        "The same, where an unrelated pair of long texts scores like the better sixth of all pairs.",
-    ),
-    Threshold(
-        "length_gain",
-        LEAST_GAIN,
-        "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries, as all texts are encoded "
-        "anew for them; without such a cure a rise is watched, not repaired.",
-    ),
-    Threshold(
-        "labels_watch",
-        0.05,
-        "Loss of accuracy from the shortest bin to the longest (`length --labels`): one label in twenty is told wrong.",
-    ),
-)
 
 # Share of the rise that whole texts may exceed plain averages by, where averaging is said to explain it.
 NEGLIGIBLE_EXCESS = 0.25
@@ -146,17 +119,12 @@ def answer(subject: Subject) -> Answer:
             "long", "these are vectors, and how long their texts are is not known: name the texts too"
         )
     thresholds, lengths = subject.thresholds, subject.lengths[distinct]
-    profile = (
-        subject.whole.profile
-        if subject.whole is not None
-        else length_profile(
-            subject.raw_vectors[distinct],
-            lengths,
-            bins=None if np.quantile(lengths, 0.9) >= LONG else QUANTILE_BINS,
-            seed=subject.seed,
-            unit=subject.length_unit,
-        )
-    )
+    if subject.whole is not None:
+        profile = subject.whole.profile
+    else:
+        bins = None if np.quantile(lengths, 0.9) >= LONG else QUANTILE_BINS
+        vectors, unit = subject.raw_vectors[distinct], "tokens" if subject.collection is None else WORDS
+        profile = length_profile(vectors, lengths, bins=bins, seed=subject.seed, unit=unit)
     if profile.slope.value is None:
         return Answer.unchecked(
             "long", "too few texts are of clearly different lengths (a few far longer ones do not count)"
@@ -167,20 +135,13 @@ def answer(subject: Subject) -> Answer:
     verdict = judge(profile, thresholds, shift=shift, trials=trials)
     repeats = subject.repeats() if subject.whole is None else (f"The profile is of all {profile.texts:,} texts.",)
     verdict = replace(verdict, evidence=(*verdict.evidence, *repeats))
-    numbers: dict[str, Any] = {
-        "length_slope": profile.slope,
-        **_rise(profile),
-    }
+    numbers: dict[str, Any] = {"length_slope": profile.slope, **_rise(profile)}
     tables: dict[str, pa.Table] = {"length": profile.to_table()}
     for trial, name in zip(trials, ("temperature", "smaller_chunks"), strict=False):
         numbers |= trial.numbers(name)
         tables |= trial.table(name)
     if shift is not None:
-        numbers |= {
-            "semantic_shift": shift.shift,
-            "alike_by_length": shift.by_length,
-            "alike_by_shift": shift.by_shift,
-        }
+        numbers |= {"semantic_shift": shift.shift, "alike_by_length": shift.by_length, "alike_by_shift": shift.by_shift}
         tables["shift"] = shift.to_table()
     draw = {"long": profile.figure}
     return Answer("long", verdict, numbers, _action(subject, trials, shift), tables=tables, draw=draw)
@@ -231,9 +192,8 @@ def _size(
     size = f"{rise:.2f} standard deviations of the cosine from the shortest to the longest tenth"
     if rise < thresholds["length_watch"]:
         return "ok", f"Long texts look a little more alike: {grows}, only {size}."
-    return "repair" if certain >= thresholds[
-        "length_repair"
-    ] else "watch", f"Long texts look more alike: {grows}, {size}."
+    level: Level = "repair" if certain >= thresholds["length_repair"] else "watch"
+    return level, f"Long texts look more alike: {grows}, {size}."
 
 
 def _rise(result: LengthProfile) -> dict[str, Any]:
@@ -303,7 +263,7 @@ def _action(subject: Subject, trials: Sequence[Trial], shift: SemanticShift | No
         cost = "cut the texts again and encode them all; the index grows"
         lengths = subject.clouds.lengths
         tokens = min(max(int(np.quantile(lengths, 0.9)) // 2, _SMALLEST_CHUNK), int(lengths.max()))
-        command = subject.rechunk_command(tokens=tokens)
+        command = subject.named.rechunk(tokens=tokens)
         where = ", cut where the subject changes" if shift is not None and shift.cause in ("mixed", "both") else ""
         return Action("re-chunk", f"use smaller chunks{where}: on trial they are found better", command, cost)
     if helps:
@@ -332,7 +292,31 @@ QUESTION = Question(
     seconds=6,
     needs="vectors",
     judge=judge,
-    thresholds=THRESHOLDS,
+    thresholds=[
+        Threshold(
+            "length_watch",
+            0.25,
+            "Rise of the mean cosine from the shortest to the longest tenth, in standard deviations of the cosine: "
+            "enough to move a fixed cut-off visibly.",
+        ),
+        Threshold(
+            "length_repair",
+            1.0,
+            "The same, where an unrelated pair of long texts scores like the better sixth of all pairs.",
+        ),
+        Threshold(
+            "length_gain",
+            LEAST_GAIN,
+            "Points of nDCG@10 that a temperature or smaller chunks must win on held-out queries, as all texts are "
+            "encoded anew for them; without such a cure a rise is watched, not repaired.",
+        ),
+        Threshold(
+            "labels_watch",
+            0.05,
+            "Loss of accuracy from the shortest bin to the longest (`length --labels`): one label in twenty is told "
+            "wrong.",
+        ),
+    ],
     numbers=[Number("length_slope", "rise of the mean cosine per doubling of the length", headline=True)],
     gauges=[Gauge("length_rise", "rise with length, in spreads of the cosine", "length_watch", "length_repair")],
     tables={

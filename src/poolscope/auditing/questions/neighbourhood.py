@@ -81,7 +81,6 @@ def _table(subject: Subject, chosen: np.ndarray, measured: Neighbourhood) -> pa.
     rows = np.flatnonzero(measured.outlying | apart)
     rows = rows[np.argsort(-measured.nearest_distance[rows], kind="stable")]
     places = chosen[measured.positions[rows]]
-    texts = subject.texts
     return pa.table(
         {
             "id": pa.array([subject.ids[k] for k in places], pa.string()),
@@ -89,7 +88,7 @@ def _table(subject: Subject, chosen: np.ndarray, measured: Neighbourhood) -> pa.
             "nearest_distance": measured.nearest_distance[rows],
             "part": measured.part[rows],
             "part_size": sizes[measured.part[rows]],
-            "text": pa.array([None if texts is None else texts[k] for k in places], pa.large_string()),
+            "text": subject.text_column(places),
         }
     )
 

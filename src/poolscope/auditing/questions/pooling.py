@@ -236,11 +236,9 @@ def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
         return Verdict("watch", sentence, basis="estimate")
     if interval is None:
         return Verdict("repair", sentence, basis="no interval")
-    return Verdict(
-        "repair" if interval.high < least else "watch",
-        sentence,
-        basis="interval" if interval.high < least else "estimate",
-    )
+    if interval.high < least:
+        return Verdict("repair", sentence, basis="interval")
+    return Verdict("watch", sentence, basis="estimate")
 
 
 def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.searches import QueryTask
+from poolscope.auditing.subject import Subject
+from poolscope.encoders.capabilities import takes_tokens
 from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
-from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.question import Thresholds
-    from poolscope.auditing.searches import QueryTask
-    from poolscope.auditing.subject import Subject
-
-THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold(
-        "position_watch",
-        0.05,
-        "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
-    ),
-    Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
-)
 
 # The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
@@ -45,14 +34,15 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
     """
     start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
     evidence = tuple(_place_sentence(result, row) for row in result.places)
-    loss = _loss(start, worst)
+    base = start.similarity.value or 0.0
+    loss = worst.change.scaled(-1 / base) if base > 0 else Estimate(None)  # there is no similarity to lose
     if loss.value is None:
         sentence = (
             f"Whether an answer is lost by its place cannot be judged here: its cosine with its query is "
             f"{start.similarity.value:.3f} at the {_place(start.position)} already."
         )
         return Verdict("unchecked", sentence, evidence=evidence)
-    judged = _judged(worst, loss, thresholds)
+    judged = _judged(worst, loss.value, loss.interval, thresholds)
     sentence = _sentence(result, worst, loss.value)
     if judged.level == "unchecked" and loss.interval is not None:
         sentence += f" {result.queries} queries leave room for a loss of {loss.interval.high:.0%}."
@@ -61,7 +51,7 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
 
 def answer(subject: Subject) -> Answer:
     """Second halves of the longest texts, at the start and at the end of long documents, asked for by first halves."""
-    if not subject.takes_tokens:
+    if not takes_tokens(subject.encoder):
         static = subject.card.kind == "static"
         return Answer.unchecked(
             "position",
@@ -92,7 +82,7 @@ def answer(subject: Subject) -> Answer:
     action = Action(
         "re-chunk",
         "cut chunks so that what matters comes first, or use shorter chunks",
-        subject.rechunk_command(tokens=shorter) if shorter >= _LEAST_CHUNK else None,
+        subject.named.rechunk(tokens=shorter) if shorter >= _LEAST_CHUNK else None,
         "cut the texts again and encode them; no new model",
     )
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
@@ -100,20 +90,14 @@ def answer(subject: Subject) -> Answer:
     return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
 
 
-def _judged(worst: SegmentRow, loss: Estimate, thresholds: Thresholds) -> Verdict:
-    if loss.value is None or loss.interval is None:
+def _judged(worst: SegmentRow, loss: float, interval: Interval | None, thresholds: Thresholds) -> Verdict:
+    if interval is None:
         return Verdict("unchecked")
-    if loss.interval.low <= 0:
-        return thresholds.within_chance("position", loss.value, loss.interval.high)
-    judged = thresholds.judge("position", loss.value, loss.interval)
+    if interval.low <= 0:
+        return thresholds.within_chance("position", loss, interval.high)
+    judged = thresholds.judge("position", loss, interval)
     rank = worst.rank_change.interval
     return judged if rank is not None and rank.low > 0 else judged.at_most_watch("harmless")
-
-
-def _loss(start: SegmentRow, worst: SegmentRow) -> Estimate:
-    """Loss of similarity as a share of that at the first place; no value where there is no similarity to lose."""
-    base = start.similarity.value or 0.0
-    return worst.change.scaled(-1 / base) if base > 0 else Estimate(None)
 
 
 def _sentence(result: PositionProbe, worst: SegmentRow, loss: float) -> str:
@@ -192,19 +176,13 @@ def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None
     """
     inputs = TokenInputs(subject.encoder)
     sizes = np.sort([len(row) for row in inputs.content(list(documents))])[::-1]
-    room = min(min(inputs.limit or 512, 512) - inputs.added, _longest(subject, inputs))
+    longest = int(np.argmax(subject.clouds.lengths + subject.clouds.truncated))
+    whole = 0 if subject.texts is None else len(inputs.content([subject.texts[longest]])[0])
+    room = min(min(inputs.limit or 512, 512) - inputs.added, whole)
     wanted = min(_PROBE_QUERIES, len(sizes))
     segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
     # The others fill the document around each segment.
     return None if segment < _LEAST_SEGMENT or sizes[1:].sum() < room else (segment, room)
-
-
-def _longest(subject: Subject, inputs: TokenInputs) -> int:
-    """Tokens of the longest text, without what the model adds."""
-    if subject.texts is None:
-        return 0
-    longest = int(np.argmax(subject.clouds.lengths + subject.clouds.truncated))
-    return len(inputs.content([subject.texts[longest]])[0])
 
 
 def _long_pairs(subject: Subject) -> tuple[Pairs, int, int] | None:
@@ -232,7 +210,14 @@ QUESTION = Question(
     answer=answer,
     seconds=2,
     judge=judge,
-    thresholds=THRESHOLDS,
+    thresholds=[
+        Threshold(
+            "position_watch",
+            0.05,
+            "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
+        ),
+        Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
+    ],
     numbers=[Number("position_drop", "loss from the start to the end", headline=True)],
     tables={
         "position": TableView(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.util import find_spec
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.questions.scores import share_lost
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.connectors import Collection
 from poolscope.metrics.queries import SearchRecall, search_recall, trial_indexes
-from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 
 _LEAST_VECTORS = 100
@@ -43,25 +42,17 @@ def answer(subject: Subject) -> Answer:
     return Answer(
         "recall",
         judge(measured, subject.thresholds),
-        {"recall": measured.in_use.recall, "missed": _missed(measured)},
+        {"recall": measured.in_use.recall, "missed": share_lost(measured.in_use.recall)},
         _action(measured, subject.thresholds["recall_target"]),
         tables={"recall": measured.to_table().replace_schema_metadata(None)},
         draw={"recall": measured.figure},
     )
 
 
-def _missed(measured: SearchRecall) -> Estimate:
-    """The share of the nearest that the search does not find."""
-    recall = measured.in_use.recall
-    interval = recall.interval
-    turned = None if interval is None else replace(interval, low=1 - interval.high, high=1 - interval.low)
-    return Estimate(1 - recall.known, turned)
-
-
 def judge(measured: SearchRecall, limits: Thresholds) -> Verdict:
     """What is missed, against its thresholds."""
     recall, target = measured.in_use.recall, limits["recall_target"]
-    missed = _missed(measured)
+    missed = share_lost(recall)
     judged = limits.judge("missed", missed.known, missed.interval)
     sentence = f"The search ({measured.kind}) finds {recall.value:.1%} of the {measured.k} nearest."
     reached = measured.reaching(target)
@@ -101,13 +92,8 @@ def _of_trials(subject: Subject, collection: Collection) -> Answer:
     target = subject.thresholds["recall_target"]
     words = []
     for trial in trials:
-        reached = trial.reaching(target)
-        best = trial.settings[-1]
-        words.append(
-            f"{trial.kind} reaches {reached.recall.value:.3f} with {trial.setting} {reached.value}"
-            if reached is not None
-            else f"{trial.kind} reaches {best.recall.value:.3f} with {trial.setting} {best.value}"
-        )
+        best = trial.reaching(target) or trial.settings[-1]
+        words.append(f"{trial.kind} reaches {best.recall.value:.3f} with {trial.setting} {best.value}")
     sentence = f"No search is at hand. Indexes built of these vectors: {'; '.join(words)}."
     evidence = tuple(
         f"{trial.kind}, {trial.setting} {row.value}: {row.recall.value:.3f} {row.recall.interval}."

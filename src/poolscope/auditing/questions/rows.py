@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -33,7 +31,7 @@ def answer(subject: Subject) -> Answer:
         judge(collection, subject.thresholds, copies),
         numbers,
         _action(broken, copies),
-        tables={"broken_rows": _broken(collection), "equal_vectors": _table(collection, copies)},
+        tables={"broken_rows": _broken(collection), "equal_vectors": _table(subject, copies)},
     )
 
 
@@ -92,21 +90,21 @@ def _action(broken: int, copies: list[list[int]]) -> Action:
 
 def _broken(collection: Collection) -> pa.Table:
     rows = [*collection.aside, *((name, "text without a vector") for name in collection.without_vector)]
-    columns: dict[str, Any] = {
-        "id": pa.array([name for name, _ in rows], pa.string()),
-        "reason": pa.array([reason for _, reason in rows], pa.string()),
-    }
-    return pa.table(columns)
-
-
-def _table(collection: Collection, copies: list[list[int]]) -> pa.Table:
-    rows = [(number, k) for number, group in enumerate(copies) for k in group]
-    texts = collection.texts
     return pa.table(
         {
-            "group": pa.array([number for number, _ in rows], pa.int64()),
-            "id": pa.array([collection.ids[k] for _, k in rows], pa.string()),
-            "text": pa.array([None if texts is None else texts[k] for _, k in rows], pa.large_string()),
+            "id": pa.array([name for name, _ in rows], pa.string()),
+            "reason": pa.array([reason for _, reason in rows], pa.string()),
+        }
+    )
+
+
+def _table(subject: Subject, copies: list[list[int]]) -> pa.Table:
+    rows = [k for group in copies for k in group]
+    return pa.table(
+        {
+            "group": pa.array([number for number, group in enumerate(copies) for _ in group], pa.int64()),
+            "id": pa.array([subject.ids[k] for k in rows], pa.string()),
+            "text": subject.text_column(rows),
         }
     )
 

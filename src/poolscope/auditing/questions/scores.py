@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
+from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.queries import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.result import Audit
 
 OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
 
@@ -42,39 +40,45 @@ def answer(subject: Subject) -> Answer:
     if queries is not None:
         tables["query_scores"] = queries.to_table()
         draw = {"scores": queries.figure, "unrelated pairs": scores.figure}
+    if queries is not None:
+        name = f"cut-off for {queries.share} false hits of your queries"
+    else:
+        name = scores.cut_off_name + (", at most" if verdict.value == scores.others_below else "")
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *everything, *subject.repeats())),
-        {
-            "unrelated_score": scores.mean.value,
-            "unrelated_score_interval": scores.mean.interval,
-            "unrelated_spread": scores.deviation,
-            "cut_off": scores.cut_off.value,
-            "cut_off_interval": scores.cut_off.interval,
-            "isotropic_cut_off": scores.cut_off.floor,
-            "nearest_score": scores.nearest,
-            "score_pairs": scores.pairs,
-            **_related_numbers(scores),
-            **({} if queries is None else _query_numbers(queries)),
-        },
+        _numbers(scores, queries),
         _action(subject, scores, queries, verdict) if verdict.at_least("watch") else None,
-        number_name=_number_name(scores, queries, verdict),
+        number_name=name,
         tables=tables,
         draw=draw,
     )
 
 
-def _number_name(scores: ScoreDistribution, asked: QueryScores | None, verdict: Verdict) -> str:
-    if asked is not None:
-        return f"cut-off for {asked.share} false hits of your queries"
-    return f"{scores.cut_off_name}, at most" if verdict.value == scores.others_below else scores.cut_off_name
-
-
-def _related_numbers(scores: ScoreDistribution) -> dict[str, Any]:
-    """Of random pairs: how many seem related, and what the cut-off for the others lies below."""
-    if scores.related is None:
-        return {}
-    return {"related_pairs": scores.related, "others_below": scores.others_below}
+def _numbers(scores: ScoreDistribution, queries: QueryScores | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = {
+        "unrelated_score": scores.mean.value,
+        "unrelated_score_interval": scores.mean.interval,
+        "unrelated_spread": scores.deviation,
+        "cut_off": scores.cut_off.value,
+        "cut_off_interval": scores.cut_off.interval,
+        "isotropic_cut_off": scores.cut_off.floor,
+        "nearest_score": scores.nearest,
+        "score_pairs": scores.pairs,
+    }
+    if scores.related is not None:  # of random pairs, some of which may be related
+        numbers |= {"related_pairs": scores.related, "others_below": scores.others_below}
+    if queries is not None:
+        numbers |= {
+            "relevant_score": queries.relevant,
+            "wrong_score": queries.wrong,
+            "query_cut_off": queries.cut_off,
+            "query_recall": queries.recall,
+            "query_precision": queries.precision,
+            "query_lost": share_lost(queries.recall),
+            "query_passing": queries.passing,
+        }
+    return numbers
 
 
 def _of_queries(subject: Subject) -> QueryScores | None:
@@ -94,23 +98,11 @@ def _of_queries(subject: Subject) -> QueryScores | None:
     )
 
 
-def _lost(queries: QueryScores) -> Estimate:
-    """The share of the relevant texts that the cut-off loses."""
-    recall = queries.recall.interval
-    turned = None if recall is None else replace(recall, low=1 - recall.high, high=1 - recall.low)
-    return Estimate(None if queries.recall.value is None else 1 - queries.recall.value, turned)
-
-
-def _query_numbers(queries: QueryScores) -> dict[str, Any]:
-    return {
-        "relevant_score": queries.relevant,
-        "wrong_score": queries.wrong,
-        "query_cut_off": queries.cut_off,
-        "query_recall": queries.recall,
-        "query_precision": queries.precision,
-        "query_lost": _lost(queries),
-        "query_passing": queries.passing,
-    }
+def share_lost(recall: Estimate) -> Estimate:
+    """The share that a recall leaves out, with the ends of the interval turned round."""
+    interval = recall.interval
+    turned = None if interval is None else replace(interval, low=1 - interval.high, high=1 - interval.low)
+    return Estimate(None if recall.value is None else 1 - recall.value, turned)
 
 
 def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:
@@ -268,22 +260,18 @@ def _overlay(audits: Mapping[str, Audit]) -> Any | None:
     return scores_figure(*known.values(), names=list(known)) if len(known) > 1 else None
 
 
-def _written(numbers: Mapping[str, Any], name: str, before: str) -> str:
-    """The name of a number, or the one that it had up to version 0.1."""
-    return name if name in numbers else before
-
-
 def _distribution(audit: Audit) -> ScoreDistribution | None:
     """The distribution of the scores again, from its histogram and numbers."""
     table, numbers = audit.tables.get("scores"), audit.numbers
     if table is None:
         return None
     low, high = (table[name].to_numpy() for name in ("low", "high"))
+    before = "unrelated_score" not in numbers  # other names, up to version 0.1
     return ScoreDistribution(
         texts=audit.corpus["texts"],
         pairs=int(numbers["score_pairs"]),
-        mean=Estimate(numbers[_written(numbers, "unrelated_score", "floor")]),
-        deviation=numbers[_written(numbers, "unrelated_spread", "floor_spread")],
+        mean=Estimate(numbers["floor" if before else "unrelated_score"]),
+        deviation=numbers["floor_spread" if before else "unrelated_spread"],
         false_hits=audit.thresholds["false_hits"],
         cut_off=Estimate(numbers["cut_off"], floor=numbers["isotropic_cut_off"]),
         nearest=numbers["nearest_score"],

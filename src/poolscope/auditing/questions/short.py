@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import Pieces, cut_pieces, query_pieces
+from poolscope.auditing.subject import Subject
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
-from poolscope.numbers.intervals import Interval
 from poolscope.verdicts import LEVELS, Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.question import Thresholds
-    from poolscope.auditing.subject import Subject
-
-THRESHOLDS: tuple[Threshold, ...] = (
-    Threshold(
-        "short_watch",
-        1.25,
-        "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on every "
-        "result page.",
-    ),
-    Threshold("short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."),
-)
 
 _K = 10
 # Fewer queries than this in a fifth tell nothing of how often its documents are found.
@@ -47,14 +32,15 @@ def judge(result: LengthRetrieval, thresholds: Thresholds) -> Verdict:
     if result.unjudged:
         return Verdict("unchecked", f"Whether short or long documents win cannot be judged here: {result.unjudged}.")
     side, judged = _crowding(result, thresholds)
-    ratio = _fifths(result)[side].ratio
+    crowding = _fifths(result)[side]
+    ratio = crowding.ratio
     sentence = (
         f"Among the first {result.k} wrong answers the shortest fifth of the texts stands "
         f"{_number(result.shortest.ratio.value)} times as often as its number explains, the longest fifth "
         f"{_number(result.longest.ratio.value)} times"
     )
     if judged.level in ("watch", "repair"):
-        sentence += _harm(result, side)
+        sentence += _harm(result, crowding)
     elif judged.level == "unchecked":
         counts = " and ".join(f"{row.queries} for the {name}" for name, row in _fifths(result).items())
         sentence += f"; {result.queries} queries ({counts}) are too few to tell whether that is more than chance"
@@ -142,18 +128,19 @@ def _asking(subject: Subject) -> str | None:
 
 def _crowding(result: LengthRetrieval, thresholds: Thresholds) -> tuple[str, Verdict]:
     """The fifth that the verdict is about, and its judgement: the one that stands out more; the shortest if none."""
-    sides = {side: _judged(result, side, thresholds) for side in _fifths(result)}
+    fifths = _fifths(result)
+    sides = {side: _judged(result, row, thresholds) for side, row in fifths.items()}
 
     def weight(side: str) -> tuple[int, float]:
         level = sides[side].level
-        return LEVELS.index(level), 0.0 if level == "ok" else _fifths(result)[side].ratio.value or 0.0
+        return LEVELS.index(level), 0.0 if level == "ok" else fifths[side].ratio.value or 0.0
 
     chosen = max(sides, key=weight)
     return chosen, sides[chosen]
 
 
-def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdict:
-    ratio = _fifths(result)[side].ratio
+def _judged(result: LengthRetrieval, row: RetrievalRow, thresholds: Thresholds) -> Verdict:
+    ratio = row.ratio
     if ratio.value is None or ratio.interval is None or ratio.floor_high is None:
         return Verdict("unchecked")
     if ratio.interval.low <= 1 or ratio.value <= ratio.floor_high:
@@ -162,9 +149,9 @@ def _judged(result: LengthRetrieval, side: str, thresholds: Thresholds) -> Verdi
     judged = thresholds.judge("short", ratio.value, ratio.interval)
     if judged.level == "ok":
         return judged
-    if _harm_unknown(result, side):
+    if _harm_unknown(result, row):
         return replace(judged, level="watch", basis="too few")
-    return judged if _others_lose(result, side) else replace(judged, level="watch", basis="harmless")
+    return judged if _others_lose(row) else replace(judged, level="watch", basis="harmless")
 
 
 def _hardly_asked(result: LengthRetrieval) -> bool:
@@ -172,33 +159,27 @@ def _hardly_asked(result: LengthRetrieval) -> bool:
     return min(row.queries for row in _fifths(result).values()) < _FEWEST
 
 
-def _harm_unknown(result: LengthRetrieval, side: str) -> bool:
+def _harm_unknown(result: LengthRetrieval, row: RetrievalRow) -> bool:
     """Do too few queries ask for the other texts, or change, to tell whether they are found less often?"""
-    row = _fifths(result)[side]
     ends = row.cost.interval
     return ends is None or result.queries - row.queries < _FEWEST or ends.high - ends.low > _TELLS_NOTHING
 
 
-def _harm(result: LengthRetrieval, side: str) -> str:
+def _harm(result: LengthRetrieval, row: RetrievalRow) -> str:
     """What the crowding does to the others, in words."""
-    cost = _fifths(result)[side].cost
-    if _harm_unknown(result, side) or cost.value is None:
-        asking = result.queries - _fifths(result)[side].queries
+    cost, asking = row.cost, result.queries - row.queries
+    if _harm_unknown(result, row) or cost.value is None:
         return f"; whether the others are found less often for it cannot be told from {asking} queries for them"
-    measured = f"{cost.value:+.1%} {_percent(cost.interval)} of their queries find them once it is left out"
-    if _others_lose(result, side):
+    ends = "" if cost.interval is None else f"[{cost.interval.low:+.1%}, {cost.interval.high:+.1%}]"
+    measured = f"{cost.value:+.1%} {ends} of their queries find them once it is left out"
+    if _others_lose(row):
         return f", and the others are found less often for it ({measured})"
     return f"; that the others are found less often for it is not shown ({measured})"
 
 
-def _percent(interval: Interval | None) -> str:
-    return "" if interval is None else f"[{interval.low:+.1%}, {interval.high:+.1%}]"
-
-
-def _others_lose(result: LengthRetrieval, side: str) -> bool:
+def _others_lose(row: RetrievalRow) -> bool:
     """Are the other texts found less often because of this fifth, surely?"""
-    cost = _fifths(result)[side].cost.interval
-    return cost is not None and cost.low > 0
+    return row.cost.interval is not None and row.cost.interval.low > 0
 
 
 def _fifths(result: LengthRetrieval) -> dict[str, RetrievalRow]:
@@ -236,7 +217,17 @@ QUESTION = Question(
     answer=answer,
     seconds=0.5,
     judge=judge,
-    thresholds=THRESHOLDS,
+    thresholds=[
+        Threshold(
+            "short_watch",
+            1.25,
+            "The shortest fifth stands this many times as often among wrong answers as its number explains: seen on "
+            "every result page.",
+        ),
+        Threshold(
+            "short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."
+        ),
+    ],
     numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True)],
     tables={
         "retrieval_by_length": TableView(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,17 +21,14 @@ from poolscope.auditing.question import (
     Threshold,
     Thresholds,
 )
+from poolscope.auditing.result import Audit
 from poolscope.auditing.subject import Subject
-from poolscope.charts import COLOURS, GREY, style
+from poolscope.charts import COLOURS, GREY, panel
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
 from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
 from poolscope.numbers.items import Carriers, carriers
 from poolscope.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from poolscope.auditing.result import Audit
-
 
 _CUT = "the tokens cut off"
 
@@ -125,7 +122,7 @@ def _action(subject: Subject, report: TruncationReport, few: Carriers | None) ->
         "re-chunk",
         f"{'' if few is None else f'look at the longest first ({few.holding(subject.ids, _CUT)}); '}"
         f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
-        subject.rechunk_command(),
+        subject.named.rechunk(),
         f"encode {more}; no new model",
     )
 
@@ -164,30 +161,26 @@ def lengths_figure(lengths: Any, truncated: Any, limit: int | None) -> Any:
     go = require("plotly.graph_objects", "report")
     full = np.asarray(lengths) + np.asarray(truncated)
     edges = np.geomspace(1, max(float(full.max()), 2.0) * 1.01, 50)
-    figure = go.Figure()
-    for name, member, colour in (("whole", truncated == 0, COLOURS[0]), ("cut", truncated > 0, COLOURS[1])):
-        counts, _ = np.histogram(full[member], edges)
-        figure.add_trace(
-            go.Bar(
-                x=np.sqrt(edges[:-1] * edges[1:]),
-                y=counts,
-                width=np.diff(edges),
-                name=name,
-                marker={"color": colour},
-                hovertemplate="%{x:.0f} tokens: %{y} texts<extra></extra>",
-            )
+    bars = [
+        go.Bar(
+            x=np.sqrt(edges[:-1] * edges[1:]),
+            y=np.histogram(full[member], edges)[0],
+            width=np.diff(edges),
+            name=name,
+            marker={"color": colour},
+            hovertemplate="%{x:.0f} tokens: %{y} texts<extra></extra>",
         )
+        for name, member, colour in (("whole", truncated == 0, COLOURS[0]), ("cut", truncated > 0, COLOURS[1]))
+    ]
+    title = f"Lengths of the texts; {int(np.sum(truncated)):,} tokens beyond the limit"
+    figure = panel(*bars, title=title, across="tokens", along="texts", height=380, x={"type": "log"})
+    figure.update_layout(barmode="stack")
     if limit is not None:
         figure.add_vline(limit, line={"color": GREY, "dash": "dash"})
         # On a logarithmic axis the place of a text is given by its logarithm.
         figure.add_annotation(
             x=np.log10(limit), y=1, yref="paper", xanchor="left", text=f" limit {limit}", showarrow=False
         )
-    title = f"Lengths of the texts; {int(np.sum(truncated)):,} tokens beyond the limit"
-    figure = style(figure, title=title, width=860, height=380)
-    figure.update_layout(barmode="stack")
-    figure.update_xaxes(title_text="tokens", type="log")
-    figure.update_yaxes(title_text="texts")
     return figure
 
 
