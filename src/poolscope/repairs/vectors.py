@@ -29,6 +29,7 @@ from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
 from poolscope.files import atomic_path, refuse_special
+from poolscope.numbers import Array
 from poolscope.numbers.pooling import Arrays, Fitted
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
@@ -101,14 +102,10 @@ def open_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 
 # -- the repairs ------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
-
 _KIND = "vector repair"
 # A unit vector of which the map leaves less than this has no direction left but rounding.
 _NOTHING_LEFT = 1e-6
-
-
 _TABLES = ("default", "pandas", "polars")
 
 
@@ -239,15 +236,11 @@ class MeanRemoval(VectorRepair):
     """
 
     name: ClassVar[str] = "mean removal"
+    shown: ClassVar[str] = "{name}, {mode}"
     modes: ClassVar[tuple[str, ...]] = ("project", "subtract")
 
     def __init__(self, mode: str = "project") -> None:
         self.mode = mode
-
-    @property
-    def label(self) -> str:
-        """With the mode."""
-        return f"{self.name}, {self.mode}"
 
     @property
     def mean_norm(self) -> float:
@@ -275,15 +268,11 @@ class AllButTheTop(VectorRepair):
     """Subtract the mean, then remove the k directions of the largest variance (Mu & Viswanath, 2018)."""
 
     name: ClassVar[str] = "all but the top"
+    shown: ClassVar[str] = "{name} {k}"
     directions_: Array
 
     def __init__(self, k: int = 1) -> None:
         self.k = k
-
-    @property
-    def label(self) -> str:
-        """With k."""
-        return f"{self.name} {self.k}"
 
     def _learn(self, unit: Array) -> None:
         most = min(unit.shape) - 1
@@ -376,16 +365,12 @@ class EmbedFilter(VectorRepair):
     """
 
     name: ClassVar[str] = "embed filter"
+    shown: ClassVar[str] = "{name}, {low:.0%} to {high:.0%}"
     basis_: Array
 
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self.low = low
         self.high = high
-
-    @property
-    def label(self) -> str:
-        """With the part of the spectrum that is kept."""
-        return f"{self.name}, {self.low:.0%} to {self.high:.0%}"
 
     def with_table(self, table: ArrayLike) -> Self:
         """The same, for a model with this table of output words (vocabulary × d)."""
