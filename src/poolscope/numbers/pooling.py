@@ -79,6 +79,11 @@ def _parameters(kind: type) -> list[str]:
     return [key for key in inspect.signature(kind).parameters if key != "self"]
 
 
+def is_whole(value: Any) -> bool:
+    """Is it a whole number of Python or numpy?"""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 # -- poolings ---------------------------------------------------------------------------------------------------------
 
 Ids = NDArray[np.int32]
@@ -290,8 +295,7 @@ class SecondOrderPooling(Pooling):
     def fit(self, clouds: Clouds) -> Self:
         """The `rank` leading directions of the mean covariance of the clouds, each scaled to unit mean."""
         tokens = pooled_layer(clouds)
-        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
-        if not whole or not 1 <= self.rank <= tokens.dimension:
+        if not is_whole(self.rank) or not 1 <= self.rank <= tokens.dimension:
             raise InputError(f"rank: received {self.rank!r}; allowed: 1 to {tokens.dimension}, the dimension.")
         total = np.zeros((tokens.dimension, tokens.dimension))
         for cloud in tokens:

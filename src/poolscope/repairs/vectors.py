@@ -16,7 +16,6 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,7 +29,7 @@ from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
 from poolscope.files import atomic_path, refuse_special
 from poolscope.numbers import Array
-from poolscope.numbers.pooling import Arrays, Fitted
+from poolscope.numbers.pooling import Arrays, Fitted, is_whole
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
 
@@ -276,7 +275,7 @@ class AllButTheTop(VectorRepair):
 
     def _learn(self, unit: Array) -> None:
         most = min(unit.shape) - 1
-        if not _is_whole(self.k) or not 1 <= self.k <= most:
+        if not is_whole(self.k) or not 1 <= self.k <= most:
             raise InputError(
                 f"k: received {self.k!r} for {len(unit)} vectors of dimension {unit.shape[1]}; allowed: 1 to {most}."
             )
@@ -326,7 +325,7 @@ class Whitening(VectorRepair):
     def _learn(self, unit: Array) -> None:
         texts, dimension = unit.shape
         wanted = dimension if self.components is None else self.components
-        if not _is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
+        if not is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
             raise InputError(
                 f"components: received {wanted!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
                 f"{min(texts - 1, dimension)}. Fit on more vectors than dimensions, or ask for fewer components."
@@ -414,11 +413,6 @@ def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
     content, arrays = read_arrays(path, _KIND)
     repair: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
     return repair
-
-
-def _is_whole(value: Any) -> bool:
-    """A whole number of Python or numpy."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _level_of_caller() -> int:
